@@ -58,8 +58,8 @@ REASONS: dict[ReasonCode, str] = {
     "ragged": "The row and the header have different numbers of cells.",
     "no_label": "The row has no label for any target (training only).",
     "invalid_label": "A label is not a number, such as `n.d.`, though most labels of its target "
-    "are; a cell of `--pretraining-columns` is not a number; or the relation of a label is unknown "
-    "(not in prediction).",
+    "are, or has no logarithm (`--target-transform log`); a cell of `--pretraining-columns` is not "
+    "a number; or the relation of a label is unknown (not in prediction).",
     "missing_feature": "A feature that the model uses has no value.",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
     "out_of_memory": "Too little memory for the molecule (only in prediction).",

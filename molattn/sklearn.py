@@ -29,6 +29,7 @@ from molattn.chem.split import group_split
 from molattn.config import TrainConfig
 from molattn.config.validation import python_names
 from molattn.data.dataset import read_training_table
+from molattn.data.labels import ordered_classes
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
@@ -36,7 +37,6 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn
-from molattn.task import Task
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train_model
 
@@ -49,6 +49,7 @@ _DATA_OPTIONS = (
     "descriptors",
     "featurizer",
     "morgan_counts",
+    "positive_class",
     "split_duplicates",
     "standardize",
     "target_transform",
@@ -141,11 +142,15 @@ class _MolAttnEstimator(BaseEstimator):
             kept = np.flatnonzero(weights)
             options["weight_column"] = weight
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
+        data = config.data
+        if len(classes) == 2:  # of which the table holds the places
+            *_, positive = ordered_classes(classes, *data.positive_class)
+            data = replace(data, positive_class=(str(classes.index(positive)),))
         source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
         counter = substructure_counter(config.kernels)
         radius = config.network.radius
-        table = read_training_table(source, config.data, featurizer, counter=counter, radius=radius)
+        table = read_training_table(source, data, featurizer, counter=counter, radius=radius)
         if table.skipped:
             first = table.skipped[0]
             raise InputError(
@@ -153,8 +158,9 @@ class _MolAttnEstimator(BaseEstimator):
                 f"{len(table.skipped)} of {len(frame)} rows cannot be used; remove or correct them"
             )
         if classes:
-            named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
-            table = replace(table, tasks=named)
+            (task,) = table.tasks
+            named = tuple(classes[int(place)] for place in task.classes)
+            table = replace(table, tasks=(replace(task, classes=named),))
         rows = [[row] for row in range(len(table.rows))]
         groups = rows if config.data.split_duplicates else same_molecule(table.records)
         if len(groups) < 2:
@@ -262,7 +268,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     """A scikit-learn classifier, with two or more classes, for SMILES or RDKit molecules.
 
-    It has the parameters and the validation split of :class:`MolAttnRegressor`.
+    It has the parameters and the validation split of :class:`MolAttnRegressor`. Of two classes the
+    model has the probability of the positive one, which ``positive_class`` names, as text.
 
     Args:
         random_state: See :class:`MolAttnRegressor`.
@@ -320,10 +327,10 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         Raises:
             SmilesError: An invalid molecule; the message gives its position and the reason.
         """
-        probabilities = self._predict(X)
-        if len(self.classes_) == 2:
-            return np.hstack([1.0 - probabilities, probabilities])
-        return probabilities
+        probabilities, (task,) = self._predict(X), self.model_.config.tasks
+        if task.kind == "binary":
+            probabilities = np.hstack([1.0 - probabilities, probabilities])
+        return probabilities[:, [task.classes.index(str(label)) for label in self.classes_]]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each molecule ``[n]``.

@@ -66,12 +66,16 @@ class Task:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs: a prediction, or probabilities (binary: of the second class)."""
+        """Names of the outputs: a prediction, or probabilities (binary: of the second class).
+
+        A probability is named by its class, unless the classes are 0 and 1.
+        """
         if self.kind == "regression":
             return (f"{self.name}_predicted",)
-        if self.kind == "binary":
+        if self.classes == ("0", "1"):
             return (f"{self.name}_probability",)
-        return tuple(f"{self.name}_probability_{label}" for label in self.classes)
+        named = self.classes[1:] if self.kind == "binary" else self.classes
+        return tuple(f"{self.name}_probability_{label}" for label in named)
 
     @property
     def columns(self) -> tuple[str, ...]:

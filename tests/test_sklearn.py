@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import InputTags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from molattn.api import train
 from molattn.chem import parse_smiles
 from molattn.config import TrainConfig
 from molattn.errors import InputError, SmilesError
@@ -301,6 +302,27 @@ def test_classes_keep_their_type_and_order(y, classes):
     np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-6)
     likeliest = estimator.classes_[chances.argmax(axis=1)]
     np.testing.assert_array_equal(estimator.predict(SMILES), likeliest)
+
+
+@pytest.mark.parametrize(
+    "positive, given", [("ring", {}), ("no ring", {"positive_class": "no ring"})]
+)
+def test_the_positive_class_is_that_of_a_run(positive, given):
+    y = np.where(RING == "ring", "ring", "no ring")
+    estimator = fitted(MolAttnClassifier, y, **given)
+    run = train(pd.DataFrame({"smiles": SMILES, "y": y}), "y", baselines=False, **TINY, **given)
+    (task,) = estimator.model_.config.tasks
+    assert task.classes == run.model.config.tasks[0].classes
+    assert task.columns == ("y_predicted", f"y_probability_{positive}")
+    assert estimator.classes_.tolist() == ["no ring", "ring"]
+    place = estimator.classes_.tolist().index(positive)
+    np.testing.assert_allclose(
+        estimator.predict_proba(SMILES)[:, place], estimator.model_.predict(SMILES)[:, 0], rtol=1e-6
+    )
+    with pytest.raises(InputError, match="positive_class"):
+        fitted(MolAttnClassifier, y, positive_class="rings")
+    with pytest.raises(InputError, match="positive_class"):
+        fitted(positive_class="ring")
 
 
 def test_what_is_wrong_is_named():

@@ -20,7 +20,7 @@ def test_a_task_survives_json(task):
 def test_outputs_are_one_number_or_the_probabilities():
     assert [task.output_names for task in TASKS] == [
         ("logS_predicted",),
-        ("toxic_probability",),
+        ("toxic_probability_yes",),
         ("phase_probability_gas", "phase_probability_liquid", "phase_probability_solid"),
     ]
     assert all(task.num_outputs == len(task.output_names) for task in TASKS)
@@ -31,7 +31,7 @@ def test_outputs_are_one_number_or_the_probabilities():
 def test_cells_are_the_number_or_the_likeliest_class_with_probabilities():
     assert [task.columns for task in TASKS] == [
         ("logS_predicted",),
-        ("toxic_predicted", "toxic_probability"),
+        ("toxic_predicted", "toxic_probability_yes"),
         ("phase_predicted", *TASKS[2].output_names),
     ]
     assert TASKS[0].cells([-2.5]) == [-2.5]

@@ -113,12 +113,6 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
             f"of {molecules}, beyond the domain of a target (NAME_training_similarity below "
             f"{DOMAIN_SIMILARITY}): {', '.join(counts)}",
         )
-    for task in screening.tasks:
-        if task.kind == "binary" and task.classes != ("0", "1"):
-            print_line(
-                console,
-                f"{quoted(task.name)}: the probability is that of class {quoted(task.classes[1])}",
-            )
     for name, count in screening.unusable.items():
         are = "cell is no label" if count == 1 else "cells are no labels"
         first = screening.first_unusable.get(name)

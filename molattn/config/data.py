@@ -111,11 +111,12 @@ class DataConfig(TableColumns):
         task: Task type of each target; by default inferred from the labels.
         target_transform: Transform of each regression target; auto selects none, log or
             yeo_johnson.
+        positive_class: Positive class of each binary target; auto tells by the names.
         task_weights: Weight of each target in the loss.
         standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
             canonical tautomer.
         descriptors: RDKit 2D descriptors.
-        morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
+        morgan_counts: Length of a Morgan count fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
         split_duplicates: Allow the same molecule in different parts of the split.
@@ -131,6 +132,7 @@ class DataConfig(TableColumns):
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
+    positive_class: tuple[str, ...] = ("auto",)
     task_weights: tuple[float, ...] = ()
     standardize: bool = False
     descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON | TUNABLE)
@@ -204,7 +206,7 @@ class DataConfig(TableColumns):
             raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
-        for name in ("target_units", "task", "target_transform", "task_weights"):
+        for name in ("target_units", "task", "target_transform", "positive_class", "task_weights"):
             if not isinstance(value := plain_value(self, name), tuple):
                 got = quoted(value)
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
@@ -215,6 +217,7 @@ class DataConfig(TableColumns):
             ("task_weights", (0, targets)),
             ("task", (0, 1, targets)),
             ("target_transform", (1, targets)),
+            ("positive_class", (1, targets)),
         ):
             if (got := len(getattr(self, name))) not in fits:
                 raise InputError(

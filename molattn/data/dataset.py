@@ -33,6 +33,7 @@ from molattn.data.labels import (
     label_values,
     number,
     numbers_expected,
+    positive_class,
 )
 from molattn.data.table import Row, Table, has_stereo_groups, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
@@ -56,10 +57,12 @@ __all__ = [
 ]
 
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
+_MOST_CODES = 5  # of classes, each of which occurs often
 _LEAST_SPREAD = 1e-30  # of different labels; its square still fits a float64, and it a float32
 MOST_BASELINE_ROWS = 20_000
 """Most usable rows of a table with a random forest baseline, whose descriptors take long."""
 
+_WITH_LOGARITHM = "a number above 0 for --target-transform log"
 _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
 
 
@@ -302,8 +305,11 @@ def table_calculator(config: DataConfig) -> DescriptorCalculator:
     return DescriptorCalculator(DESCRIPTOR_SETS[config.descriptors], config.morgan_counts)
 
 
-def describe_tasks(table: TrainingTable) -> list[str]:
-    """Return a line for each target: its kind, its labels and, if binary, the positive class."""
+def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
+    """Return a line for each target: its kind, its labels and, if binary, the positive class.
+
+    It names the option that decides what the labels do not tell.
+    """
     lines = []
     for place, (task, values) in enumerate(zip(table.tasks, table.targets.T, strict=True)):
         censored = ""
@@ -316,8 +322,19 @@ def describe_tasks(table: TrainingTable) -> list[str]:
         described = _described(task, known)
         if not censored and len(known) > 1 and not task.classes and (known == known[0]).all():
             described += ": they do not vary, so that nothing can be learned"
-        lines.append(f"{quoted(task.name)}: {described}{censored}")
+        lines.append(f"{quoted(task.name)}: {described}{censored}{_undecided(task, known, config)}")
     return lines
+
+
+def _undecided(task: Task, values: NDArray[np.float64], config: DataConfig) -> str:
+    if task.kind == "binary" and {*config.positive_class} == {"auto"}:
+        known = positive_class(task.classes)
+        return "" if known else "; the names do not tell which is positive (--positive-class)"
+    few = np.unique(values) if task.kind == "regression" and not config.task else values[:0]
+    if 1 < len(few) <= _MOST_CODES and 2 * len(few) < len(values) and (few % 1.0 == 0.0).all():
+        numbers = ", ".join(f"{value:g}" for value in few)
+        return f"; if {numbers} are classes, use --task classification"
+    return ""
 
 
 def _baseline_numbers(
@@ -398,13 +415,15 @@ def _rows_with_numbers(
 ) -> Sequence[Row]:
     """Move rows with a label that is no number or bound, where most are, to ``skipped``.
 
-    Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
-    rows are kept, and the first such label is an error later.
+    So are those without a logarithm for the transform ``log``. Where half of the labels of a target
+    are such, it may be a wrong column, or classes: its rows are kept, and the first such label is
+    an error later.
     """
     reasons: dict[int, str] = {}
-    choices = config.task or (None,)
-    choices = choices * len(columns.targets) if len(choices) == 1 else choices
-    for index, sign, choice in zip(columns.targets, columns.relations, choices, strict=True):
+    choices = _for_each(config.task or (None,), columns.targets)
+    transforms = _for_each(config.target_transform, columns.targets)
+    given = zip(columns.targets, columns.relations, choices, transforms, strict=True)
+    for index, sign, choice, transform in given:
         cells = [row.cells[index] for row in rows]
         if not numbers_expected(cells, choice):
             continue
@@ -412,7 +431,8 @@ def _rows_with_numbers(
         invalid: dict[int, LabelError] = {}
         for place, (cell, relation) in enumerate(zip(cells, relations, strict=True)):
             try:
-                label_number(cell, relation)
+                if label_number(cell, relation)[0] <= 0.0 and transform == "log":
+                    raise LabelError(cell, _WITH_LOGARITHM)
             except LabelError as error:
                 invalid[place] = error
         if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
@@ -456,23 +476,27 @@ def _labels(
 ) -> tuple[list[Task], NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the tasks, their labels ``[n, T]`` and the bounds of censored ones, if any."""
     indices = columns.targets
-    choices = config.task or (None,)
-    choices = choices * len(indices) if len(choices) == 1 else choices
-    transforms = config.target_transform
-    transforms = transforms * len(indices) if len(transforms) == 1 else transforms
+    choices = _for_each(config.task or (None,), indices)
+    transforms = _for_each(config.target_transform, indices)
+    positives = _for_each(config.positive_class, indices)
     units = config.target_units or ("",) * len(indices)
     tasks: list[Task] = []
     targets: list[NDArray[np.float64]] = []
     bounds: list[NDArray[np.float64]] = []
-    given = zip(indices, columns.relations, choices, units, transforms, strict=True)
-    for index, sign, choice, unit, transform in given:
+    given = zip(indices, columns.relations, choices, units, transforms, positives, strict=True)
+    for index, sign, choice, unit, transform, positive in given:
         cells = [row.cells[index] for row in rows]
         if all(map(is_missing, cells)):
             raise InputError(
                 f"{table.path}, column {quoted(table.header[index])}: no usable row has a label"
             )
         with _located(table, rows, index, sign):
-            tasks.append(infer_task(table.header[index], cells, choice, unit))
+            tasks.append(infer_task(table.header[index], cells, choice, unit, positive))
+            if positive != "auto" and tasks[-1].kind != "binary":
+                raise InputError(
+                    f"--positive-class: got {quoted(positive)}, expected auto for a target that "
+                    f"is not of two classes ({tasks[-1].kind})"
+                )
             labels, limits = label_values(cells, tasks[-1], _cells(rows, sign))
             if np.isnan(labels).all():
                 raise InputError("got only censored labels, expected at least one measured value")
@@ -485,13 +509,16 @@ def _labels(
             if transform == "log" and tasks[-1].kind == "regression":
                 for row, label in enumerate(_values(labels, limits)):
                     if label <= 0.0:
-                        expected = "a number above 0 for --target-transform log"
-                        raise LabelError(cells[row], expected, row)
+                        raise LabelError(cells[row], _WITH_LOGARITHM, row)
         targets.append(labels)
         bounds.append(limits)
     check_columns(tasks)
     found = np.stack(bounds, axis=-1)
     return tasks, np.column_stack(targets), None if np.isnan(found).all() else found
+
+
+def _for_each(values: tuple[Any, ...], targets: Sequence[int]) -> tuple[Any, ...]:
+    return values * len(targets) if len(values) == 1 else values
 
 
 def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:

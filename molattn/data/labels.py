@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.config import TaskChoice
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "label_values",
     "number",
     "numbers_expected",
+    "ordered_classes",
+    "positive_class",
 ]
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
@@ -36,7 +38,11 @@ _RELATIONS = {
 }
 _RELATION_WITHIN = re.compile(r"([<>=~≥≤]*)\s*(.*)", re.DOTALL)
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
-_POSITIVE = ("1", "true", "yes", "y", "t", "active", "positive", "pos", "+", "toxic", "hit")
+_POSITIVE = re.compile(r"\(?\+.*|.*\+\)?|t(rue)?|y(es)?|active|pos(itive)?|toxic|hit")
+_NEGATIVE = re.compile(
+    r"\(?[-\u2212].*|.*[-\u2212]\)?|0|f(alse)?|no?|neg(ative)?|inactive|non.+|not?[\s_-].+"
+)
+_NEGATION = r"(a|dis|il|im|in|ir|non?|not|un)[\s_-]?"  # before the name of the other class
 _BINARY_NUMBERS = ({"0", "1"}, {"-1", "1"})
 _MOST_CLASSES_FOUND = 20
 _MOST_CLASSES = 1000
@@ -121,25 +127,74 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
     return value, _RELATIONS[own or mark]
 
 
+def positive_class(classes: Sequence[str]) -> str | None:
+    """Return which of two classes is the positive one by their names; None if they do not tell.
+
+    A class is negative if it has a minus sign at an end (``BBB-``, ``-1``), is ``0``, ``false``,
+    ``no``, ``negative``, ``inactive`` or a short form of these, begins with ``non`` or with ``not``
+    or ``no`` as a word, or is the other class after ``a``, ``dis``, ``il``, ``im``, ``in``, ``ir``,
+    ``no``, ``not`` or ``un`` (``unstable``, but not ``inhibitor``). Unless exactly one is negative,
+    the positive one has a plus sign, or is ``true``, ``yes``, ``positive``, ``active``,
+    ``toxic`` or ``hit``. Case does not matter.
+
+    Example:
+        >>> positive_class(["BBB+", "BBB-"])
+        'BBB+'
+    """
+    words = [label.casefold() for label in classes]
+    others = zip(words, words[::-1], classes[::-1], strict=True)
+    found = [
+        label
+        for word, base, label in others
+        if _NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word)
+    ]
+    if len(found) != 1:
+        found = [
+            label for label, word in zip(classes, words, strict=True) if _POSITIVE.fullmatch(word)
+        ]
+    return found[0] if len(found) == 1 else None
+
+
+def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
+    """Return two sorted classes, the positive one last.
+
+    Args:
+        classes: The classes; if their names do not tell (:func:`positive_class`), the second is
+            positive.
+        choice: The positive one; ``auto`` = by their names.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    if choice != "auto":
+        check_one_of("--positive-class", choice, classes)
+    positive = positive_class(classes) if choice == "auto" else choice
+    return sorted(classes, key=lambda label: label == positive)
+
+
 def infer_task(
-    name: str, cells: Sequence[str], choice: TaskChoice | None = None, unit: str = ""
+    name: str,
+    cells: Sequence[str],
+    choice: TaskChoice | None = None,
+    unit: str = "",
+    positive: str = "auto",
 ) -> Task:
     """Infer the task of a target from its labels.
 
     Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
-    words are classes, 2 to 20. Of two classes the positive one is 1, true, yes, active or a similar
-    word, otherwise the second in sorted order. Equal numbers are one class (``1.0`` and ``1``).
+    words are classes, up to 20. Equal numbers are one class (``1.0`` and ``1``).
 
     Args:
         name: The target.
         cells: Its labels, some of them not missing.
         choice: The requested kind, if any.
         unit: Unit of a regression.
+        positive: The positive one of two classes, see :func:`ordered_classes`.
 
     Raises:
         LabelError: A label that does not fit, or differs from another one in upper and lower case
             alone; names it.
-        InputError: There are too few or too many classes.
+        InputError: There are too few or too many classes, or ``positive`` is none of two.
     """
     texts = [cell.strip() for cell in cells if not is_missing(cell)]
     if choice == "regression":
@@ -164,7 +219,7 @@ def infer_task(
                 if (other := spelled.setdefault(text.casefold(), text)) != text:
                     expected = f"{quoted(other)}, as other labels are written"
                     raise LabelError(text, expected)
-    return _classification(name, classes, choice)
+    return _classification(name, classes, choice, positive)
 
 
 def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> bool:
@@ -254,7 +309,7 @@ def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:
     # 45% or >5 is a number that the user has to correct, not the name of a class.
     if any(_NUMBER_WITHIN.match(text) for text in distinct):
         return False
-    return 2 <= len(distinct) <= _MOST_CLASSES_FOUND
+    return len(distinct) <= _MOST_CLASSES_FOUND
 
 
 def _class_of_number(text: str) -> str:
@@ -265,7 +320,11 @@ def _class_of_number(text: str) -> str:
     return str(int(text) if _WHOLE.fullmatch(text.strip()) else int(value))
 
 
-def _classification(name: str, classes: list[str], choice: TaskChoice | None) -> Task:
+def _classification(
+    name: str, classes: list[str], choice: TaskChoice | None, positive: str
+) -> Task:
+    if len(classes) == 1:
+        raise InputError(f"all labels are {quoted(classes[0])}, expected two or more classes")
     expected = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}.get(
         choice or "", (2, _MOST_CLASSES)
     )
@@ -279,7 +338,4 @@ def _classification(name: str, classes: list[str], choice: TaskChoice | None) ->
         )
     if len(classes) > 2:
         return Task(name, "multiclass", tuple(classes))
-    positive = [label for label in classes if label.lower() in _POSITIVE]
-    if len(positive) == 1:
-        classes.sort(key=lambda label: label == positive[0])
-    return Task(name, "binary", tuple(classes))
+    return Task(name, "binary", tuple(ordered_classes(classes, positive)))

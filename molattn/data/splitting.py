@@ -26,6 +26,7 @@ _PARTS = {
     "valid": "validation",
     "validation": "validation",
     "test": "test",
+    "testing": "test",
 }
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?")
 

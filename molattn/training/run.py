@@ -194,7 +194,7 @@ def read_rows(
     lines = [f"{table.path}{remarks}: {_row_counts(table)}"]
     if (changed := table.standardized) is not None:
         lines.append(f"standardized: the molecules of {changed} of {len(table.rows)} rows changed")
-    for line in (*lines, *describe_tasks(table)):
+    for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)
     return table
 

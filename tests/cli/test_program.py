@@ -129,6 +129,25 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
     assert [row["error"] != "" for row in rows] == [False] * 40 + [True]
 
 
+def test_predictions_name_the_positive_class(capsys):
+    rows = "".join(f"{'C' * n},{'non' * (n % 4 > 0)}blocker\n" for n in range(1, 41))
+    Path("t.csv").write_text(f"smiles,y\n{rows}")
+    for given, positive in ([], "blocker"), (["--positive-class", "nonblocker"], "nonblocker"):
+        options = ["--target-columns", "y", *given, "--no-baselines", "--output", positive]
+        assert main(["train", "t.csv", *options, *TINY]) == 0
+        assert main(["predict", positive, "CCO", "--output", "out.csv"]) == 0
+        with open("out.csv", newline="") as out:
+            (row,) = csv.DictReader(out)
+        is_positive = row["y_predicted"] == positive
+        assert (float(row[f"y_probability_{positive}"]) > 0.5) == is_positive
+    capsys.readouterr()
+    argv = ["train", "t.csv", "--target-columns", "y", "--positive-class", "block"]
+    assert "--positive-class" in refused(capsys, 2, argv)
+    Path("t.csv").write_text("smiles,y\nC,Active\nCC,Active\n")
+    argv = ["train", "t.csv", "--target-columns", "y"]
+    assert "all labels are 'Active'" in refused(capsys, 2, argv)
+
+
 def test_train_tells_scores_baseline_and_skipped_rows(small_table, capsys):
     options = ["--target-columns", "logS", "--target-units", "log mol/L", "--split", "random"]
     assert main(["train", str(small_table), *options, *TINY]) == 0

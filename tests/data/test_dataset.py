@@ -147,7 +147,7 @@ def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
     np.testing.assert_array_equal(
         table.targets, [[1.5, 1, 0], [-2, nan, 0], [nan, 0, 1], [0, 1, 2]]
     )
-    assert describe_tasks(table) == [
+    assert describe_tasks(table, config) == [
         "'y': regression, 3 labels from -2 to 1.5 mM",
         "'toxic': binary, 3 labels, of which 2 are 'yes' (positive) and 1 'no'",
         "'phase': multiclass, 4 labels in 3 classes: 'gas' (2), 'liquid' (1), 'solid' (1)",
@@ -254,13 +254,56 @@ def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
     assert second.reason == "column 'y': got 'n.d.', expected one of 0, 1 or an empty cell"
 
 
+@pytest.mark.parametrize(
+    "labels, options, word",
+    [
+        (["low", "high"] * 3, {}, "--positive-class"),
+        (["low", "high"] * 3, {"positive_class": ("low",)}, None),
+        (["yes", "no"] * 3, {}, None),
+        (["1", "2"] * 3, {}, "--task classification"),
+        (["1", "2", "5"] * 3, {}, "--task classification"),
+        (["1", "2"] * 3, {"task": ("regression",)}, None),
+        (["1", "2"], {}, None),
+        (["1", "2.5"] * 3, {}, None),
+        ([str(n) for n in range(6)] * 9, {}, None),
+    ],
+)
+def test_an_option_for_what_the_labels_do_not_tell_is_named(tmp_path, labels, options, word):
+    rows = "".join(f"{'C' * (n + 1)},{label}\n" for n, label in enumerate(labels))
+    config = DataConfig(target_columns=("y",), **options)
+    (line,) = describe_tasks(read(tmp_path, f"smiles,y\n{rows}", config), config)
+    assert word in line if word else "--" not in line
+
+
+def test_a_positive_class_is_of_two_classes(tmp_path):
+    rows = "smiles,y,z\nC,low,1.5\nCC,high,2\n"
+    for given in (("low",), ("lower", "auto"), ("auto", "low")):
+        config = DataConfig(target_columns=("y", "z"), positive_class=given)
+        with pytest.raises(InputError, match="--positive-class"):
+            read(tmp_path, rows, config)
+    config = DataConfig(target_columns=("y", "z"), positive_class=("low", "auto"))
+    assert read(tmp_path, rows, config).tasks[0].classes == ("high", "low")
+
+
+def test_labels_without_a_logarithm_are_skipped(tmp_path):
+    text = "smiles,y,z\nC,1,0\nCC,0,1\nCCC,-2,2\nCCCC,>0,3\n"
+    text += "".join(f"{'C' * n},{n},{n}\n" for n in range(5, 12))
+    config = DataConfig(target_columns=("y", "z"), target_transform=("log", "none"))
+    table = read(tmp_path, text, config)
+    assert [(row.line, row.code) for row in table.skipped] == [
+        (line, "invalid_label") for line in (3, 4, 5)
+    ]
+    assert all("--target-transform" in row.reason for row in table.skipped)
+    assert len(table.rows) == 8
+
+
 def test_a_constant_target_is_told(tmp_path):
     table = read(tmp_path, "smiles,y\nC,3\nCC,3\n", DataConfig(target_columns=("y",)))
-    assert describe_tasks(table) == [
+    assert describe_tasks(table, CONFIG) == [
         "'y': regression, 2 labels from 3 to 3: they do not vary, so that nothing can be learned"
     ]
     table = read(tmp_path, "smiles,y\nC,3\nCC,3\nCCC,>9\n", DataConfig(target_columns=("y",)))
-    assert "vary" not in describe_tasks(table)[0]
+    assert "vary" not in describe_tasks(table, CONFIG)[0]
 
 
 def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
@@ -275,7 +318,7 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, nan, 0.5, nan, nan])
     assert np.isnan(table.bounds[:, :, 1]).all()
     np.testing.assert_array_equal(table.values[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
-    assert describe_tasks(table) == [
+    assert describe_tasks(table, CONFIG) == [
         "'y': regression, 2 labels from 1 to 7; 2 censored labels (1 lower and 1 upper bounds)",
         "'z': regression, 4 labels from 1 to 5",
     ]

@@ -11,6 +11,7 @@ from molattn.data.labels import (
     label_number,
     label_values,
     number,
+    positive_class,
 )
 from molattn.errors import InputError
 from molattn.task import Task
@@ -66,6 +67,42 @@ def test_labels_say_what_they_are(cells, kind, classes):
 
 
 @pytest.mark.parametrize(
+    "positive, negative",
+    [
+        ("blocker", "nonblocker"),
+        ("BBB+", "BBB-"),
+        ("Inhibitor", "Noninhibitor"),
+        ("inhibitor", "not an inhibitor"),
+        ("effect", "no effect"),
+        ("Active", "Inactive"),
+        ("stable", "unstable"),
+        ("Permeable", "Impermeable"),
+        ("substrate", "non-substrate"),
+        ("AMES (+)", "AMES (-)"),
+        ("+", "-"),
+        ("1", "0"),
+        ("2", "0"),
+        ("1", "-1"),
+        ("True", "False"),
+        ("toxic", "safe"),
+    ],
+)
+def test_the_positive_class_follows_from_the_names(positive, negative):
+    assert infer_task("y", [positive, negative], "binary").classes == (negative, positive)
+    assert positive_class([negative, positive]) == positive
+    chosen = infer_task("y", [positive, negative], "binary", positive=negative)
+    assert chosen.classes == (positive, negative)
+
+
+@pytest.mark.parametrize("classes", [("high", "low"), ("1", "2"), ("binder", "inhibitor")])
+def test_names_that_do_not_tell_are_in_sorted_order(classes):
+    assert positive_class(classes) is None
+    assert infer_task("y", classes[::-1], "binary").classes == classes
+    with pytest.raises(InputError, match="--positive-class"):
+        infer_task("y", classes, "binary", positive="no such class")
+
+
+@pytest.mark.parametrize(
     "choice, cells, kind, classes",
     [
         ("regression", ["0", "1"], "regression", ()),
@@ -88,8 +125,9 @@ def test_what_was_asked_for_decides(choice, cells, kind, classes):
     "choice, cells, words",
     [
         ("binary", ["0", "1", "2"], "3 classes.*expected two"),
-        ("binary", ["1", "1"], "1 classes.*expected two"),
-        ("classification", ["a", "a"], "1 classes"),
+        ("binary", ["1", "1"], "'1', expected two"),
+        ("classification", ["a", "a"], "'a', expected two"),
+        (None, ["a", "a"], "all labels are 'a'"),
         ("multiclass", ["0", "1"], "2 classes.*3 to"),
         ("classification", ["0", "1", "0.5"], r"'0\.5'.*integers or text.*--task regression"),
         ("binary", ["0", "1", "1", "maybe"], "'maybe'.*all numbers or all text"),

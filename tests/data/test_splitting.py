@@ -26,7 +26,7 @@ def numbered(parts):
 
 def test_the_split_column_decides(tmp_path):
     config = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(["test", "Train", " valid", "train", "training"]), config)
+    table = read(tmp_path, numbered(["Testing", "Train", " valid", "train", "training"]), config)
     train, validation, test = split_rows(table, config, seed=0)
     assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
 

@@ -61,7 +61,7 @@ def test_the_combined_prediction_is_explained(combined, method, target):
             assert found.prediction == pytest.approx(row[0], abs=1e-5)
         else:
             place = combined.config.output_names.index(
-                found.target.replace("toxic", "toxic_probability")
+                found.target.replace("toxic", "toxic_probability_yes")
             )
             assert found.prediction == pytest.approx(
                 np.log(row[place] / (1 - row[place])), abs=1e-5

@@ -342,7 +342,7 @@ def test_calibrated_probabilities_are_explained(both, method, target):
         if target == "logS":
             assert found.prediction == pytest.approx(predicted[0], abs=1e-5)
             continue
-        name = found.target.replace("toxic", "toxic_probability")
+        name = found.target.replace("toxic", "toxic_probability_yes")
         chance = predicted[model.config.output_names.index(name)]
         assert found.probability == pytest.approx(chance, abs=1e-6)
         assert found.prediction == pytest.approx(np.log(chance / (1 - chance)), abs=1e-5)

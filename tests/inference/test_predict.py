@@ -224,7 +224,7 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_fo
     assert list(rows[0])[4:] == [
         "y_predicted",
         "toxic_predicted",
-        "toxic_probability",
+        "toxic_probability_yes",
         "phase_predicted",
         *(f"phase_probability_{phase}" for phase in phases),
         "error",
@@ -235,7 +235,7 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_fo
         ["CCO", "c1ccccc1"], features=[[7, 300], [2, 290]]
     )
     for row, values in zip((rows[0], rows[4]), expected, strict=True):
-        found = [row["y_predicted"], row["toxic_probability"]]
+        found = [row["y_predicted"], row["toxic_probability_yes"]]
         found += [row[f"phase_probability_{phase}"] for phase in phases]
         np.testing.assert_allclose([float(cell) for cell in found], values, rtol=1e-5)
         assert row["toxic_predicted"] == ("yes" if values[1] > 0.5 else "no")

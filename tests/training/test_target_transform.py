@@ -194,10 +194,12 @@ def test_files_and_scores_of_a_run_are_in_own_units(run, tmp_path):
     assert float(row["half_life_std"]) == pytest.approx(members[:, 0].std(ddof=1), abs=rounding)
 
 
-def test_labels_without_a_logarithm_are_named_by_row_and_column(tmp_path):
+def test_rows_of_labels_without_a_logarithm_are_skipped_for_log_alone(tmp_path):
     path = table(tmp_path / "t.csv")
-    with pytest.raises(InputError, match=r"line \d+, column 'y': got '-.*', expected a number "):
-        train(config_of(path, "log"))
+    rows = train(config_of(path, "log")).table
+    assert rows.skipped
+    assert {row.code for row in rows.skipped} == {"invalid_label"}
+    assert rows.targets.min() > 0.0
     run = train(config_of(path, "log", "ranks"))
     assert [one.kind for one in run.model.config.target_transforms] == ["log", "ranks"]
     assert np.isfinite(run.model.predict(["CCO"])).all()

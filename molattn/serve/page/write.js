@@ -12,7 +12,9 @@ function columnsOf(task, sample) {
       columns.push([`${task.name}_low`, (given) => given.low], [`${task.name}_high`, (given) => given.high]);
     }
   } else if (task.kind === "binary") {
-    columns.push([`${task.name}_probability`, (given) => given.probabilities[task.classes[1]]]);
+    const [, positive] = task.classes;
+    const name = task.classes.join() === "0,1" ? "" : `_${positive}`;
+    columns.push([`${task.name}_probability${name}`, (given) => given.probabilities[positive]]);
   } else {
     columns.push(...task.classes.map((name) =>
       [`${task.name}_probability_${name}`, (given) => given.probabilities[name]]));

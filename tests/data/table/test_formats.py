@@ -104,7 +104,13 @@ def test_every_kind_of_file_trains_the_same_model(frame, tmp_path, monkeypatch):
         table = open_table(tmp_path / f"{kind}.csv")
         places = [
             table.column(name, "")
-            for name in ("smiles", "y_predicted", "toxic_predicted", "toxic_probability", "error")
+            for name in (
+                "smiles",
+                "y_predicted",
+                "toxic_predicted",
+                "toxic_probability_yes",
+                "error",
+            )
         ]
         predictions.append([[row.cells[place] for place in places] for row in table])
     assert len(predictions[0]) == len(frame)

@@ -144,7 +144,7 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
     rows = rows_of(output)
     assert list(rows[0]) == [
         *("smiles", "y_predicted", "y_low", "y_high", "y_std"),
-        *("b_predicted", "b_probability", "b_std"),
+        *("b_predicted", "b_probability_yes", "b_std"),
         *("c_predicted", "c_probability_u", "c_probability_v", "c_probability_w", "c_std"),
         *("training_similarity", "error"),
     ]
@@ -157,7 +157,7 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
             "y_low": low[place, 0],
             "y_high": high[place, 0],
             "y_std": members[:, place, 0].std(ddof=1),
-            "b_probability": after[place, 1],
+            "b_probability_yes": after[place, 1],
             "b_std": members[:, place, 1].std(ddof=1),
             "c_std": members[:, place, likeliest[place]].std(ddof=1),
             "training_similarity": ensemble.training_similarity(NEW)[place],
