@@ -31,6 +31,28 @@ def test_scores_are_told(trained):
     assert "random forest" in str(trained)
 
 
+class Overflowing(MolAttn):
+    """A model without a finite prediction for molecules of seven atoms."""
+
+    def network_outputs(self, records, *arguments, **options):
+        outputs, inputs = super().network_outputs(records, *arguments, **options)
+        outputs[:, [record.num_atoms == 7 for record in records]] = np.nan
+        return outputs, inputs
+
+
+def test_rows_without_a_finite_prediction_are_not_scored():
+    part = ["train"] * 26 + ["val", "test"] * 7
+    names = {"smiles": ["C" * n for n in range(40, 0, -1)], "part": part}
+    frame = pd.DataFrame({**names, "y": np.arange(40) / 7, "c": np.arange(40) // 2 % 2})
+    frame.loc[frame["smiles"].isin(["C" * 7]), "part"] = "val"
+    options = {"split_column": "part", "predictor": "network", "baselines": False, **QUICK}
+    scores = train(frame, ["y", "c"], make_model=Overflowing, **options).run_scores
+    assert [one["count"] for one in scores.validation.tasks.values()] == [
+        (frame["part"] == "val").sum() - 1
+    ] * 2
+    assert scores.not_finite == 0
+
+
 def test_skipped_rows_are_told(trained):
     assert "skipped" not in str(trained)
     frame = FRAME.assign(molecule=[FRAME["molecule"][0], None, "C(", *FRAME["molecule"][3:]])

@@ -130,44 +130,28 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
 def positive_class(classes: Sequence[str]) -> str | None:
     """Return which of two classes is the positive one by their names; None if they do not tell.
 
-    A class is negative if it has a minus sign at an end (``BBB-``, ``-1``), is ``0``, ``false``,
-    ``no``, ``negative``, ``inactive`` or a short form of these, begins with ``non`` or with ``not``
-    or ``no`` as a word, or is the other class after ``a``, ``dis``, ``il``, ``im``, ``in``, ``ir``,
-    ``no``, ``not`` or ``un`` (``unstable``, but not ``inhibitor``). Unless exactly one is negative,
-    the positive one has a plus sign, or is ``true``, ``yes``, ``positive``, ``active``,
-    ``toxic`` or ``hit``. Case does not matter.
-
-    Example:
-        >>> positive_class(["BBB+", "BBB-"])
-        'BBB+'
+    If exactly one is negative, it is the other: a minus sign at an end (``BBB-``), 0, false, no,
+    negative, inactive, ``non`` or the word ``not`` or ``no`` at the start, or the other class after
+    a prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
+    positive, active, toxic or hit. Case does not matter.
     """
-    words = [label.casefold() for label in classes]
-    others = zip(words, words[::-1], classes[::-1], strict=True)
+    one, other = (label.casefold() for label in classes)
     found = [
-        label
-        for word, base, label in others
-        if _NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word)
+        bool(_NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word))
+        for word, base in ((other, one), (one, other))
     ]
-    if len(found) != 1:
-        found = [
-            label for label, word in zip(classes, words, strict=True) if _POSITIVE.fullmatch(word)
-        ]
-    return found[0] if len(found) == 1 else None
+    if sum(found) != 1:
+        found = [_POSITIVE.fullmatch(word) is not None for word in (one, other)]
+    return classes[found.index(True)] if sum(found) == 1 else None
 
 
 def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
-    """Return two sorted classes, the positive one last.
-
-    Args:
-        classes: The classes; if their names do not tell (:func:`positive_class`), the second is
-            positive.
-        choice: The positive one; ``auto`` = by their names.
+    """Return two sorted classes, the positive one last, which is the second if nothing tells.
 
     Raises:
-        InputError: It is none of them.
+        InputError: The ``choice`` is neither ``auto``, which goes by their names, nor one of them.
     """
-    if choice != "auto":
-        check_one_of("--positive-class", choice, classes)
+    check_one_of("--positive-class", choice, ("auto", *classes))
     positive = positive_class(classes) if choice == "auto" else choice
     return sorted(classes, key=lambda label: label == positive)
 

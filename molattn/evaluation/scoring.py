@@ -77,17 +77,14 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
+    def labels(found: Prediction, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        is_finite = np.isfinite(found.prediction).all(axis=1, keepdims=True)
+        return np.where(is_finite, run.table.targets[rows], np.nan)
+
     output = PredictionColumns(run.model, config.interval)
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
         outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
-    is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
-    target = np.where(is_finite[:, None], run.table.targets[run.parts.test], np.nan)
-    has_test = len(target) > 0
-    not_finite = int((~is_finite).sum())
-    if not_finite:
-        rows = counted(not_finite, "test row")
-        print_line(console, f"not scored, without a finite prediction: {rows}")
     validation, test = (
         output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
         for predicted, rows in (
@@ -95,6 +92,11 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
             (outputs, run.parts.test),
         )
     )
+    target, has_test = labels(test, run.parts.test), len(run.parts.test) > 0
+    not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
+    if not_finite:
+        rows = counted(not_finite, "test row")
+        print_line(console, f"not scored, without a finite prediction: {rows}")
     probabilities = class_probabilities(torch.from_numpy(outputs), tasks)
     members = own_units(probabilities, tasks, run.model.config.target_transforms).numpy()
     baselines: dict[str, TaskScores] = {}
@@ -117,7 +119,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
         if has_test
         else {},
-        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks)
+        validation=score_tasks(validation.prediction, labels(validation, run.parts.val), tasks)
         if len(run.parts.val)
         else None,
         test=score(test.prediction) if has_test else None,

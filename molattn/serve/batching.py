@@ -23,7 +23,7 @@ from molattn.record import MoleculeRecord
 from molattn.serve.catalog import Catalog, ServedModel
 from molattn.utils.reproducibility import threads, without_onednn
 
-__all__ = ["Answer", "BusyError", "Query", "Worker"]
+__all__ = ["Answer", "BusyError", "Query", "Worker", "text_of"]
 
 Result = TypeVar("Result")
 
@@ -39,12 +39,12 @@ class Query(NamedTuple):
     """A molecule to predict.
 
     Args:
-        smiles: Its SMILES.
+        smiles: Its SMILES; None where it is missing.
         partner: That of the second molecule, if the model takes two.
         features: Its extra features, if the model has any; None where one is missing.
     """
 
-    smiles: str
+    smiles: str | None
     partner: str | None = None
     features: tuple[float | None, ...] = ()
 
@@ -192,7 +192,7 @@ class Worker:
 
     async def _slow(self, served: ServedModel, query: Query) -> MoleculeRecord | SmilesError | None:
         """Read a molecule if that may take seconds."""
-        texts = [query.smiles] if query.partner is None else [query.smiles, query.partner]
+        texts = [text for text in (query.smiles, query.partner) if text is not None]
         if not served.model.config.standardize and all(map(is_fast, texts)):
             return None
         reader = self._readers[served.name][0]
@@ -261,7 +261,7 @@ class Worker:
         partners = (
             [query.partner or "" for query in fast] if served.model.config.has_partner else None
         )
-        new = iter(reader([query.smiles for query in fast], partners))
+        new = iter(reader([text_of(query.smiles) for query in fast], partners))
         records = [next(new) if one is None else one for one in read]
         rows = [_row(query, record) for query, record in zip(queries, records, strict=True)]
         spec, answers = served.spec(level), []
@@ -273,6 +273,11 @@ class Worker:
                     message = record.reason if isinstance(record, SmilesError) else ""
                     answers.append(Answer.of(row, next(iter(cells)), code, message))
         return answers
+
+
+def text_of(smiles: str | None) -> str:
+    """Return a SMILES, in place of None a text that marks a missing value."""
+    return "null" if smiles is None else smiles
 
 
 def _onednn_of(served: ServedModel) -> Any:
@@ -306,7 +311,7 @@ def _reader(
 
 
 def _read_one(reader: MoleculeReader, query: Query) -> MoleculeRecord | SmilesError:
-    return next(reader([query.smiles], None if query.partner is None else [query.partner]))
+    return next(reader([text_of(query.smiles)], None if query.partner is None else [query.partner]))
 
 
 def _row(query: Query, record: MoleculeRecord | SmilesError) -> ReadRow:
@@ -315,4 +320,4 @@ def _row(query: Query, record: MoleculeRecord | SmilesError) -> ReadRow:
         code = code or "missing_feature"
     features = [] if code else [value for value in query.features if value is not None]
     found = None if code or isinstance(record, SmilesError) else record
-    return ReadRow(1, Row(1, []), query.smiles, found, features, code)
+    return ReadRow(1, Row(1, []), text_of(query.smiles), found, features, code)

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from molattn.config import ServeConfig
 from molattn.errors import InputError, quoted
 from molattn.explain import METHODS
-from molattn.serve.batching import Query
+from molattn.serve.batching import Query, text_of
 from molattn.serve.catalog import LEVEL, ServedModel
 from molattn.serve.errors import APIError
 from molattn.serve.guard import next_part
@@ -60,10 +60,10 @@ class _Request(BaseModel):
 class PredictRequest(_Request):
     """Molecules to predict."""
 
-    smiles: list[str] = Field(description="The molecules.")
+    smiles: list[str | None] = Field(description="The molecules; null where one is missing.")
     level: Level = LEVEL
     neighbors: Neighbors = 0
-    partner: list[str] | None = Field(
+    partner: list[str | None] | None = Field(
         None, description="The second molecule of each, where the model takes two."
     )
     features: dict[str, list[FiniteFloat | None]] | None = Field(
@@ -95,7 +95,7 @@ class ExplainRequest(_Request):
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    smiles: str
+    smiles: str | None
     partner: str | None = None
     features: dict[str, FiniteFloat | None] | None = None
 
@@ -237,7 +237,7 @@ def queries(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> 
     return [
         Query(
             smiles,
-            None if asked.partner is None else asked.partner[place],
+            None if asked.partner is None else text_of(asked.partner[place]),
             tuple(column[place] for column in columns),
         )
         for place, smiles in enumerate(asked.smiles)
@@ -280,13 +280,15 @@ def line_queries(path: Path, served: ServedModel) -> Iterator[Query]:
             if not text.strip():
                 continue
             line = parse(_Line, text, f"line {number}: ")
-            features = line.features or {}
+            features, partner = line.features or {}, line.partner
+            if "partner" in line.model_fields_set and served.model.config.has_partner:
+                partner = text_of(partner)
             try:
-                check_inputs(served, line.partner is not None, features)
+                check_inputs(served, partner is not None, features)
             except InputError as error:
                 raise InputError(f"line {number}: {error}") from None
             columns = tuple(features[name] for name in served.model.config.features)
-            yield Query(line.smiles, line.partner, columns)
+            yield Query(line.smiles, partner, columns)
 
 
 def validation_line(errors: Iterable[Any]) -> str:

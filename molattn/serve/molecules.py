@@ -44,7 +44,7 @@ class ClassPrediction(_Class, _OfSomeModels):
 class Molecule(TypedDict):
     """A molecule with its predictions, or the reason why it has none."""
 
-    smiles: str
+    smiles: str | None
     error: Annotated[str | None, Field(description="Reason code; null with predictions.")]
     message: Annotated[str | None, Field(description="The reason in words.")]
     training_similarity: float | None
@@ -64,7 +64,7 @@ class PredictResponse(TypedDict):
 
 
 def molecule_json(
-    served: ServedModel, columns: Sequence[str], smiles: str, answer: Answer
+    served: ServedModel, columns: Sequence[str], smiles: str | None, answer: Answer
 ) -> Molecule:
     """Return a molecule and its predictions as JSON types.
 

@@ -115,6 +115,21 @@ def test_a_model_of_two_molecules_and_a_feature(client, catalog):
     assert two["error"] == "missing_feature"
 
 
+def test_null_refuses_its_molecule_alone(client):
+    found = client.post("/predict", json={"smiles": ["CCO", None, "CC"]}).json()["molecules"]
+    assert [one["error"] for one in found] == [None, "missing_value", None]
+    assert [one["smiles"] for one in found] == ["CCO", None, "CC"]
+    text = '{"smiles": "CCO"}\n{"smiles": null}\n'
+    found = lines(client.post("/predict", content=text, headers=LINES))
+    assert [one["error"] for one in found] == [None, "missing_value"]
+    body = {"model": "pair", "smiles": ["C", "CC"], "features": {"temperature": [1.0, 2.0]}}
+    found = client.post("/predict", json={**body, "partner": ["O", None]}).json()["molecules"]
+    assert [one["error"] for one in found] == [None, "partner_missing_value"]
+    text = '{"smiles": "C", "partner": null, "features": {"temperature": 1.0}}\n'
+    (one,) = lines(client.post("/predict?model=pair", content=text, headers=LINES))
+    assert one["error"] == "partner_missing_value"
+
+
 @pytest.mark.parametrize(
     "body, words",
     [

@@ -1,6 +1,7 @@
 """The file formats of tables, and how a file's format is recognized."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,16 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPRESSED", "FORMATS", "FileFormat", "WriterMaker", "format_by_suffix", "open_table"]
 
-_SIGNATURES = {
-    b"\xd0\xcf\x11\xe0": "an old or encrypted Excel workbook",
-    b"BZh": "bzip2-compressed data",
-    b"\xfd7zXZ": "xz-compressed data",
-    b"\xff\xfe\0\0": "UTF-32 text",
-    b"%PDF": "a PDF document",
-    b"SQLite format 3": "an SQLite database",
-    b"\x89HDF": "an HDF5 file",
-    b"ARROW1": "an Arrow or Feather file",
+_OTHERS = {
+    rb"\xd0\xcf\x11\xe0": "an old or encrypted Excel workbook",
+    rb"PK\x03\x04(?!.{26}(\[Content_Types|_rels/|docProps/|xl/|customXml/))": "a ZIP archive",
+    rb"BZh": "bzip2-compressed data",
+    rb"\xfd7zXZ": "xz-compressed data",
+    rb".{257}ustar": "a tar archive",
+    rb"\xff\xfe\0\0": "UTF-32 text",
+    rb"%PDF": "a PDF document",
+    rb"SQLite format 3": "an SQLite database",
+    rb"\x89HDF": "an HDF5 file",
+    rb"ARROW1": "an Arrow or Feather file",
+    rb"(\xef\xbb\xbf)?\s*(\{\s*[\"}]|\[\s*[\[{\"])": "JSON",
+    rb"\s*<(?i:!doctype|html)": "an HTML page",
 }
+"""What is not read, by a pattern of its first bytes."""
 
 
 COMPRESSED = (".gz", ".zst")
@@ -108,18 +114,18 @@ def format_by_suffix(path: Path) -> FileFormat | None:
 
 def _recognized(path: Path) -> FileFormat:
     start = file_start(path)
+    others = (name for one, name in _OTHERS.items() if re.match(one, start, re.DOTALL))
+    other, found = next(others, None), format_by_suffix(path) or FORMATS["csv"]
     for one in FORMATS.values():
-        if one.signature and start.startswith(one.signature):
+        is_its_own = other is None or one is found
+        if one.signature and start.startswith(one.signature) and is_its_own:
             return one
-    found = format_by_suffix(path) or FORMATS["csv"]
     if found.signature:
-        others = (name for signature, name in _SIGNATURES.items() if start.startswith(signature))
-        got = next(others, "something else") if start else "an empty file"
+        got = other or ("something else" if start else "an empty file")
         raise InputError(f"{path}: got {got}, expected a file in {found.name} format")
-    for signature, name in _SIGNATURES.items():
-        if found.is_text and start.startswith(signature):
-            *names, last = (one.name for one in FORMATS.values())
-            raise InputError(f"{path}: got {name}, expected a {', '.join(names)} or {last} file")
+    if found.is_text and other is not None:
+        *names, last = (one.name for one in FORMATS.values())
+        raise InputError(f"{path}: got {other}, expected a {', '.join(names)} or {last} file")
     return found
 
 

@@ -31,6 +31,7 @@ ENCODING_ERRORS = "surrogateescape"
 _ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not UTF-8
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_GZIP = b"\x1f\x8b"
 _SAMPLE = 4096
 _BUFFER = 2**16
 _MOST_BLANK_LINES = 1_000_000
@@ -55,11 +56,15 @@ def file_start(path: Path) -> bytes:
     """Return the first bytes of a file, decompressed if it is gzip or Zstandard.
 
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or is gzip that expands without limit.
     """
     try:
         with _open_bytes(path) as file:
-            return file.read(_SAMPLE)
+            start = file.read(_SAMPLE)
+            if _gzip_size(path) > _most_bytes(path):
+                while file.read(_BUFFER):  # not a row of it is parsed
+                    pass
+            return start
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
@@ -75,11 +80,23 @@ def check_expansion(path: Path, kind: str, size: int) -> None:
     Raises:
         InputError: More than 200 times its size, and more than 4 MB.
     """
-    if size > max(_ANY_EXPANSION, _LARGEST_EXPANSION * path.stat().st_size):
+    if size > _most_bytes(path):
         raise InputError(
             f"{path}: the {kind} file expands to more than {_LARGEST_EXPANSION} times its size; "
             "decompress it if that is intended"
         )
+
+
+def _most_bytes(path: Path) -> int:
+    return max(_ANY_EXPANSION, _LARGEST_EXPANSION * path.stat().st_size)
+
+
+def _gzip_size(path: Path) -> int:
+    """Return the size of its content that a gzip file ends with; 0 for another file."""
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == _GZIP
+        file.seek(-4 * is_gzip, os.SEEK_END)
+        return int.from_bytes(file.read(), "little")
 
 
 def refuse_binary(path: Path) -> None:
@@ -174,7 +191,7 @@ def _open_zstandard(path: Path) -> Any:
 
 
 _COMPRESSIONS: dict[bytes, tuple[str, Callable[[Path], Any]]] = {
-    b"\x1f\x8b": ("gzip", _open_gzip),
+    _GZIP: ("gzip", _open_gzip),
     b"\x28\xb5\x2f\xfd": ("Zstandard", _open_zstandard),
     # Frames without content, with which some programs begin their files.
     **{bytes([0x50 + n]) + b"\x2a\x4d\x18": ("Zstandard", _open_zstandard) for n in range(16)},

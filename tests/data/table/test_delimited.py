@@ -1,9 +1,12 @@
 import gzip
 import hashlib
+import io
 import os
+import zipfile
 
 import pytest
 
+from molattn.cli import main
 from molattn.data.table import base as rows
 from molattn.data.table import open_table
 from molattn.errors import InputError
@@ -63,12 +66,34 @@ def test_ragged_rows_come_out_marked_and_whole(tmp_path):
     assert [row.code for row in rows] == ["ragged", "", "ragged"]
 
 
+def zipped(name, text):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, text)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["t.csv.zip", "t.zip", "t.json", "t.jsonl"])
+def test_a_file_of_another_kind_is_told_by_the_command(tmp_path, capsys, name):
+    text = '{"smiles": "CCO"}\n'
+    content = text.encode() if "json" in name else zipped("t.csv", "smiles\nCCO\n")
+    path = saved(tmp_path, content, name)
+    assert main(["predict", "solubility", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ("JSON" if "json" in name else "ZIP") in line
+    assert all(word in line for word in ("CSV", "Parquet", "Excel", "SDF"))
+
+
 @pytest.mark.parametrize(
     "content, words",
     [
         (b"", ["empty", "header"]),
         (b"\n\n", ["empty"]),
-        (b"PK\x03\x04rest", ["Excel"]),
+        (zipped("t.csv", "smiles,y\nC,1\n"), ["ZIP", "CSV"]),
+        (b'[{"smiles": "C", "y": 1}]', ["JSON", "CSV"]),
+        (b'\n{\n "smiles": ["C"]}', ["JSON", "CSV"]),
+        (b'\xef\xbb\xbf{"smiles": "C"}\n{"smiles": "CC"}\n', ["JSON", "CSV"]),
+        (b"<!DOCTYPE html><html>", ["HTML", "CSV"]),
         (b"\x1f\x8brest", ["gzip", "damaged"]),
         (b"PAR1rest", ["Parquet"]),
         (b"BZh91AY", ["bzip2"]),

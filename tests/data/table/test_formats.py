@@ -187,7 +187,8 @@ def test_a_registered_format_is_read_and_written_by_its_suffix(json_lines, tmp_p
     assert table.header == ["smiles", "y"]
     assert [row.cells for row in table] == [["CCO", "1.5"], ["PK\x03\x04", "\0"]]
     path.rename(tmp_path / "t.csv")
-    assert not isinstance(open_table(tmp_path / "t.csv"), JsonLines)
+    with pytest.raises(InputError, match="got JSON"):
+        open_table(tmp_path / "t.csv")
 
 
 def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):

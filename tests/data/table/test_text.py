@@ -19,6 +19,15 @@ def test_a_gzip_bomb_is_refused(tmp_path):
         sum(1 for _ in open_table(path))
 
 
+@pytest.mark.parametrize("row", [b"0", b"CCO,1\n", b"'0\n"])
+def test_a_large_gzip_bomb_is_refused_before_a_row_is_read(tmp_path, row, monkeypatch):
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"smiles,y\n" + row * (40_000_000 // len(row))))
+    monkeypatch.setattr("molattn.data.table.text.io.TextIOWrapper", None)
+    with pytest.raises(InputError, match=r"bomb\.csv\.gz: the gzip file expands to more than 200"):
+        open_table(path)
+
+
 def test_a_repetitive_table_is_read_from_gzip(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 100_000))
