@@ -439,13 +439,13 @@ class CompleteGraphs(OnDevice):
             return _put(parts[0], self._whole_batch().row_index, self.num_rows)
         if self._rows_at_end:
             parts = [*parts, parts[0].new_zeros((self._rows_at_end, *parts[0].shape[1:]))]
-        return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
+        return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
 
     def join_pairs(self, parts: list[Tensor], like: Tensor) -> Tensor:
         """Join pairs ``[B N N, ...]`` of each block to pair rows, likewise."""
         if torch.compiler.is_compiling():
             return _put(parts[0], self._whole_batch().pair_index, self.num_pairs)
-        return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
+        return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
 
     def receivers_to_pairs(self, rows: Tensor) -> Tensor:
         """Give each pair its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
@@ -587,7 +587,7 @@ class CodedEdges(OnDevice):
 
     def dense(self) -> Tensor:
         """The features of each pair row, ``[num_pairs, D]``; 0 where the pair is no edge."""
-        return F.embedding(self.codes, self.padded_table)
+        return self.padded_table[self.codes]
 
 
 def true_places(mask: Tensor, count: Optional[int]) -> Tensor:

@@ -146,13 +146,15 @@ class AttentionConv(MessagePassing):
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
         """
-        if isinstance(edges.index, CompleteGraphs) and self.needs_messages():
+        complete = isinstance(edges.index, CompleteGraphs)
+        # Without a node there is no block, and nothing that blocks could differentiate.
+        if complete and (self.needs_messages() or not edges.index.num_rows):
             return self._attend_edge_list(
                 (query, key, value), edges.index, edges, prior, return_alpha, return_messages
             )
         query, key = self.head_score.query(query), self.head_score.key(key)
         maps = self._edge_maps(edges)
-        if isinstance(edges.index, CompleteGraphs):
+        if complete:
             return dense_attention(
                 edges,
                 query,

@@ -66,7 +66,7 @@ def dense_attention(
     return_alpha: bool = False,
     return_messages: bool = False,
 ) -> Attended:
-    r"""Attend over all pairs of each graph.
+    r"""Attend over all pairs of each graph; there must be a node.
 
     A softmax of inner products, without a prior, is one step of autograd
     (:func:`~molattn.nn.fused_attention.fused_attention`) unless weights or messages are requested;
@@ -130,12 +130,6 @@ def dense_attention(
                 )
             weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
             messages.append(weighted.flatten(0, 2))
-    if not outs:
-        return Attended(
-            torch.zeros_like(value),
-            value.new_zeros((0, value.size(1))) if return_alpha else None,
-            value.new_zeros((0, *value.shape[1:])) if return_messages else None,
-        )
     out = graph.join_rows(outs, value)
     if value_basis is not None:
         out = out + torch.einsum("rhd,dhc->rhc", graph.join_rows(pooled, value), value_basis)

@@ -8,7 +8,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
-from molattn.graph import CompleteGraphs
+from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.testing import assert_permutation_equivariant
 
 from ..strategies import multigraphs
@@ -203,6 +203,27 @@ def test_complete_graphs_without_nodes(dense_subject, sizes):
     out = subject.run_complete(subject.make(), subject.nodes(0), graph, given, weights=True)
     assert out["nodes"].shape == (0, 6)
     assert out["weights"].shape == (0, 2)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("sizes", [[], [0, 0]])
+def test_complete_graphs_without_nodes_have_second_derivatives(
+    dense_subject, sizes, coded, weights
+):
+    subject, graph = dense_subject, CompleteGraphs(sizes)
+    x, given = subject.in_rows(graph, coded)
+    leaves, conv = [x], subject.make(dtype=torch.float32)
+    for value in given.values():
+        leaves.append((value.table if isinstance(value, CodedEdges) else value).requires_grad_())
+    out = subject.run(conv, x, graph, given, weights)
+    leaves += conv.parameters()
+    options = {"allow_unused": True, "materialize_grads": True}
+    total = sum(out[name].sum() for name in ("nodes", "edges") if name in out)
+    first = torch.autograd.grad(total, leaves, create_graph=True, **options)
+    second = torch.autograd.grad(sum(grad.square().sum() for grad in first), leaves, **options)
+    for grad in (*first, *second):
+        assert not grad.any()
 
 
 def test_isolated_receivers_depend_on_themselves_alone(subject, multigraph):
