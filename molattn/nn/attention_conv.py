@@ -24,6 +24,16 @@ _OPTIONS = {
     "node_dim": ((0, -2), "nodes are the rows of x"),
     "decomposed_layers": ((1,), "attention weights depend on all channels"),
 }
+# Options of PyG's attention layers: what has their place here.
+_SUBSTITUTES = {
+    "concat": "combine='concat' or combine='mean' of EdgeAttentionConv",
+    "add_self_loops": "torch_geometric.transforms.AddSelfLoops",
+    "fill_value": "torch_geometric.transforms.AddSelfLoops(attr=...)",
+    "negative_slope": "score='gatv2' of EdgeAttentionConv, with a slope of 0.2",
+    "residual": "root_weight of EdgeAttentionConv",
+    "share_weights": "separate weights, as with share_weights=False",
+    "beta": "gate=True of EdgeAttentionConv",
+}
 HOOKS = tuple(
     f"_{step}_forward_{kind}hooks"
     for step in ("propagate", "message", "aggregate", "edge_update")
@@ -289,7 +299,8 @@ def message_passing_options(layer: str, given: Mapping[str, Any]) -> dict[str, A
     """
     for name, value in given.items():
         if name not in _OPTIONS:
-            raise TypeError(f"{layer} got an unexpected keyword argument {name!r}")
+            hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
+            raise TypeError(f"{layer} got an unexpected keyword argument {name!r}{hint}")
         allowed, reason = _OPTIONS[name]
         if value not in allowed:
             expected = " or ".join(map(repr, allowed))

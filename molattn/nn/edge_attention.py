@@ -169,9 +169,10 @@ class EdgeAttentionConv(AttentionConv):
         x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
+        return_attention_weights: Optional[bool] = False,
+        *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
-        return_attention_weights: Optional[bool] = False,
         size: Size = None,
     ) -> Any:
         """Update nodes, and edges with ``update_edges``.
@@ -181,10 +182,10 @@ class EdgeAttentionConv(AttentionConv):
                 which then count as zeros.
             edge_index: The graph.
             edge_attr: Edge features.
-            u: Graph features.
-            batch: Graph of each node.
             return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
+            u: Graph features.
+            batch: Graph of each node.
             size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:

@@ -132,6 +132,7 @@ class GaANConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
+        *,
         size: Size = None,
     ) -> Any:
         """Update nodes.

@@ -251,9 +251,10 @@ class GraphNetwork(MessagePassing):
         x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
+        return_attention_weights: Optional[bool] = False,
+        *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
-        return_attention_weights: Optional[bool] = False,
         size: Size = None,
     ) -> Any:
         """Update edges, then nodes, then the graph.
@@ -263,10 +264,10 @@ class GraphNetwork(MessagePassing):
                 which then count as zeros.
             edge_index: The graph.
             edge_attr: Edge features.
-            u: Graph features.
-            batch: Graph of each node.
             return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
+            u: Graph features.
+            batch: Graph of each node.
             size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:
@@ -385,7 +386,8 @@ class GraphNetwork(MessagePassing):
         """Call the block on the list of all edges, and convert the results to rows."""
         nodes, attr = edge_list(x, graph, attr)
         # Hooks, and a forward that a subclass has, run once.
-        out = GraphNetwork.forward(self, nodes, graph.edge_index, attr, u, graph.batch)
+        given = {"u": u, "batch": graph.batch}
+        out = GraphNetwork.forward(self, nodes, graph.edge_index, attr, **given)
         return results_in_rows(out, graph, edges=self.update_edges, weights=False)
 
     def __repr__(self) -> str:

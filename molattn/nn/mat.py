@@ -137,6 +137,7 @@ class MATConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
+        *,
         size: Size = None,
     ) -> Any:
         """Update nodes.

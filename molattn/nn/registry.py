@@ -28,8 +28,8 @@ class Layer:
 
     A layer is made as ``conv(in_channels, out_channels, heads, edge_dim=..., ...)`` and called as
     ``layer(x, edge_index, edge_attr)``, one that reads graph features as
-    ``layer(x, edge_index, edge_attr, u, batch)``. It returns nodes ``[N, out_channels]``, or a
-    tuple that begins with them, followed by edges where ``update_edges`` is on. With
+    ``layer(x, edge_index, edge_attr, u=u, batch=batch)``. It returns nodes ``[N, out_channels]``,
+    or a tuple that begins with them, followed by edges where ``update_edges`` is on. With
     ``return_attention_weights=True``, as explanations call it, the tuple's last item is
     ``(edge_index, alpha)``.
 

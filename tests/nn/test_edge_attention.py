@@ -188,7 +188,7 @@ def test_is_its_equations(score, combine, gate, edge_value):
         edge_value=edge_value, update_edges=True, temperature=0.7,
     ).double()  # fmt: skip
     torch.nn.init.normal_(conv.bias)
-    out, new_edges, (_, alpha) = conv(x, edge_index, e, u, batch, return_attention_weights=True)
+    out, new_edges, (_, alpha) = conv(x, edge_index, e, True, u=u, batch=batch)
     plain = (t.detach().numpy() for t in (x, edge_index, e, u, batch))
     expected = numpy_layer(conv, *plain)
     for got, want in zip((out, new_edges, alpha), expected, strict=True):

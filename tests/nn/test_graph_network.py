@@ -115,7 +115,7 @@ def test_equals_meta_layer_when_built_from_the_same_functions(
         edge_function=functions[0], node_function=functions[1], global_function=functions[2],
     )  # fmt: skip
     expected = theirs(x, edge_index, e, u, batch)
-    got = ours(x, edge_index, e, u, batch)
+    got = ours(x, edge_index, e, u=u, batch=batch)
     inputs = [x, e, u, *(p for f in functions for p in f.parameters())]
     grads = []
     for out in (got, expected):
@@ -144,7 +144,7 @@ def test_edges_come_first_then_nodes_then_the_graph():
         NODE, 7, edge_dim=EDGE, global_dim=GLOBAL, update_edges=True, update_global=True,
         edge_function=Noted("edges"), node_function=Noted("nodes"), global_function=Noted("graph"),
     )  # fmt: skip
-    nodes, edges, graphs = block(x, edge_index, e, u, batch)
+    nodes, edges, graphs = block(x, edge_index, e, u=u, batch=batch)
     assert order == ["edges", "nodes", "graph"]
     sender, receiver = edge_index
     new_edges = torch.cat([e, x[receiver], x[sender], u[batch[receiver]]], dim=-1)
@@ -202,7 +202,7 @@ def test_only_inputs_of_attention_that_are_on_have_influence(inputs, gate):
         (4, 4), 6, 2, edge_dim=EDGE, global_dim=GLOBAL, edge_inputs=inputs,
         node_inputs=("edges",), gate=gate,
     ).double()  # fmt: skip
-    out = block((senders, receivers), edge_index, e, u)
+    out = block((senders, receivers), edge_index, e, u=u)
     found = dict(zip(tensors, influence(out, list(tensors.values())), strict=True))
     expected = {name: name in inputs for name in EDGE_INPUTS}
     choice, values = {"edge", "sender"}, {"edge", "sender", "global"}
@@ -219,7 +219,7 @@ def test_only_inputs_of_nodes_that_are_on_have_influence(inputs):
         NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL,
         edge_inputs=("edge", "sender"), node_inputs=inputs,
     ).double()  # fmt: skip
-    out = block(x, edge_index, e, u, batch)
+    out = block(x, edge_index, e, u=u, batch=batch)
     by_edges, by_global, by_nodes = influence(out, [e, u, x])
     assert by_edges == ("edges" in inputs)
     assert by_global == ("global" in inputs)
@@ -233,7 +233,7 @@ def test_only_inputs_of_the_graph_that_are_on_have_influence(inputs):
         NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, edge_inputs=("edge",),
         node_inputs=("node",), global_inputs=inputs, update_global=True,
     ).double()  # fmt: skip
-    _, graphs = block(x, edge_index, e, u, batch)
+    _, graphs = block(x, edge_index, e, u=u, batch=batch)
     by_edges, by_nodes, by_global = influence(graphs, [e, x, u])
     assert by_edges == ("edges" in inputs)
     assert by_nodes == ("nodes" in inputs)
@@ -253,7 +253,7 @@ def numpy_reduce(values, index, size, reduce):
 def head_messages(block, x, edge_index, e, u, batch):
     """Weights times values of each edge, by hand from weights that are tested elsewhere."""
     conv = block.attention
-    _, (_, alpha) = conv(x, edge_index, e, u, batch, return_attention_weights=True)
+    _, (_, alpha) = conv(x, edge_index, e, True, u=u, batch=batch)
     sender = edge_index[0]
     value = conv.lin_value(x)[sender] + conv.lin_edge_value(e)
     value = value + conv.lin_global_value(u)[batch[sender]]
@@ -271,14 +271,14 @@ def test_reducers_of_attention(reduce):
     block.attention.update_edges = False
     messages = head_messages(block, x, edge_index, e, u, batch).detach().numpy()
     expected = numpy_reduce(messages, edge_index[1].numpy(), 7, reduce)
-    assert_near(block(x, edge_index, e, u, batch), torch.from_numpy(expected))
+    assert_near(block(x, edge_index, e, u=u, batch=batch), torch.from_numpy(expected))
     for name, option in (("edges", "edge_to_global"), ("nodes", "node_to_global")):
         pooling = GraphNetwork(
             NODE, 6, 2, update_global=True, global_inputs=(name,),
             global_function=nn.Identity(), **{option: reduce}, **common,
         ).double()  # fmt: skip
         messages = head_messages(pooling, x, edge_index, e, u, batch).detach().numpy()
-        nodes, graphs = pooling(x, edge_index, e, u, batch)
+        nodes, graphs = pooling(x, edge_index, e, u=u, batch=batch)
         index = (batch[edge_index[1]] if name == "edges" else batch).numpy()
         values = messages if name == "edges" else nodes.detach().numpy()
         assert_near(graphs, torch.from_numpy(numpy_reduce(values, index, 2, reduce)))
@@ -293,8 +293,8 @@ def test_attention_is_that_of_the_layer(combine):
         NODE, 6, 2, node_inputs=("edges",), node_function=nn.Identity(), **options
     ).double()
     block.attention.load_state_dict(conv.state_dict())
-    expected = conv(x, edge_index, e, u, batch, return_attention_weights=True)
-    got = block(x, edge_index, e, u, batch, return_attention_weights=True)
+    expected = conv(x, edge_index, e, True, u=u, batch=batch)
+    got = block(x, edge_index, e, True, u=u, batch=batch)
     for mine, other in zip((*got[:2], got[2][1]), (*expected[:2], expected[2][1]), strict=True):
         assert_near(mine, other)
 
@@ -315,8 +315,8 @@ def test_options_agree_on_complete_graphs(reducers, own, self_loops):
         torch.randn(n, f, dtype=DOUBLE, requires_grad=True)
         for n, f in ((7, NODE), (graph.num_edges, EDGE), (3, GLOBAL))
     )
-    flat = block(x, graph.edge_index, e, u, graph.batch)
-    rows = block(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e), u)
+    flat = block(x, graph.edge_index, e, u=u, batch=graph.batch)
+    rows = block(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e), u=u)
     dense = (graph.rows_to_nodes(rows[0]), graph.pairs_to_edges(rows[1]), rows[2])
     inputs = [x, e, u, *block.parameters()]
     grads = []
@@ -340,12 +340,12 @@ def test_edges_that_are_no_input_of_the_graph_are_not_pooled(reduce, own):
         block = GraphNetwork(
             NODE, 6, 2, global_inputs=inputs, edge_function=function, **options
         ).double()
-        flat = block(x, graph.edge_index, None, u, graph.batch)
-        rows, globals_ = block(graph.nodes_to_rows(x), graph, None, u)
+        flat = block(x, graph.edge_index, None, u=u, batch=graph.batch)
+        rows, globals_ = block(graph.nodes_to_rows(x), graph, None, u=u)
         assert_near(graph.rows_to_nodes(rows), flat[0])
         assert_near(globals_, flat[1])
         block.edge_to_global = "sum"
-        assert_near(block(x, graph.edge_index, None, u, graph.batch)[1], flat[1])
+        assert_near(block(x, graph.edge_index, None, u=u, batch=graph.batch)[1], flat[1])
 
 
 def test_hooks_reach_all_that_messages_reach():
@@ -364,7 +364,7 @@ def test_hooks_reach_all_that_messages_reach():
         global_function=nn.Identity(),
     ).double()
     block.register_message_forward_hook(lambda module, inputs, out: 0 * out)
-    _, edges, globals_ = block(x, edge_index, e, u, batch)
+    _, edges, globals_ = block(x, edge_index, e, u=u, batch=batch)
     assert_near(edges, e)
     assert_near(globals_, torch.zeros(2, 6, dtype=DOUBLE))
 
@@ -434,7 +434,9 @@ def test_graph_features_are_checked_once(monkeypatch):
     for module in (graph_network, edge_attention):
         monkeypatch.setattr(module, "read_globals", counted)
     x, edge_index, e, u, batch = two_graphs()
-    GraphNetwork(NODE, 6, edge_dim=EDGE, global_dim=GLOBAL).double()(x, edge_index, e, u, batch)
+    GraphNetwork(NODE, 6, edge_dim=EDGE, global_dim=GLOBAL).double()(
+        x, edge_index, e, u=u, batch=batch
+    )
     assert len(calls) == 1
 
 
@@ -443,7 +445,7 @@ def test_what_comes_out_is_what_was_asked_for():
 
     def outputs(**options):
         block = GraphNetwork(NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, **options).double()
-        out = block(x, edge_index, e, u, batch)
+        out = block(x, edge_index, e, u=u, batch=batch)
         return [tuple(t.shape) for t in (out if isinstance(out, tuple) else (out,))]
 
     assert outputs() == [(7, 6)]
@@ -457,7 +459,7 @@ def test_nodes_that_are_not_updated_come_out_as_they_went_in():
     block = GraphNetwork(
         NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, update_nodes=False, update_global=True
     ).double()
-    nodes, graphs = block(x, edge_index, e, u, batch)
+    nodes, graphs = block(x, edge_index, e, u=u, batch=batch)
     assert nodes is x
     assert graphs.shape == (2, GLOBAL)
 

@@ -213,9 +213,9 @@ def test_complete_graphs_without_nodes_have_second_derivatives(
 ):
     subject, graph = dense_subject, CompleteGraphs(sizes)
     x, given = subject.in_rows(graph, coded)
-    leaves, conv = [x], subject.make(dtype=torch.float32)
-    for value in given.values():
-        leaves.append((value.table if isinstance(value, CodedEdges) else value).requires_grad_())
+    conv = subject.make(dtype=torch.float32)
+    read = (value.table if isinstance(value, CodedEdges) else value for value in given.values())
+    leaves = [x, *(value.requires_grad_() for value in read)]
     out = subject.run(conv, x, graph, given, weights)
     leaves += conv.parameters()
     options = {"allow_unused": True, "materialize_grads": True}

@@ -1,5 +1,6 @@
 """Every registered layer inside PyG: options, hooks, heterogeneous graphs, explainers."""
 
+import inspect
 import re
 
 import pytest
@@ -13,7 +14,14 @@ from torch_geometric.explain import (
     GNNExplainer,
 )
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import HeteroConv, MessagePassing, Sequential, global_add_pool, to_hetero
+from torch_geometric.nn import (
+    HeteroConv,
+    MessagePassing,
+    Sequential,
+    TransformerConv,
+    global_add_pool,
+    to_hetero,
+)
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
@@ -166,6 +174,13 @@ def test_other_aggregations_of_messages(layer, aggr):
         ({"node_dim": 1}, ValueError, "node_dim: got 1, expected 0 or -2: nodes are the rows"),
         ({"decomposed_layers": 2}, ValueError, "decomposed_layers: got 2, expected 1: attention"),
         ({"color": "red"}, TypeError, "got an unexpected keyword argument 'color'"),
+        ({"concat": False}, TypeError, "'concat': use combine="),
+        ({"add_self_loops": True}, TypeError, "'add_self_loops': use torch_geometric.transforms."),
+        ({"fill_value": 0.0}, TypeError, "'fill_value': use torch_geometric.transforms."),
+        ({"negative_slope": 0.2}, TypeError, "'negative_slope': use score='gatv2'"),
+        ({"residual": True}, TypeError, "'residual': use root_weight"),
+        ({"share_weights": True}, TypeError, "'share_weights': use separate weights"),
+        ({"beta": True}, TypeError, "'beta': use gate=True"),
     ],
 )
 def test_options_of_message_passing_that_attention_cannot_have(options, error, message):
@@ -174,6 +189,19 @@ def test_options_of_message_passing_that_attention_cannot_have(options, error, m
             message = "aggr cannot be used with GraphNetwork: use edge_to_node"
         with pytest.raises(error, match=re.escape(message)):
             conv(4, 6, 2, **options)
+
+
+def test_arguments_have_the_order_of_pyg(subject, multigraph):
+    theirs = [*inspect.signature(TransformerConv.forward).parameters][:5]
+    assert [*inspect.signature(type(subject.make()).forward).parameters][:5] == theirs
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    attr = given.pop("edge_attr", None)
+    *_, (edge_index, alpha) = conv(x, multigraph, attr, True, **given)
+    assert edge_index is multigraph
+    assert alpha.shape == (20, 2)
+    for name, value in given.items():
+        with pytest.raises(TypeError, match="positional"):
+            conv(x, multigraph, attr, False, value, **{k: given[k] for k in given if k != name})
 
 
 HOOKS = [

@@ -56,12 +56,12 @@ def test_what_a_layer_is_said_to_support_is_what_it_does(name):
     if layer.has("global_dim"):
         conv = make(global_dim=5)
         assert not torch.equal(
-            conv(x, edge_index, edge_attr, u), conv(x, edge_index, edge_attr, -u)
+            conv(x, edge_index, edge_attr, u=u), conv(x, edge_index, edge_attr, u=-u)
         )
     else:
         refuses(global_dim=5)
     if layer.has("update_global"):
-        nodes, graphs = make(global_dim=5, update_global=True)(x, edge_index, edge_attr, u)
+        nodes, graphs = make(global_dim=5, update_global=True)(x, edge_index, edge_attr, u=u)
         assert (nodes.shape, graphs.shape) == ((3, 6), (1, 5))
     else:
         refuses(update_global=True)
