@@ -45,7 +45,7 @@ class NetworkConfig:
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
-        update_edges: Update pair features in each block.
+        update_edges: Update pair features in each block but the last.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: auto, mlp, fourier, both. auto: fourier if all targets are classes,

@@ -1,6 +1,7 @@
 """The network: from a batch of molecules to outputs in scaled units and logits."""
 
 from collections.abc import Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any, Optional, Union
 
@@ -78,18 +79,20 @@ class Network(nn.Module):
         else:
             self.pair_embedding = PairEmbedding(*pairs, net.edge_width, seen_as=seen_as)
 
-        def make_conv() -> nn.Module:
+        def make_conv(**changed: Any) -> nn.Module:
             return layer.make(
                 net.width,
                 net.width,
                 net.heads,
                 edge_dim=self.pair_embedding.vectors.size(1),
                 root_weight=False,  # the residual branch carries the receiver itself
-                **layer_options(net),
+                **layer_options(net) | changed,
             )
 
         if encoder is None:
-            encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
+            last = partial(make_conv, update_edges=False)
+            options = {"dropout": net.dropout, "make_last": last}
+            encoder = Encoder(make_conv, net.layers, net.width, **options)
         self.encoder = encoder
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)

@@ -77,6 +77,8 @@ class Encoder(nn.Module):
         layers: Number of blocks.
         channels: Number of node features.
         dropout: See :class:`AttentionBlock`.
+        make_last: Returns the layer of the last block, whose updated edges nobody would read; None
+            = ``make_conv``.
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class Encoder(nn.Module):
         channels: int,
         *,
         dropout: float = 0.0,
+        make_last: Optional[Callable[[], nn.Module]] = None,
     ) -> None:
         super().__init__()
+        makers = [make_conv] * (layers - 1) + [make_last or make_conv] * (layers > 0)
         self.blocks = nn.ModuleList(
-            AttentionBlock(make_conv(), channels, dropout=dropout) for _ in range(layers)
+            AttentionBlock(make(), channels, dropout=dropout) for make in makers
         )
         self.norm = nn.LayerNorm(channels)
 

@@ -97,6 +97,20 @@ def as_rows(model):
     return model.collate([model.featurize(text) for text in SMILES])
 
 
+@pytest.mark.parametrize("combine", ["linear", "weighted"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_parameter_is_trained(name, combine):
+    options = {"update_edges": True, "gate": True, "score": "general", "combine": combine}
+    unused = unused_options(replace(SMALL, layer=name))
+    model = make(layer=name, **{key: on for key, on in options.items() if key not in unused})
+    for form in (as_rows, as_batch):
+        model.zero_grad()
+        model(form(model)).square().sum().backward()
+        assert not [name for name, value in model.named_parameters() if value.grad is None]
+    if model.config.network.update_edges:
+        assert [layer.update_edges for layer in model.nets[0].attention_layers] == [True, False]
+
+
 @pytest.mark.parametrize("self_loops", [True, False])
 @every_option
 def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops):
