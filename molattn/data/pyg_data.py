@@ -1,6 +1,6 @@
-"""Molecules to complete graphs, as PyG's ``Data``."""
+"""Molecules to graphs of all atom pairs or of bonds, as PyG's ``Data``."""
 
-from typing import Union
+from typing import Union, get_args
 
 import torch
 from rdkit import Chem
@@ -11,7 +11,8 @@ from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, assign_stereo, without_labels
 from molattn.chem.rdkit_log import quiet
 from molattn.config import MoleculeLimits
-from molattn.errors import InputError
+from molattn.config.network import Pairs
+from molattn.errors import InputError, check_one_of
 from molattn.record import MoleculeRecord
 
 __all__ = ["from_mol", "from_smiles"]
@@ -20,11 +21,16 @@ __all__ = ["from_mol", "from_smiles"]
 def from_smiles(
     smiles: Molecule,
     *,
+    pairs: Pairs = "all",
     self_loops: bool = False,
     featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = False,
 ) -> Data:
-    """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's datasets.
+    """Turn a SMILES into a graph; usable as ``from_smiles=`` of PyG's datasets.
+
+    Its edges are all pairs of atoms, which attention reads. What takes edges for bonds
+    (``GINEConv``, ``AddRandomWalkPE``, ``VirtualNode``, the local part of ``GPSConv``) needs
+    ``pairs="bonds"``, the edges of PyG's own ``from_smiles``.
 
     A PyG dataset stops with a ``SmilesError`` at a row that RDKit cannot read: drop such rows
     first, or train with ``molattn train``, which skips and lists them.
@@ -32,6 +38,8 @@ def from_smiles(
     Args:
         smiles: The molecule; an RDKit molecule is read as its SMILES, with its atoms in their order
             and without explicit hydrogen atoms and coordinates, which :func:`from_mol` keeps.
+        pairs: ``all``: edges between all atoms; ``bonds``: only those of bonds, with the same
+            features. As of :class:`molattn.config.NetworkConfig`.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
@@ -39,12 +47,13 @@ def from_smiles(
 
     Returns:
         ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
-        ``edge_index`` ``[2, n (n - 1)]`` of all ordered pairs, sorted by sender, ``edge_attr``
+        ``edge_index`` ``[2, E]`` of ordered pairs, sorted by sender, ``edge_attr``
         ``int64 [E, P]`` (codes, columns ``featurizer.pair_names``) and ``smiles``. With a
         conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``, the method that
         generated it (``Conformer.method``; ``depiction`` = flat).
 
     Raises:
+        InputError: Other ``pairs``.
         SmilesError: The text is not a molecule, or the molecule is beyond a limit, such as that of
             time; ``code`` and ``reason`` give the cause.
 
@@ -57,7 +66,7 @@ def from_smiles(
         featurizer = FEATURIZERS[featurizer]()
     mol, record = read_molecule(smiles, MoleculeLimits(), featurizer)
     mol.RemoveAllConformers()  # what a CXSMILES draws
-    data = _complete_graph(mol, record, featurizer, self_loops, conformer)
+    data = _graph(mol, record, featurizer, pairs, self_loops, conformer)
     if isinstance(smiles, str):
         data.smiles = smiles
     return data
@@ -66,15 +75,17 @@ def from_smiles(
 def from_mol(
     mol: Chem.Mol,
     *,
+    pairs: Pairs = "all",
     self_loops: bool = False,
     featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = True,
 ) -> Data:
-    """Turn an RDKit molecule, from an SDF file for example, into a complete graph.
+    """Turn an RDKit molecule, from an SDF file for example, into a graph.
 
     Args:
         mol: A sanitized molecule. Its atoms are the nodes, in its order, explicit hydrogen atoms
             included.
+        pairs: See :func:`from_smiles`.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to add coordinates: the molecule's own if they are three-dimensional,
@@ -86,8 +97,8 @@ def from_mol(
 
     Raises:
         InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms or
-            not sanitized, coordinates that are not finite, a query, or RDKit's legacy stereo
-            perception is off.
+            not sanitized, coordinates that are not finite, a query, other ``pairs``, or RDKit's
+            legacy stereo perception is off.
 
     Example:
         >>> from molattn.chem import parse_smiles
@@ -106,7 +117,7 @@ def from_mol(
         featurizer = FEATURIZERS[featurizer]()
     mol = without_labels(mol)
     assign_stereo(mol)
-    return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)
+    return _graph(mol, featurizer(mol), featurizer, pairs, self_loops, conformer)
 
 
 def _is_sanitized(mol: Chem.Mol) -> bool:
@@ -118,23 +129,23 @@ def _is_sanitized(mol: Chem.Mol) -> bool:
             return False
 
 
-def _complete_graph(
+def _graph(
     mol: Chem.Mol,
     record: MoleculeRecord,
     featurizer: Featurizer,
+    pairs: Pairs,
     self_loops: bool,
     conformer: Union[bool, ConformerGenerator],
 ) -> Data:
-    pairs = torch.ones(record.num_atoms, record.num_atoms, dtype=torch.bool)
-    if not self_loops:
-        pairs.fill_diagonal_(False)
-    edge_index = pairs.nonzero().t().contiguous()
-    codes = torch.from_numpy(record.pairs)[edge_index[0], edge_index[1]]
+    check_one_of("pairs", pairs, get_args(Pairs))
+    codes = torch.from_numpy(record.pairs).long()
     table = torch.tensor(featurizer.pair_table).long()
+    is_edge = table[codes, 0] > 0 if pairs == "bonds" else torch.ones_like(codes, dtype=torch.bool)
+    edge_index = is_edge.fill_diagonal_(self_loops).nonzero().t().contiguous()
     data = Data(
         x=torch.from_numpy(record.atoms).long(),
         edge_index=edge_index,
-        edge_attr=table[codes.long()],
+        edge_attr=table[codes[edge_index[0], edge_index[1]]],
         smiles=Chem.MolToSmiles(mol),
     )
     if conformer:

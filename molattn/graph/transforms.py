@@ -35,7 +35,7 @@ class CompleteGraph(BaseTransform):
         no_path: Distance of two nodes without a path between them: negative or above
             ``max_distance``, to differ from the length of every path.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
-            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
+            are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
 
     Shapes:
         - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
@@ -115,7 +115,7 @@ class TopologicalRadiusGraph(BaseTransform):
         radius: Largest number of bonds on the shortest path between the nodes of an edge.
         self_loops: Whether a node has an edge to itself; its distance is 0.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
-            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
+            are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
 
     Shapes:
         - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
@@ -233,7 +233,7 @@ class BondsAndDistances(BaseTransform):
     Args:
         no_path: Distance of two nodes without a path, where there is no ``pos``.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
-            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
+            are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
 
     Shapes:
         - **input**: ``edge_index`` ``[2, E]``; ``pos`` ``[n, 3]`` or none
