@@ -7,6 +7,7 @@
   at a time
 - :func:`~molattn.testing.assert_attention_normalized`: the weights of a receiver's edges sum to 1
 - :func:`~molattn.testing.assert_smooth`: first and second derivatives are right
+- :func:`~molattn.testing.assert_stable`: large inputs give finite numbers, and rounding is small
 
 All of them call the module with the attributes of ``data`` whose names are those of parameters of
 its ``forward`` (``x``, ``edge_index``, ``edge_attr``, ``batch``, ...), or with ``data`` itself if
@@ -35,6 +36,7 @@ __all__ = [
     "assert_permutation_equivariant",
     "assert_permutation_invariant",
     "assert_smooth",
+    "assert_stable",
     "permute_nodes",
 ]
 
@@ -415,10 +417,7 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
             reports.
         ValueError: No differentiable output, or none with elements.
     """
-    name, module = type(module).__name__, copy.deepcopy(module).double()
-    data = data.clone()
-    _update(data, {key: value.double() for key, value in _floats(data).items()})
-    kwargs = {key: value.double() if _is_float(value) else value for key, value in kwargs.items()}
+    name, (module, data, kwargs) = type(module).__name__, _in_double(module, data, kwargs)
     _outputs(module, data, kwargs)  # lazy modules get their parameters
     args, given = _arguments(module, data, kwargs)
     features = [key for key, value in given.items() if _is_float(value)]
@@ -453,6 +452,65 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
             check(outputs, values, atol=1e-6, rtol=1e-4, fast_mode=True)
         except RuntimeError as error:
             raise AssertionError(f"{order} derivatives of {name} are wrong: {error}") from error
+
+
+def assert_stable(
+    module: nn.Module,
+    data: Data,
+    *,
+    factor: float = 1e4,
+    tolerance: Optional[float] = None,
+    **kwargs: Any,
+) -> float:
+    """Assert that large inputs give finite outputs and gradients, and that rounding is small.
+
+    A softmax that does not subtract the largest logit overflows. All floating-point attributes of
+    ``data`` that the module reads are multiplied by ``factor``; then all outputs, and the gradients
+    of their sum with respect to these attributes and to all parameters, must be finite. With
+    ``data`` as given, a module in float32 must have the outputs that it has in float64.
+
+    Args:
+        module: The layer or model, in float32 or float64.
+        data: A graph, or a batch.
+        factor: What the inputs are multiplied by.
+        tolerance: See :func:`assert_permutation_equivariant`.
+        kwargs: Further arguments of the module, which are not multiplied.
+
+    Returns:
+        The worst error beside float64, relative as in :func:`assert_permutation_equivariant`.
+
+    Raises:
+        AssertionError: Numbers that are not finite, or a rounding error that is too large; the
+            message has the output or gradient, or the worst error and its place.
+        ValueError: No floating-point attribute that the module reads; outputs without elements.
+    """
+    name = type(module).__name__
+    args, given = _arguments(module, data, kwargs)
+    read = (data.keys() if args else given.keys()) - kwargs.keys()
+    floats = {key: value.detach() for key, value in _floats(data).items() if key in read}
+    if not floats:
+        raise ValueError(f"data: got no floating-point attributes that {name} reads")
+    large = data.clone()
+    _update(large, {key: (value * factor).requires_grad_() for key, value in floats.items()})
+    with torch.enable_grad():
+        found = {output.name: output.value for output in _call(module, large, kwargs)}
+        total = sum(value.sum() for value in found.values() if value.requires_grad)
+    learned = {key: value for key, value in module.named_parameters() if value.requires_grad}
+    leaves = {f"gradient of {key}": large[key] for key in floats}
+    leaves |= {f"gradient of {key}": value for key, value in learned.items()}
+    if isinstance(total, Tensor):
+        gradients = torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
+        found |= dict(zip(leaves, gradients, strict=True))
+    for key, value in found.items():
+        if not value.isfinite().all():
+            raise AssertionError(
+                f"{name} is not stable: {key} is not finite for inputs times {factor:g}"
+            )
+    worst = _Worst(tolerance, _scale(module, data, kwargs))
+    exact = _outputs(*_in_double(module, data, kwargs))
+    for expected, got in _pairs(exact, _outputs(module, data, kwargs)):
+        worst.see(got.name, expected.value.to(got.value.dtype), got.value)
+    return worst.check(f"{name} is not stable")
 
 
 @dataclass(frozen=True)
@@ -540,6 +598,16 @@ class _Worst:
         if self.excess > 1:
             raise AssertionError(f"{message}: {self.where}")
         return self.error
+
+
+def _in_double(
+    module: nn.Module, data: Data, kwargs: dict[str, Any]
+) -> tuple[nn.Module, Data, dict[str, Any]]:
+    """Copy a module and what it is called with to float64."""
+    data = data.clone()
+    _update(data, {key: value.double() for key, value in _floats(data).items()})
+    kwargs = {key: value.double() if _is_float(value) else value for key, value in kwargs.items()}
+    return copy.deepcopy(module).double(), data, kwargs
 
 
 def _check_edges(output: _Output, data: Data) -> None:

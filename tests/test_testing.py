@@ -21,6 +21,7 @@ from molattn.testing import (
     assert_permutation_equivariant,
     assert_permutation_invariant,
     assert_smooth,
+    assert_stable,
     permute_nodes,
 )
 
@@ -557,6 +558,15 @@ def by_label(x, edge_index, edge_attr):
 
 EQUIVARIANT, INVARIANT = assert_permutation_equivariant, assert_permutation_invariant
 INDEPENDENT, NORMALIZED = assert_graphs_independent, assert_attention_normalized
+
+
+def naive_softmax(x, edge_index, batch):
+    sender, receiver = edge_index
+    weights = (x[receiver] * x[sender]).sum(-1, keepdim=True).exp()
+    total = torch.zeros_like(x[:, :1]).index_add(0, receiver, weights)
+    return torch.zeros_like(x).index_add(0, receiver, weights / total[receiver] * x[sender])
+
+
 BROKEN = {
     "cumsum": (EQUIVARIANT, lambda x, i, e: x.cumsum(0)),
     "flip": (EQUIVARIANT, lambda x, i, e: x.flip(0)),
@@ -581,6 +591,8 @@ BROKEN = {
     "detached_weights": (assert_smooth, detached_weights),
     "once_differentiable": (assert_smooth, lambda x, i, b: Once.apply(x)),
     "partial_second_derivative": (assert_smooth, lambda x, i, b: Partial.apply(x)),
+    "overflow": (assert_stable, naive_softmax),
+    "overflow_of_the_gradient": (assert_stable, lambda x, i, b: x.exp().where(x < 9, 0.0)),
 }
 
 
@@ -622,6 +634,7 @@ def test_layers_of_pyg_pass(name, dtype):
     if name in WITH_WEIGHTS:
         NORMALIZED(layer, data)
     assert_smooth(layer, data)
+    assert_stable(layer, data)
     assert all(parameter.dtype == dtype for parameter in layer.parameters())
 
 
@@ -643,7 +656,7 @@ def test_a_model_that_takes_a_batch_passes_all():
 
     model, data = Model().double(), batch_of_graphs()
     data.y = torch.randn(3, dtype=torch.float64)  # not read
-    for assertion in (INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth):
+    for assertion in (INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth, assert_stable):
         assertion(model, data)
 
 
@@ -715,6 +728,7 @@ def test_normalized_layers_may_leave_nodes_without_edges_and_turn_the_flow():
         ),
         (assert_smooth, detached_weights, r"^first derivatives of Layer are wrong: "),
         (assert_smooth, lambda x, i, b: Once.apply(x), r"^second derivatives of Layer are wrong: "),
+        (assert_stable, naive_softmax, r"^Layer is not stable: output is not finite for inputs "),
     ],
 )
 def test_messages_name_the_worst_error_and_its_place(assertion, function, message):
@@ -774,6 +788,19 @@ def test_graphs_that_have_only_codes_must_be_independent_too(leak):
     assert INDEPENDENT(Embedded(lambda h, batch: global_add_pool(h, batch)), batch_of_codes()) == 0
 
 
+def test_rounding_errors_are_those_beside_double_precision():
+    cancels = Function(lambda x, i, e: x + 1e4 - 1e4)
+    with pytest.raises(AssertionError, match=r"^Function is not stable: worst error "):
+        assert_stable(cancels, graph())
+    assert 1e-5 < assert_stable(cancels, graph(), tolerance=1e-2) < 1e-2
+    assert assert_stable(cancels, graph(dtype=torch.float64)) == 0
+
+
+def test_stability_needs_numbers_to_enlarge():
+    with pytest.raises(ValueError, match="got no floating-point attributes that Embedded reads"):
+        assert_stable(Embedded(lambda h, batch: h), batch_of_codes())
+
+
 def test_features_that_are_0_are_changed():
     data = batch_of_graphs()
     data.x.zero_()
@@ -792,7 +819,8 @@ def test_features_that_cannot_be_changed_are_refused():
 
 
 @pytest.mark.parametrize(
-    "assertion", [EQUIVARIANT, INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth]
+    "assertion",
+    [EQUIVARIANT, INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth, assert_stable],
 )
 def test_outputs_without_elements_are_refused(assertion):
     with pytest.raises(ValueError, match=r"output of shape \[13, 0\]|no differentiable output"):

@@ -13,6 +13,7 @@ from molattn.testing import (
     assert_permutation_equivariant,
     assert_permutation_invariant,
     assert_smooth,
+    assert_stable,
 )
 
 
@@ -105,3 +106,11 @@ def test_weights_sum_to_1_unless_the_registry_says_otherwise(case):
 def test_first_and_second_derivatives_are_right(case):
     layer, data = case
     assert_smooth(layer, data)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_inputs_keep_values_and_gradients_finite(case, dtype):
+    layer, data = case
+    floats = [name for name, value in data.to_dict().items() if value.is_floating_point()]
+    data = data.apply(lambda value: value.to(dtype), *floats)
+    assert_stable(layer.to(dtype), data, weights=True)
