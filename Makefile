@@ -8,12 +8,12 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-faults test-ray test-versions fuzz mutation lint format audit build docs clean
+.PHONY: help train test test-slow test-faults test-ray test-versions benchmark-smoke fuzz mutation lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
 	@echo "           PYTHONS=\"$(PYTHONS)\""
@@ -41,6 +41,9 @@ test-versions: build ## Run the tests of the built wheel and sdist on each of PY
 	    echo "$$python, $$kind"; scripts/test_distribution.sh $$python $$kind $(PYTEST_ARGS) || exit 1; \
 	  done; \
 	done
+
+benchmark-smoke: $(READY) ## Start every script that the docs name on tiny data, in two minutes
+	$(PY) -m pytest -n 2 --dist worksteal -m smoke tests/scripts/test_smoke.py $(PYTEST_ARGS)
 
 fuzz: $(READY) ## Run the property-based tests on 3,000 examples each
 	$(PY) -m pytest -n auto -m "hypothesis and not slow" --hypothesis-profile fuzz $(PYTEST_ARGS)

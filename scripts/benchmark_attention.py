@@ -161,7 +161,7 @@ def matrix_products(batch: Batch, options: argparse.Namespace) -> Tensor:
         a, b, c = (block.rows(t).reshape(shape).transpose(1, 2) for t in (q, k, v))
         outs.append(((a @ b.mT) @ c).transpose(1, 2).reshape(-1, width))
     summed = (per_code @ basis.mT).transpose(0, 1).reshape(-1, width)
-    return torch.cat(outs) + summed + root
+    return batch.graph.join_rows(outs, batch.rows) + summed + root
 
 
 _CONSTANTS: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}

@@ -174,7 +174,7 @@ def main() -> None:
                 output = place / f"{tool.name}_{problem.name}_test.csv"
                 run(tool.predict(folder, test, output), log)
                 trained.append(_training_row(problem, tool, cost, test_score(problem, output)))
-        folders = {tool: place / f"{tool.name}_{arguments.data[-1]}" for tool in tools}
+        folders = {tool: place / f"{tool.name}_{problem.name}" for tool in tools}
         in_bf16 = tools[0]._replace(name="molattn_bf16", predict=_predict_in_bf16)
         folders[in_bf16] = folders[tools[0]]
         for _ in range(arguments.rounds):
