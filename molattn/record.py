@@ -27,8 +27,7 @@ class MoleculeRecord:
         numbers: Descriptors and counts that the model uses, ``float32 [F]``, NaN where one is
             undefined.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
-        fingerprint: Morgan bits of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``uint8
-            [256]``.
+        fingerprint: Morgan counts, see :func:`molattn.chem.fingerprints.morgan_fingerprint`.
         smiles: Canonical SMILES.
         standardized: The canonical SMILES if the molecule was changed by standardizing, otherwise
             empty; None if molecules are not standardized.
@@ -50,7 +49,7 @@ class MoleculeRecord:
     pairs: NDArray[np.uint8]
     numbers: NDArray[np.float32] | None = None
     partner: "MoleculeRecord | None" = None
-    fingerprint: NDArray[np.uint8] | None = None
+    fingerprint: NDArray[np.uint16] | None = None
     smiles: str | None = None
     scaffold: str | None = None
     symbols: tuple[str, ...] | None = None

@@ -10,6 +10,12 @@ from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem.atom_pairs import AtomPairs
+from molattn.chem.fingerprints import (
+    FINGERPRINT_RADIUS,
+    FINGERPRINT_SIZE,
+    Fingerprint,
+    morgan_fingerprint,
+)
 from molattn.chem.mol_binary import PROBES, Pieces, cut
 
 __all__ = [
@@ -153,21 +159,20 @@ class SubstructureCounter:
         counts = np.minimum(np.concatenate([counts for _, counts in found]), MOST_COUNTED)
         return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
 
-    def morgan_bits(self, counts: Sequence[HashedCounts], bits: int) -> NDArray[np.uint8]:
-        """Return which Morgan environments are counted, hashed to fewer positions ``[n, bits]``.
+    def fingerprint(self, counts: HashedCounts, mol: Chem.Mol) -> Fingerprint:
+        """Return the :func:`molattn.chem.fingerprints.morgan_fingerprint` of a counted molecule.
 
-        Raises:
-            ValueError: They are not counted, or to a number of positions that is no multiple.
+        It is derived from the counts if they tell it.
         """
-        if "morgan" not in self.kinds or self.size % bits:
-            raise ValueError(f"bits: got {bits}, expected a divisor of {self.size}")
-        group = self.groups["morgan"]
-        rows = np.repeat(np.arange(len(counts)), [len(one.places) for one in counts])
-        places = np.concatenate([np.zeros(0, np.uint16), *(one.places for one in counts)])
-        kept = (places >= group.start) & (places < group.stop)
-        found = np.zeros((len(counts), bits), dtype=np.uint8)
-        found[rows[kept], (places[kept] - group.start) % bits] = 1
-        return found
+        group = self.groups.get("morgan")
+        if group is None or self.radius != FINGERPRINT_RADIUS or self.size % FINGERPRINT_SIZE:
+            return morgan_fingerprint(mol)
+        start, end = np.searchsorted(counts.places, (group.start, group.stop))
+        own = counts.counts[start:end]
+        if own.max(initial=0) == MOST_COUNTED:
+            return morgan_fingerprint(mol)
+        places = (counts.places[start:end] - np.uint16(group.start)) % np.uint16(FINGERPRINT_SIZE)
+        return np.sort(np.repeat(places, own))
 
     def environments(self, mol: Chem.Mol) -> Environments:
         """Return each substructure that is counted in a sanitized molecule.

@@ -1,6 +1,6 @@
 """Fingerprints of the training molecules, and the similarity of others to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from rdkit import Chem
 from safetensors import SafetensorError
 from scipy import sparse
 
-from molattn.chem.fingerprints import FINGERPRINT_BYTES, packed_fingerprints
+from molattn.chem.fingerprints import (
+    FINGERPRINT_SIZE,
+    Fingerprint,
+    morgan_fingerprint,
+    split_fingerprints,
+)
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
@@ -23,29 +27,33 @@ from molattn.utils.sampling import in_turn
 __all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 
 MOST_KEPT = 100_000
-"""Most fingerprints kept with a model: 25.6 MB."""
-_TENSOR = "fingerprints"
+"""Most fingerprints kept with a model."""
+_POSITIONS = "positions"
+_LENGTHS = "lengths"
 _LABELED = "labeled"
-_SET_BITS = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
-_OFTEN = 0.05  # of the molecules: faster as a dense matrix
+_OFTEN = 0.1  # of the molecules: faster as a dense matrix
 _SIMILARITIES = 2**22  # at once: 32 MB
-_UNPACKED = 4096  # fingerprints at once: 8 MB
 
 
 class FingerprintIndex:
-    """Morgan fingerprints of the training molecules: radius 2, 2,048 bits in 256 bytes each.
+    r"""Morgan fingerprints of the training molecules: radius 2, counts at 2,048 hashed positions.
 
     This is the model's applicability domain: a molecule unlike all of these is predicted less
-    accurately. Of more than 100,000 distinct fingerprints a random sample of that size is kept; the
-    nearest of the sample may be less similar than the nearest of all.
+    accurately. The Tanimoto similarity of two molecules with counts :math:`a` and :math:`b` is
+
+    .. math:: s(a, b) = \frac{\sum_p \min(a_p, b_p)}{\sum_p \max(a_p, b_p)}
+
+    Of more than 100,000 distinct fingerprints a random sample of that size is kept; the nearest of
+    the sample may be less similar than the nearest of all.
 
     Args:
-        fingerprints: ``uint8 [m, 256]``, one or more.
+        fingerprints: Of m molecules, one or more; see
+            :data:`molattn.chem.fingerprints.Fingerprint`.
         labeled: Which tasks the training molecules have labels of, ``bool [m, T]``; None = all.
     """
 
     def __init__(
-        self, fingerprints: NDArray[np.uint8], labeled: NDArray[np.bool_] | None = None
+        self, fingerprints: Sequence[Fingerprint], labeled: NDArray[np.bool_] | None = None
     ) -> None:
         self.fingerprints = fingerprints
         self.labeled = labeled
@@ -53,11 +61,11 @@ class FingerprintIndex:
     @classmethod
     def from_fingerprints(
         cls,
-        fingerprints: NDArray[np.uint8],
+        fingerprints: Sequence[Fingerprint],
         seed: int = 0,
         labeled: NDArray[np.bool_] | None = None,
     ) -> "FingerprintIndex":
-        """Keep the distinct fingerprints of ``[n, 256]``, at most ``MOST_KEPT`` drawn at random.
+        """Keep the distinct ones of n fingerprints, at most ``MOST_KEPT`` drawn at random.
 
         They are drawn in turn for each task, so that of a task with few labels all are kept.
 
@@ -71,16 +79,18 @@ class FingerprintIndex:
         """
         if not len(fingerprints):
             raise InputError("training molecules: got none, expected one or more")
-        found, places = np.unique(fingerprints, axis=0, return_inverse=True)
+        keys = np.array([one.tobytes() for one in fingerprints], dtype=object)
+        _, first, places = np.unique(keys, return_index=True, return_inverse=True)
         have = None
         if labeled is not None and not labeled.all():
-            have = np.zeros((len(found), labeled.shape[1]), dtype=bool)
-            np.logical_or.at(have, places.ravel(), labeled)
-        kept = np.arange(len(found))
-        if len(found) > MOST_KEPT:
-            order = np.random.default_rng(seed).permutation(len(found))
+            have = np.zeros((len(first), labeled.shape[1]), dtype=bool)
+            np.logical_or.at(have, places, labeled)
+        kept = np.arange(len(first))
+        if len(first) > MOST_KEPT:
+            order = np.random.default_rng(seed).permutation(len(first))
             kept = np.sort((order if have is None else in_turn(order, have))[:MOST_KEPT])
-        return cls(found[kept], None if have is None else have[kept])
+        found = [fingerprints[place] for place in first[kept].tolist()]
+        return cls(found, None if have is None else have[kept])
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
@@ -97,34 +107,42 @@ class FingerprintIndex:
             tensors = safetensors.numpy.load(content)
         except SafetensorError as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
-        found, labeled = tensors.get(_TENSOR, np.zeros(0)), tensors.get(_LABELED)
-        is_packed = found.dtype == np.uint8 and found.shape[1:] == (FINGERPRINT_BYTES,)
-        if not is_packed or not len(found):
+        found, lengths = (tensors.get(name, np.zeros(0)) for name in (_POSITIONS, _LENGTHS))
+        if (
+            (found.dtype, lengths.dtype) != (np.uint16, np.uint32)
+            or (found.ndim, lengths.ndim) != (1, 1)
+            or not len(lengths)
+            or lengths.sum(dtype=np.uint64) != len(found)
+            or (found >= FINGERPRINT_SIZE).any()
+            or (
+                np.diff(np.repeat(np.arange(len(lengths)), lengths) * FINGERPRINT_SIZE + found) < 0
+            ).any()
+        ):
             raise InputError(
-                f"{path}: got {found.dtype} {list(found.shape)}, expected uint8 "
-                f"[molecules, {FINGERPRINT_BYTES}]"
+                f"{path}: not fingerprints with counts of one or more molecules; train again"
             )
+        labeled = tensors.get(_LABELED)
         if labeled is not None and (
-            labeled.dtype != np.bool_ or labeled.ndim != 2 or len(labeled) != len(found)
+            labeled.dtype != np.bool_ or labeled.ndim != 2 or len(labeled) != len(lengths)
         ):
             raise InputError(
                 f"{path}: got {labeled.dtype} {list(labeled.shape)}, expected bool "
-                f"[{len(found)}, tasks]"
+                f"[{len(lengths)}, tasks]"
             )
-        return cls(found, labeled)
+        return cls(split_fingerprints(found, lengths), labeled)
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
         labeled = {} if self.labeled is None else {_LABELED: self.labeled}
-        return safetensors.numpy.save({_TENSOR: self.fingerprints, **labeled})
+        lengths = np.array([len(one) for one in self.fingerprints], dtype=np.uint32)
+        positions = np.concatenate(self.fingerprints)
+        return safetensors.numpy.save({_POSITIONS: positions, _LENGTHS: lengths, **labeled})
 
-    def similarity(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.float64]:
+    def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
 
-        That is the number of common bits over the number of bits set in either; 0 without any.
-
         Args:
-            molecules: n SMILES or RDKit molecules, or their fingerprints ``uint8 [n, 256]``.
+            molecules: n SMILES or RDKit molecules, or their fingerprints.
 
         Raises:
             SmilesError: One that is not a molecule; names its position.
@@ -134,7 +152,7 @@ class FingerprintIndex:
         return np.concatenate([np.zeros(0), *found])
 
     def task_similarity(
-        self, molecules: Sequence[Molecule] | NDArray[np.uint8], tasks: int
+        self, molecules: Sequence[Molecule | Fingerprint], tasks: int
     ) -> NDArray[np.float64]:
         """Return the similarity to the nearest training molecule with a label of each task.
 
@@ -155,7 +173,7 @@ class FingerprintIndex:
         return np.concatenate(found)
 
     def nearest(
-        self, molecules: Sequence[Molecule] | NDArray[np.uint8], count: int
+        self, molecules: Sequence[Molecule | Fingerprint], count: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Yield for each molecule the places of the most similar ones and their similarity.
 
@@ -167,63 +185,76 @@ class FingerprintIndex:
             order = np.argsort(-similarity, kind="stable")[:count]
             yield order, similarity[order]
 
-    def _to_all(
-        self, molecules: Sequence[Molecule] | NDArray[np.uint8]
-    ) -> Iterator[NDArray[np.float64]]:
+    def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
         """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
-        fingerprints, at_once = _fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
-        is_often, often, rare = self._by_bit
-        for start in range(0, len(fingerprints), at_once):
-            some = _bits(fingerprints[start : start + at_once])
+        prints, at_once = read_fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
+        columns, is_often, often, rare = self._by_column
+        for start in range(0, len(prints), at_once):
+            some = prints[start : start + at_once]
+            rows, asked = _columns(some)
+            places = np.searchsorted(columns[:-1], asked)
+            known = columns[places] == asked
+            has = _matrix(rows[known], places[known], (len(some), len(is_often)))
             # Whole numbers, which single precision has exactly.
-            common = some[:, is_often].astype(np.float32) @ often
-            common += (_sparse(some[:, ~is_often]) @ rare).toarray()
-            either = some.sum(axis=1, dtype=np.float64)[:, None] + self._sizes
+            common = has[:, is_often].toarray() @ often
+            common += (has[:, ~is_often] @ rare).toarray()
+            either = np.array([[len(one)] for one in some], dtype=np.float64) + self._sizes
             either -= common
             yield np.divide(common, np.maximum(either, 1.0, out=either), out=either)
 
-    def contains(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> list[bool]:
+    def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.
 
-        Different molecules can share a fingerprint: chains of different length, mirror images.
+        Different molecules can share a fingerprint, such as mirror images.
         """
-        known = {row.tobytes() for row in self.fingerprints}
-        return [row.tobytes() in known for row in _fingerprints(molecules)]
+        known = {one.tobytes() for one in self.fingerprints}
+        return [one.tobytes() in known for one in read_fingerprints(molecules)]
 
     @cached_property
-    def _by_bit(self) -> tuple[NDArray[np.bool_], NDArray[np.float32], Any]:
-        """Which bits many molecules have, and who has each: of those bits dense, of others sparse.
+    def _by_column(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32], Any]:
+        """The columns of :func:`_columns` that these have, and who has each.
 
-        ``[2048]``, ``[bits, m]``, ``[2048 - bits, m]``.
+        The columns, ascending, then -1; which of them many molecules have; of those a dense matrix
+        ``[often, m]``, of the others a sparse one ``[columns - often, m]``.
         """
-        parts = (
-            self.fingerprints[i : i + _UNPACKED] for i in range(0, len(self._sizes), _UNPACKED)
-        )
-        whole = sparse.vstack([_sparse(_bits(part)) for part in parts])
-        whole = whole.T.tocsr()
-        is_often = np.diff(whole.indptr) > _OFTEN * len(self._sizes)
-        return is_often, whole[is_often].toarray(), whole[~is_often]
+        rows, columns = _columns(self.fingerprints)
+        found, places, times = np.unique(columns, return_inverse=True, return_counts=True)
+        whole = _matrix(places, rows, (len(found), len(self._sizes)))
+        is_often = times > _OFTEN * len(self._sizes)
+        return np.append(found, -1), is_often, whole[is_often].toarray(), whole[~is_often]
 
     @cached_property
     def _sizes(self) -> NDArray[np.float64]:
-        return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.float64)
+        return np.array([len(one) for one in self.fingerprints], dtype=np.float64)
 
 
-def _bits(fingerprints: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.unpackbits(fingerprints, axis=1, bitorder="little")
+def _columns(
+    fingerprints: Sequence[Fingerprint],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of a molecule, and a number for position p and k = 1, ..., count at p.
+
+    The sum of the minima of two molecules is then the number of columns that both have.
+    """
+    rows = np.repeat(np.arange(len(fingerprints)), [len(one) for one in fingerprints])
+    positions = np.concatenate([np.zeros(0, dtype=np.uint16), *fingerprints])
+    places = np.arange(len(rows))
+    is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(positions, prepend=0) != 0)
+    times = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return rows, times * FINGERPRINT_SIZE + positions
 
 
-def _sparse(bits: NDArray[np.uint8]) -> Any:
-    return sparse.csr_matrix(bits, dtype=np.float32)
+def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> Any:
+    ones = np.ones(len(rows), dtype=np.float32)
+    return sparse.csr_matrix((ones, (rows, columns)), shape=shape)
 
 
 def read_fingerprints(
-    molecules: Sequence[Molecule], *, standardize: bool = False
-) -> NDArray[np.uint8]:
-    """Return the packed Morgan fingerprints of n molecules, ``uint8 [n, 256]``.
+    molecules: Sequence[Molecule | Fingerprint], *, standardize: bool = False
+) -> list[Fingerprint]:
+    """Return the Morgan fingerprints of n molecules.
 
     Args:
-        molecules: SMILES or RDKit molecules.
+        molecules: SMILES or RDKit molecules; a fingerprint is returned as it is.
         standardize: Whether to standardize them before.
 
     Raises:
@@ -231,18 +262,16 @@ def read_fingerprints(
         TypeError: A single molecule where a list is expected.
     """
     check_list("smiles", molecules)
-    return packed_fingerprints(_read(molecules, standardize))
+    return [*_read(molecules, standardize)]
 
 
-def _fingerprints(molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if isinstance(molecules, np.ndarray) and molecules.dtype == np.uint8:
-        return molecules
-    return read_fingerprints(molecules)  # pyright: ignore[reportArgumentType]
-
-
-def _read(molecules: Sequence[Molecule], standardize: bool) -> Iterator[Chem.Mol]:
-    for position, molecule in enumerate(molecules):
+def _read(molecules: Iterable[Molecule | Fingerprint], standardize: bool) -> Iterator[Fingerprint]:
+    for position, one in enumerate(molecules):
         try:
-            yield read_molecule(molecule, MoleculeLimits(), bool, standardize=standardize)[0]
+            if isinstance(one, np.ndarray):
+                yield one
+            else:
+                limits = MoleculeLimits()
+                yield read_molecule(one, limits, morgan_fingerprint, standardize=standardize)[1]
         except SmilesError as error:
             raise error.at(position) from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rdkit import Chem, DataStructs
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.fingerprints import FINGERPRINT_SIZE, morgan_fingerprint
 from molattn.chem.parse import check_list, parse_smiles, prepare_mol
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
@@ -62,7 +62,7 @@ def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
 
 
 def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[list[int]]:
-    """Group rows by Butina clusters of Morgan fingerprints.
+    """Group rows by Butina clusters of Morgan fingerprints without counts.
 
     The molecule with the most neighbors takes those that are not yet in a cluster, and so on.
     Memory grows with the number of molecules, time with its square.
@@ -137,8 +137,9 @@ def _smiles(molecule: _Prepared) -> str:
 
 
 def _fingerprint(molecule: _Prepared) -> Fingerprint:
-    packed = _key(molecule, "fingerprint", lambda mol: packed_fingerprints([mol])[0])
-    return DataStructs.CreateFromBinaryText(packed.tobytes())
+    bits = DataStructs.ExplicitBitVect(FINGERPRINT_SIZE)
+    bits.SetBitsFromList(_key(molecule, "fingerprint", morgan_fingerprint).tolist())
+    return bits
 
 
 def _prepared(molecule: Molecule) -> _Prepared:

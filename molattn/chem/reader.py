@@ -6,18 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprints import (
-    FINGERPRINT_BITS,
-    FINGERPRINT_RADIUS,
-    packed_fingerprints,
-)
+from molattn.chem.fingerprints import morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import is_fast, read_molecule
 from molattn.chem.mol_binary import Pieces, cut
@@ -274,14 +268,6 @@ class _BlockReader:
         self._descriptors = self.fields.targets is not None or not all(
             one.is_fast for one in self.fields.calculators.values()
         )
-        counter = self.fields.counter
-        # One enumeration of environments serves both.
-        self._counts_tell_fingerprints = (
-            counter is not None
-            and "morgan" in counter.kinds
-            and counter.radius == FINGERPRINT_RADIUS
-            and counter.size % FINGERPRINT_BITS == 0
-        )
 
     def __call__(self, texts: Sequence[Molecule]) -> list[MoleculeRecord | SmilesError]:
         with quiet:  # once for all
@@ -292,8 +278,13 @@ class _BlockReader:
         records = iter(self.featurizer.of_pieces(mols, pieces, self.radius))
         self._add_numbers(known, pieces)
         if self.fingerprints:
-            for (_, fields), packed in zip(known, self._packed(known), strict=True):
-                fields["fingerprint"] = packed
+            counter = self.fields.counter
+            for mol, fields in known:
+                fields["fingerprint"] = (
+                    morgan_fingerprint(mol)
+                    if counter is None
+                    else counter.fingerprint(fields["counts"], mol)
+                )
         done: list[MoleculeRecord | SmilesError] = []
         for found in read:
             if not isinstance(found, tuple):
@@ -321,14 +312,6 @@ class _BlockReader:
         for name, values in columns.items():
             for place, value in zip(new, values, strict=True):
                 known[place][1][name] = value
-
-    def _packed(self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]]) -> NDArray[np.uint8]:
-        """Return the fingerprints of the molecules."""
-        counter = self.fields.counter
-        if counter is None or not self._counts_tell_fingerprints:
-            return packed_fingerprints([mol for mol, _ in known])
-        bits = counter.morgan_bits([fields["counts"] for _, fields in known], FINGERPRINT_BITS)
-        return np.packbits(bits, axis=1, bitorder="little")
 
     def _read(
         self, text: Molecule

@@ -20,7 +20,7 @@ from molattn.chem.descriptors import (
     descriptor_matrix,
 )
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprints import FINGERPRINT_BYTES
+from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
 from molattn.data.columns import TrainingColumns, find_columns
@@ -166,12 +166,9 @@ class TrainingTable:
         pairs = ((record, record.partner or record) for record in self.records)
         return sum(bool(one.standardized or other.standardized) for one, other in pairs)
 
-    def fingerprints(self, rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return packed Morgan fingerprints of n rows (first molecules of pairs), ``[n, 256]``."""
-        found = np.empty((len(rows), FINGERPRINT_BYTES), dtype=np.uint8)
-        for one, row in zip(found, rows, strict=True):
-            one[:] = self.records[row].fingerprint  # pyright: ignore[reportCallIssue, reportArgumentType]
-        return found
+    def fingerprints(self, rows: Sequence[int] | NDArray[np.int64]) -> list[Fingerprint]:
+        """Return the Morgan fingerprints of some rows (first molecules of pairs)."""
+        return [self.records[row].fingerprint for row in rows]  # pyright: ignore[reportReturnType]
 
     @cached_property
     def baseline_numbers(self) -> NDArray[np.float32]:

@@ -31,12 +31,11 @@ class Leakage:
         shared_test: Number of test molecules that are also in the training or validation set.
         test_molecules: Number of distinct test molecules.
         median_similarity: Median over test molecules of the Tanimoto similarity of Morgan
-            fingerprints (radius 2, 2,048 bits) to the nearest training molecule; None without test
-            molecules.
+            counts (radius 2) to the nearest training molecule; None without test molecules.
         near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
         compared: Numbers of test and training molecules compared: random samples of at most 1,000
             and 50,000.
-        pretrained_test: Number of test molecules with the fingerprint of a molecule that the
+        pretrained_test: Number of test molecules with the Morgan counts of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
     """
 
@@ -96,7 +95,7 @@ def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
         )
     if pretrained:
         lines.append(
-            f"leakage: {pretrained} of {tested} test molecules have the same fingerprint as a "
+            f"leakage: {pretrained} of {tested} test molecules have the same Morgan counts as a "
             "molecule that the --init-from model learned from"
         )
     return lines

@@ -160,7 +160,7 @@ class Instance:
         tasks = len(self.model.config.tasks)
         if uncertainty is None:
             return np.full((1, tasks), math.nan)
-        molecules = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
+        molecules = [self.smiles] if fingerprint is None else [fingerprint]
         return uncertainty.molecules.task_similarity(molecules, tasks)
 
     # One-hot features of atoms and pairs.

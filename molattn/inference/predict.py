@@ -5,6 +5,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -373,10 +374,10 @@ def prediction_spec(
         networks, inputs = model.network_outputs(records, len(records), features=features)
         outputs = model.combined(networks, inputs)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
-        # An array of None, which is not used, if the model has no training fingerprints.
-        fingerprints = np.array([record.fingerprint for record in records])
+        # None, which is not used, if the model has no training fingerprints.
+        fingerprints: list[Any] = [record.fingerprint for record in records]
         prediction = columns.predict_with_uncertainty(
-            outputs[:, is_finite], fingerprints[is_finite]
+            outputs[:, is_finite], [*compress(fingerprints, is_finite)]
         )
         rows = iter(range(len(prediction.prediction)))
         near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
-from molattn.chem.fingerprints import FINGERPRINT_BYTES
+from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
@@ -710,11 +710,10 @@ class MolAttn(
         *,
         partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    ) -> tuple[NDArray[np.float64], Sequence[Fingerprint]]:
         records = self._records(smiles, partners, fingerprints=True)
         outputs = self.predict_outputs(records, batch_size, features=features)
-        prints = np.array([record.fingerprint for record in records], dtype=np.uint8)
-        return outputs, prints.reshape(-1, FINGERPRINT_BYTES)
+        return outputs, [record.fingerprint for record in records]  # pyright: ignore
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
@@ -907,7 +906,8 @@ class MolAttn(
     def training_similarity(self, smiles: Sequence[Molecule]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
 
-        Morgan fingerprints of radius 2 and 2,048 bits are compared, without the second molecule.
+        Morgan counts of radius 2 are compared, see
+        :class:`molattn.chem.fingerprint_index.FingerprintIndex`, without the second molecule.
         Errors tend to be larger for molecules that are unlike all training molecules.
 
         Raises:
@@ -935,9 +935,9 @@ class MolAttn(
         return self.nearest_to_fingerprints(prints, count)
 
     def nearest_to_fingerprints(
-        self, fingerprints: NDArray[np.uint8], count: int = 3
+        self, fingerprints: Sequence[Fingerprint], count: int = 3
     ) -> list[list[TrainingMolecule]]:
-        """Do the same, given packed fingerprints ``uint8 [n, 256]``."""
+        """Do the same, given fingerprints."""
         if self.training_set is None or self.training_set.molecules is None:
             raise InputError(
                 "the model keeps no training molecules; train with --keep-training-molecules"

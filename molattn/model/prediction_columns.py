@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.chem.fingerprints import Fingerprint
+from molattn.chem.parse import Molecule
 from molattn.model.config import MolAttnConfig
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.model_uncertainty import Prediction, assemble_prediction
@@ -86,7 +88,7 @@ class PredictionColumns:
             check_columns(model.config.tasks)
 
     def predict_with_uncertainty(
-        self, outputs: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
+        self, outputs: NDArray[np.float64], molecules: Sequence[Molecule | Fingerprint]
     ) -> Prediction:
         """Combine the outputs of each member; see :func:`assemble_prediction`."""
         model = self._model

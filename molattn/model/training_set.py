@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import Fingerprint
+from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles
 from molattn.task import Task
@@ -145,17 +147,17 @@ class TrainingMolecules:
         rows: NDArray[np.int64],
         smiles: Sequence[str],
         targets: Array,
-        fingerprints: NDArray[np.uint8],
+        fingerprints: Sequence[Fingerprint],
         known: FingerprintIndex,
     ) -> "TrainingMolecules":
-        """Look up the fingerprints ``[n, 256]`` of n molecules among those of a model."""
+        """Look up the fingerprints of n molecules among those of a model."""
         places = {row.tobytes(): place for place, row in enumerate(known.fingerprints)}
         found = np.array([places.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int32)
         return cls(rows, tuple(smiles), targets, found)
 
     def nearest(
         self,
-        molecules: Sequence[Any] | NDArray[np.uint8],
+        molecules: Sequence[Molecule | Fingerprint],
         count: int,
         known: FingerprintIndex,
         tasks: Sequence[Task],

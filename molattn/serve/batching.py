@@ -9,9 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.limits import is_fast
 from molattn.chem.reader import MoleculeReader
 from molattn.config import ServeConfig
@@ -57,15 +55,15 @@ class Answer(NamedTuple):
         code: The reason code of a molecule without a prediction; "" otherwise.
         message: The reason in words.
         standardized: The SMILES that is predicted in its place, if the model standardizes.
-        fingerprint: Its Morgan bits ``uint8 [256]``; None without a prediction, or if the model is
-            not calibrated.
+        fingerprint: Its Morgan counts; None without a prediction, or if the model is not
+            calibrated.
     """
 
     cells: Cells | None
     code: ReasonCode
     message: str
     standardized: str | None
-    fingerprint: NDArray[np.uint8] | None
+    fingerprint: Fingerprint | None
 
     @classmethod
     def of(cls, row: ReadRow, cells: Cells, code: ReasonCode, message: str) -> "Answer":

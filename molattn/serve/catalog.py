@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from molattn.chem.fingerprints import Fingerprint
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
@@ -156,10 +156,10 @@ class ServedModel:
         if count and not self.has_neighbors:
             raise InputError("neighbors: expected 0, as the model keeps no training molecules")
 
-    def nearest(self, fingerprints: NDArray[np.uint8], count: int) -> list[list[Neighbor]]:
+    def nearest(self, fingerprints: Sequence[Fingerprint], count: int) -> list[list[Neighbor]]:
         """Return the training molecules that are most similar to each molecule, as JSON types.
 
-        The n molecules are given by their packed fingerprints, ``uint8 [n, 256]``.
+        The molecules are given by their fingerprints.
         """
         return [
             [

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import numpy as np
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -80,12 +79,12 @@ class Extend(NamedTuple):
 
     async def __call__(self, molecules: Sequence[Molecule], answers: Sequence[Answer]) -> None:
         """Add them to the molecules that have a prediction."""
-        pairs = zip(molecules, answers, strict=True)
-        good = [(one, answer) for one, answer in pairs if answer.fingerprint is not None]
+        pairs = ((one, answer.fingerprint) for one, answer in zip(molecules, answers, strict=True))
+        good = [(one, fingerprint) for one, fingerprint in pairs if fingerprint is not None]
         loop = asyncio.get_running_loop()
         for start in range(0, len(good) if self.neighbors else 0, _AT_ONCE):
             some = good[start : start + _AT_ONCE]
-            fingerprints = np.array([answer.fingerprint for _, answer in some])
+            fingerprints = [fingerprint for _, fingerprint in some]
             found = await loop.run_in_executor(
                 self.worker.tables, self.served.nearest, fingerprints, self.neighbors
             )

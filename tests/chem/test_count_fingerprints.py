@@ -9,7 +9,7 @@ from rdkit import Chem
 
 from molattn.chem import atom_pairs, parse_smiles
 from molattn.chem.count_fingerprints import KINDS, SubstructureCounter
-from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.fingerprints import morgan_fingerprint
 from molattn.chem.mol_binary import cut
 from molattn.data.table import bundled_dataset
 
@@ -121,11 +121,12 @@ def test_an_rdkit_with_other_atom_pairs_counts_them_itself(monkeypatch):
     counted_alike(counter, ["CCO", "c1ccccc1"])
 
 
-def test_counts_tell_which_bits_a_fingerprint_has():
-    mols = [parse_smiles(text) for text in ("CCO", "C", "c1ccccc1C(=O)NC")]
-    counter = SubstructureCounter(("atom_pairs", "morgan"), 4096)
-    bits = counter.morgan_bits([counter(mol) for mol in mols], 2048)
-    expected = packed_fingerprints(mols)
-    np.testing.assert_array_equal(np.packbits(bits, axis=1, bitorder="little"), expected)
-    with pytest.raises(ValueError, match="expected a divisor of 4096"):
-        counter.morgan_bits([], 3000)
+@pytest.mark.parametrize("kinds", [("atom_pairs", "morgan"), ("morgan", "torsions"), ("torsions",)])
+@pytest.mark.parametrize("size, radius", [(4096, 2), (2048, 2), (1024, 2), (4096, 3)])
+def test_counts_tell_the_fingerprint(kinds, size, radius):
+    counter = SubstructureCounter(kinds, size, radius)
+    for text in ("CCO", "C", "c1ccccc1C(=O)NC", "C" * 200, "C1" + "C" * 298 + "C1"):
+        mol = parse_smiles(text)
+        found = counter.fingerprint(counter(mol), mol)
+        np.testing.assert_array_equal(found, morgan_fingerprint(mol))
+        assert found.dtype == np.uint16

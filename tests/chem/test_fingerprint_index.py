@@ -4,6 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
 from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 
@@ -11,6 +13,8 @@ from molattn.chem import fingerprint_index as domain
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
+
+from ..strategies import smiles
 
 SMILES = [
     "CCO",
@@ -27,14 +31,19 @@ def index_of(smiles, seed=0):
     return FingerprintIndex.from_fingerprints(read_fingerprints(smiles), seed)
 
 
-def bits(smiles):
+def counts(smiles):
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
-    return [generator.GetFingerprint(Chem.MolFromSmiles(text)) for text in smiles]
+    return [generator.GetCountFingerprint(Chem.MolFromSmiles(text)) for text in smiles]
+
+
+def file_of(positions, lengths, dtype=np.uint16, **arrays):
+    positions, lengths = np.array(positions, dtype), np.array(lengths, np.uint32)
+    return safetensors.numpy.save({"positions": positions, "lengths": lengths, **arrays})
 
 
 def nearest(smiles, known):
-    known = bits(known)
-    return [max(DataStructs.BulkTanimotoSimilarity(one, known)) for one in bits(smiles)]
+    known = counts(known)
+    return [max(DataStructs.BulkTanimotoSimilarity(one, known)) for one in counts(smiles)]
 
 
 def test_similarity_is_that_of_rdkit():
@@ -44,21 +53,46 @@ def test_similarity_is_that_of_rdkit():
     assert found[0] == 1.0
 
 
-def test_molecules_with_more_bits_than_a_byte_counts_are_compared_too():
+@given(st.lists(smiles(), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_similarity_is_symmetric_and_does_not_depend_on_the_order(texts, random):
+    texts = [text for text in texts if counts([text])[0].GetTotalVal()]
+    alone = np.array([index_of([text]).similarity(texts) for text in texts]).reshape(-1, len(texts))
+    np.testing.assert_array_equal(alone, alone.T)
+    np.testing.assert_array_equal(np.diag(alone), np.ones(len(texts)))
+    expected = [DataStructs.BulkTanimotoSimilarity(one, counts(texts)) for one in counts(texts)]
+    np.testing.assert_allclose(alone, np.reshape(expected, alone.shape), rtol=1e-12)
+    order = random.sample(texts, len(texts))
+    if texts:
+        asked = ["CCO", "C" * 30, *texts]
+        np.testing.assert_array_equal(
+            index_of(order).similarity(asked), index_of(texts).similarity(asked)
+        )
+
+
+def test_homologues_are_less_similar_the_more_their_counts_differ():
+    known = index_of(["C" * size for size in range(5, 21)] + ["C1CCCCCCCCC1"])
+    found = known.similarity(["C" * 30, "C" * 100, "C1" + "C" * 298 + "C1"])
+    # A chain of n atoms has 3n - 2 environments, a ring 3n: all of the one with fewer are common.
+    np.testing.assert_allclose(found, [58 / 88, 58 / 298, 30 / 900])
+    assert known.contains(["C" * 20, "C" * 21, "C1CCCCCCCCCC1"]) == [True, False, False]
+
+
+def test_molecules_with_more_counts_than_a_byte_holds_are_compared_too():
     with open(bundled_dataset(), encoding="utf-8") as file:
         texts = [row["smiles"] for row in csv.DictReader(file)]
     big = [".".join(texts[start : start + 40]) for start in (0, 400, 800)]
-    assert max(one.GetNumOnBits() for one in bits(big)) > 255
+    assert max(one.GetTotalVal() for one in counts(big)) > 1000
     found = index_of(SMILES + big[:2]).similarity(big)
     np.testing.assert_allclose(found, nearest(big, SMILES + big[:2]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("count", [255, 256, 257, 2048])
-def test_any_number_of_common_bits_is_counted(count):
-    packed = np.packbits(np.arange(2048) < count, bitorder="little")[None]
-    one_less = np.packbits(np.arange(2048) < count - 1, bitorder="little")[None]
-    assert FingerprintIndex(packed).similarity(packed).tolist() == [1.0]
-    assert FingerprintIndex(one_less).similarity(packed) == pytest.approx([(count - 1) / count])
+@pytest.mark.parametrize("count", [255, 256, 257, 70_000])
+@pytest.mark.parametrize("position", [0, 2047])
+def test_any_count_is_compared(count, position):
+    known = np.full(count - 1, position, dtype=np.uint16)
+    asked = np.full(count, position, dtype=np.uint16)
+    assert FingerprintIndex([asked]).similarity([asked]).tolist() == [1.0]
+    assert FingerprintIndex([known]).similarity([asked]) == pytest.approx([(count - 1) / count])
 
 
 def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
@@ -67,7 +101,7 @@ def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     some = index_of(SMILES, seed=1)
     assert len(some.fingerprints) == 3
     again = index_of(SMILES, seed=1)
-    np.testing.assert_array_equal(some.fingerprints, again.fingerprints)
+    assert list(map(bytes, some.fingerprints)) == list(map(bytes, again.fingerprints))
     drawn = {tuple(index_of(SMILES, s).similarity(SMILES)) for s in range(5)}
     assert len(drawn) > 1
     assert all(sum(value == 1.0 for value in one) == 3 for one in drawn)
@@ -77,7 +111,7 @@ def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
 def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
     monkeypatch.setattr(domain, "MOST_KEPT", 10)
     molecules = read_fingerprints(["C" * (n % 6) + "N" * (n // 6 + 1) for n in range(30)])
-    assert len(np.unique(molecules, axis=0)) == 30
+    assert len(set(map(bytes, molecules))) == 30
     labeled = np.ones((30, 2), dtype=bool)
     labeled[:, 1] = np.arange(30) < 3
     found = FingerprintIndex.from_fingerprints(molecules, seed, labeled)
@@ -88,9 +122,9 @@ def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
 def test_fingerprints_come_back_from_a_file_as_they_were():
     first = index_of(SMILES)
     content = first.to_bytes()
-    assert len(content) < 256 * len(SMILES) + 200
+    assert len(content) < 2 * sum(map(len, first.fingerprints)) + 4 * len(SMILES) + 200
     again = FingerprintIndex.from_bytes(content, Path("known.safetensors"))
-    np.testing.assert_array_equal(again.fingerprints, first.fingerprints)
+    assert list(map(bytes, again.fingerprints)) == list(map(bytes, first.fingerprints))
     assert again.similarity(["CCO"]) == [1.0]
 
 
@@ -98,10 +132,16 @@ def test_fingerprints_come_back_from_a_file_as_they_were():
     "content",
     [
         b"damaged",
-        safetensors.numpy.save({"other": np.zeros((1, 256), dtype=np.uint8)}),
-        safetensors.numpy.save({"fingerprints": np.zeros((1, 128), dtype=np.uint8)}),
-        safetensors.numpy.save({"fingerprints": np.zeros((0, 256), dtype=np.uint8)}),
-        safetensors.numpy.save({"fingerprints": np.zeros((1, 256), dtype=np.float32)}),
+        safetensors.numpy.save({"fingerprints": np.zeros((1, 256), dtype=np.uint8)}),
+        file_of([7, 7, 9], [2]),
+        file_of([7, 7, 9], [2, 2]),
+        file_of([7, 7, 9], [2, 2**32 - 1]),
+        file_of([7, 9, 7], [1, 2]),
+        file_of([7, 2048], [2]),
+        file_of([], []),
+        file_of([7, 9], [2], np.uint8),
+        file_of([[7, 9]], [1]),
+        file_of([7, 9], 2),
     ],
 )
 def test_a_file_of_something_else_is_refused(content):
@@ -124,8 +164,10 @@ def test_one_molecule_is_not_taken_for_a_list(one):
 def test_the_nearest_ones_are_those_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "N"]
     known = index_of(SMILES)
-    kept = [DataStructs.CreateFromBinaryText(row.tobytes()) for row in known.fingerprints]
-    for one, (places, similarity) in zip(bits(asked), known.nearest(asked, 3), strict=True):
+    order = [known.nearest([text], 1) for text in SMILES]
+    kept = [SMILES[at] for at in np.argsort([next(iter(one))[0][0] for one in order])]
+    kept = counts(kept)
+    for one, (places, similarity) in zip(counts(asked), known.nearest(asked, 3), strict=True):
         expected = np.array(DataStructs.BulkTanimotoSimilarity(one, kept))
         assert similarity.tolist() == sorted(expected, reverse=True)[:3]
         assert expected[places].tolist() == similarity.tolist()
@@ -162,6 +204,6 @@ def test_without_missing_labels_all_tasks_have_the_same_similarity():
 )
 def test_labels_of_other_fingerprints_are_refused(labeled):
     prints = domain.read_fingerprints(SMILES[:2])
-    content = safetensors.numpy.save({"fingerprints": prints, "labeled": labeled})
+    content = file_of(np.concatenate(prints), [*map(len, prints)], labeled=labeled)
     with pytest.raises(InputError, match=r"f: got \w+ \[.*\], expected bool \[2, tasks\]"):
         FingerprintIndex.from_bytes(content, Path("f"))

@@ -6,7 +6,7 @@ from rdkit import Chem
 
 from molattn.chem import Featurizer, featurize_smiles, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, calculate
-from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.fingerprints import morgan_fingerprint
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.reader import MoleculeReader
 from molattn.errors import SmilesError
@@ -37,7 +37,7 @@ def test_fingerprints_are_those_of_each_molecule() -> None:
         if isinstance(got, SmilesError):
             assert text == "C(C"
             continue
-        np.testing.assert_array_equal(got.fingerprint, packed_fingerprints([parse_smiles(text)])[0])
+        np.testing.assert_array_equal(got.fingerprint, morgan_fingerprint(parse_smiles(text)))
     assert next(featurize_smiles(texts, FEATURIZER)).fingerprint is None
 
 

@@ -85,6 +85,13 @@ def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
         assert not any("--init-from" in line for line in found.lines())
 
 
+def test_longer_chains_are_not_what_the_first_model_has_seen(tmp_path):
+    table = read(tmp_path, ["C,1.5,1", "CO,2,2", *(f"{'C' * n}O,2,2" for n in (20, 40, 60))])
+    seen = FingerprintIndex.from_fingerprints(read_fingerprints(["C" * 20 + "O", "C" * 30 + "O"]))
+    found = find_leakage(table, split([0], [1], [2, 3, 4]), pretrained=seen)
+    assert (found.pretrained_test, found.test_molecules) == (1, 3)
+
+
 def test_rounding_is_no_conflict_and_another_class_is(tmp_path):
     rows = ["C,1.50000001,a", "C,1.5,a", "CC,1.5,a", "CC,1.5,b", "CCC,2.5,b", "CCCC,3.5,a"]
     assert find_leakage(read(tmp_path, rows), split([0, 1, 2, 3], [4], [5])).conflicts == 1

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
-from molattn.chem.fingerprints import FINGERPRINT_BYTES, compress_fingerprints
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.pretraining_targets import (
     PRETRAINING_DESCRIPTORS,
@@ -525,8 +524,6 @@ class _BlockReader:
         graphs = [MoleculeRecord(record.atoms, record.pairs) for record in records]
         packed = PackedMolecules.pack(graphs, self.featurizer)
         prints = [record.fingerprint for record in records if record.fingerprint is not None]
-        bits = np.array(prints, dtype=np.uint8).reshape(len(records), FINGERPRINT_BYTES)
-        content, lengths = compress_fingerprints(bits)
         return {
             "status": np.array(status, dtype=np.uint8),
             "lines": np.array([row.line for row in rows], dtype=np.uint32),
@@ -535,8 +532,8 @@ class _BlockReader:
             **{name: getattr(packed, name) for name in ("atoms", "ends", "codes")},
             "atom_lengths": np.diff(packed.atom_starts),
             "bond_lengths": np.diff(packed.bond_starts),
-            "print": content,
-            "print_lengths": lengths,
+            "print": np.concatenate([np.zeros(0, np.uint16), *prints]),
+            "print_lengths": np.array([len(one) for one in prints], dtype=np.int64),
             **text_arrays("canonical", canonical),
             **(
                 _target_arrays([record.targets for record in records], numbers[kept])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprints import expand_fingerprints
+from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.prepared import PreparedSmiles
 from molattn.data.store.index import StoreIndex
@@ -31,7 +31,7 @@ class Shard:
         arrays: ``status``, ``lines`` and ``cell`` of each row; of each row without a molecule two
             texts ``reason``, the code and the reason; of each molecule what
             :class:`molattn.chem.PackedMolecules` has, ``print`` (see
-            :func:`molattn.chem.fingerprints.compress_fingerprints`) and ``canonical``, its
+            :func:`molattn.chem.fingerprints.morgan_fingerprint`) and ``canonical``, its
             canonical SMILES if it is not the cell; with targets of pretraining ``key``,
             ``descriptors``, ``place`` and ``count``, and ``columns`` if there are further ones.
         featurizer: The featurizer of the molecules.
@@ -90,7 +90,7 @@ class Shard:
         return list(zip(texts[::2], texts[1::2], strict=True))
 
     def _prepared(self, first: int, last: int) -> Iterator[tuple[MoleculeRecord, Any, str]]:
-        prints = expand_fingerprints(*ragged_rows(self.arrays, "print", first, last))
+        prints = split_fingerprints(*ragged_rows(self.arrays, "print", first, last))
         canonical = read_texts(self.arrays, "canonical", first, last)
         return zip(self.molecules.unpack(range(first, last)), prints, canonical, strict=True)
 

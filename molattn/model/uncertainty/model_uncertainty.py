@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import Fingerprint
+from molattn.chem.parse import Molecule
 from molattn.errors import InputError
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.config import MolAttnConfig
@@ -45,15 +47,15 @@ class Uncertainty:
         cls,
         config: MolAttnConfig,
         molecules: FingerprintIndex,
-        held_out: Sequence[str] | NDArray[np.uint8],
+        held_out: Sequence[Molecule | Fingerprint],
         outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
         """Fit to n labeled molecules that the model was not trained on.
 
-        ``config`` is the model's; ``held_out`` are their SMILES, or fingerprints ``uint8
-        [n, 256]``; ``outputs`` are those of :meth:`molattn.MolAttn.predict_outputs`, ``[members, n,
-        outputs]``; ``targets`` are ``[n, T]`` in own units, NaN where missing.
+        ``config`` is the model's; ``held_out`` are their SMILES or fingerprints; ``outputs`` are
+        those of :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``; ``targets`` are
+        ``[n, T]`` in own units, NaN where missing.
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
@@ -162,7 +164,7 @@ def assemble_prediction(
     config: MolAttnConfig,
     uncertainty: Optional[Uncertainty],
     outputs: Array,
-    molecules: Sequence[str] | NDArray[np.uint8],
+    molecules: Sequence[Molecule | Fingerprint],
     level: float,
     training: Optional[TrainingSet] = None,
 ) -> Prediction:
@@ -172,7 +174,7 @@ def assemble_prediction(
         config: Of the model, with T tasks.
         uncertainty: Its uncertainty; None = not calibrated.
         outputs: From :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``.
-        molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
+        molecules: The n molecules: SMILES or fingerprints.
         level: Level of the intervals, between 0 and 1.
         training: What is known of the training labels.
 
