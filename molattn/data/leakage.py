@@ -35,7 +35,7 @@ class Leakage:
         near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
         compared: Numbers of test and training molecules compared: random samples of at most 1,000
             and 50,000.
-        pretrained_test: Number of test molecules with the Morgan counts of a molecule that the
+        pretrained_test: Number of test molecules with the fingerprint of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
     """
 
@@ -95,7 +95,7 @@ def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
         )
     if pretrained:
         lines.append(
-            f"leakage: {pretrained} of {tested} test molecules have the same Morgan counts as a "
+            f"leakage: {pretrained} of {tested} test molecules have the same fingerprint as a "
             "molecule that the --init-from model learned from"
         )
     return lines

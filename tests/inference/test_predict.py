@@ -19,8 +19,7 @@ from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem import Featurizer, parse_smiles
-from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
 from molattn.data.table import open_table
@@ -557,7 +556,7 @@ def test_domain_and_known_molecules_are_those_of_each_target(tmp_path, model):
     known = copy.deepcopy(model)
     training = ["CCCCO", "c1ccccc1"]
     known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), training)
-    prints = packed_fingerprints(map(parse_smiles, training))
+    prints = read_fingerprints(training)
     labeled = np.array([[True, False], [False, True]])
     molecules = FingerprintIndex.from_fingerprints(prints, labeled=labeled)
     known.uncertainty = replace(known.uncertainty, molecules=molecules)
