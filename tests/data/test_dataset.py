@@ -37,7 +37,8 @@ def test_rows_in_temporary_files_are_read_as_those_in_memory(tmp_path, monkeypat
     for name in ("rows", "smiles", "partners", "skipped"):
         assert [*getattr(other, name)] == [*getattr(one, name)]
     np.testing.assert_array_equal(other.targets, one.targets)
-    np.testing.assert_array_equal(other.fingerprints(range(28)), one.fingerprints(range(28)))
+    prints = [[*map(bytes, table.fingerprints(range(28)))] for table in (one, other)]
+    assert prints[0] == prints[1]
     chosen = np.array([27, 0, 5, 5])
     for a, b in zip(other.molecules(chosen).records, one.molecules(chosen).records, strict=True):
         assert (a.smiles, a.scaffold) == (b.smiles, b.scaffold)

@@ -68,6 +68,15 @@ def test_intervals_hold_the_part_of_the_calibration_rows_that_was_asked_for(ense
     np.testing.assert_allclose((low + high)[:, 0] / 2, ensemble.predict(HELD_OUT)[:, 0])
 
 
+def test_intervals_of_much_longer_chains_and_rings_are_wider():
+    model = make(0)
+    model.calibrate(HELD_OUT, labels(), ["C" * n for n in range(8, 21)] + ["C1CCCCCCC1"])
+    smiles = ["C" * 20, "C" * 30, "C" * 100, "C1" + "C" * 298 + "C1"]
+    low, high = model.predict_interval(smiles)
+    assert (np.diff((high - low)[:, 0]) > 0).all()
+    assert model.training_similarity(smiles)[2:] == pytest.approx([58 / 298, 24 / 900])
+
+
 def test_calibration_changes_probabilities_and_no_number(ensemble):
     raw = ensemble.predict(NEW, members=True).mean(axis=0)
     after = ensemble.predict(NEW)
@@ -213,7 +222,7 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
     model = MolAttn(config).eval()
     targets = np.random.default_rng(0).uniform(0, 100, (len(HELD_OUT), 1))
     targets[0], targets[1] = 0.0, largest
-    model.calibrate(HELD_OUT, targets, KNOWN)
+    model.calibrate(HELD_OUT, targets, HELD_OUT)  # so that the intervals of others are wide
     free = model.predict_interval(NEW, 0.95)
     assert (free[0] < 0).all()
     assert (free[1] > 100).any()
