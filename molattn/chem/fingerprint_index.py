@@ -31,7 +31,7 @@ MOST_KEPT = 100_000
 _POSITIONS = "positions"
 _LENGTHS = "lengths"
 _LABELED = "labeled"
-_OFTEN = 0.1  # of the molecules: faster as a dense matrix
+_OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _SIMILARITIES = 2**22  # at once: 32 MB
 
 
@@ -198,9 +198,9 @@ class FingerprintIndex:
             # Whole numbers, which single precision has exactly.
             common = has[:, is_often].toarray() @ often
             common += (has[:, ~is_often] @ rare).toarray()
-            either = np.array([[len(one)] for one in some], dtype=np.float64) + self._sizes
+            either = np.array([[len(one) or 1.0] for one in some]) + self._sizes
             either -= common
-            yield np.divide(common, np.maximum(either, 1.0, out=either), out=either)
+            yield np.divide(common, either, out=either)
 
     def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.

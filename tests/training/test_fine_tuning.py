@@ -360,11 +360,11 @@ def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, cap
     words += f"--bootstrap 0 --init-from {tmp_path} --device cpu --output {tmp_path}/run".split()
     assert main(["train", *words]) == 0
     told = (
-        "4 of 4 test molecules have the same fingerprint as a molecule that the --init-from model"
+        "1 of 4 test molecules have the same fingerprint as a molecule that the --init-from model"
     )
-    assert told in capsys.readouterr().out  # of chains all of one fingerprint
+    assert told in capsys.readouterr().out  # of longer and shorter chains too
     metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
-    assert metrics["leakage"]["pretrained_test"] == 4
+    assert metrics["leakage"]["pretrained_test"] == 1
     assert told in (tmp_path / "run" / "report.html").read_text()
 
 
