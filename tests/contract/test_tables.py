@@ -1,0 +1,271 @@
+"""Tables in and out: formats, rows in = rows out with reason codes, and tables that are wrong."""
+
+import csv
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rdkit import Chem
+from rdkit.Chem import AllChem
+
+from molattn import SmilesError, from_smiles
+
+from ..conftest import rows_of
+from .conftest import TINY, molattn, predict, process, refuse, scores, shared, succeed, table, train
+
+MOLECULES = ("CCO", "c1ccccc1O", "CC(=O)N", "OCC", "ClCCl")
+REASONS = {
+    "": "empty",
+    " ": "empty",
+    "NaN": "missing_value",
+    "C\u2212C": "non_ascii",
+    "C\x07C": "control_character",
+    "3.14": "number",
+    "InChI=1S/CH4/h1H4": "inchi",
+    "64-17-5": "registry_number",
+    "C2H6O": "formula",
+    "aspirin": "name",
+    "CCO>>CC=O": "reaction",
+    "[#6]~[#7]": "smarts",
+    "CC O": "whitespace",
+    "[Xx]": "bracket_atom",
+    "C(C": "parenthesis",
+    "C1CC": "ring_closure",
+    "C==C": "syntax",
+    "CN(C)(C)(C)C": "valence",
+    "c1cccc1": "kekulize",
+    "cc": "aromaticity",
+    "C" * 40_001: "too_long",
+    "C" * 2_001: "too_large",
+    "C(" * 300 + "C" + ")" * 300: "too_nested",
+}
+
+
+@pytest.fixture(scope="module")
+def wanted(model, tmp_path_factory):
+    """What is predicted for the molecules."""
+    rows = predict(model, *MOLECULES, output=tmp_path_factory.mktemp("wanted") / "out.csv")
+    return [float(row["logS_predicted"]) for row in rows]
+
+
+def values_of(rows):
+    return [float(row["logS_predicted"]) for row in rows]
+
+
+def sdf(path):
+    with Chem.SDWriter(str(path)) as writer:
+        for number, smiles in enumerate(MOLECULES):
+            mol = Chem.MolFromSmiles(smiles)
+            AllChem.Compute2DCoords(mol)
+            mol.SetProp("_Name", f"title {number}")
+            mol.SetProp("batch", f"B{number}")
+            writer.write(mol)
+
+
+def text(delimiter, code="utf-8", end="\n"):
+    def write(path):
+        lines = [delimiter.join(("name", "SMILES"))]
+        lines += [delimiter.join((f"m{k}", smiles)) for k, smiles in enumerate(MOLECULES)]
+        path.write_bytes((end.join(lines) + end).encode(code))
+
+    return write
+
+
+FRAME = pd.DataFrame({"smiles": MOLECULES, "n": range(5)})
+INPUTS = {
+    "comma.csv": text(","),
+    "semicolon.csv": text(";"),
+    "tab.tsv": text("\t"),
+    "mark.csv": text(",", "utf-8-sig"),
+    "wide.csv": text(",", "utf-16"),
+    "dos.csv": text(",", end="\r\n"),
+    "packed.csv.gz": lambda path: path.write_bytes(gzip.compress(FRAME.to_csv().encode())),
+    "renamed.csv": lambda path: path.write_bytes(gzip.compress(FRAME.to_csv().encode())),
+    "list.smi": lambda path: path.write_text("".join(f"{s} name\n" for s in MOLECULES)),
+    "mols.sdf": sdf,
+    "frame.parquet": lambda path: FRAME.to_parquet(path, index=False),
+    "sheet.xlsx": lambda path: FRAME.to_excel(path, index=False),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_every_format_is_read(name, model, wanted, tmp_path):
+    path = tmp_path / name
+    INPUTS[name](path)
+    rows = predict(model, path, output=tmp_path / "out.csv")
+    np.testing.assert_allclose(values_of(rows), wanted, rtol=2e-6)
+    assert {row["error"] for row in rows} == {""}
+    if name == "mols.sdf":
+        assert [row["batch"] for row in rows] == [f"B{k}" for k in range(5)]
+
+
+@pytest.mark.parametrize("name", ["out.csv.gz", "out.tsv", "out.parquet", "out.xlsx", "out.sdf"])
+def test_every_format_is_written(name, model, wanted, tmp_path):
+    given = table(tmp_path / "in.csv", "smiles,id", [*((s, s) for s in MOLECULES), ("C(C", "x")])
+    out = tmp_path / name
+    succeed("predict", model, given, "--output", out)
+    if name == "out.sdf":
+        records = out.read_text().split("$$$$\n")[:-1]
+        mols = [Chem.MolFromMolBlock(record) for record in records]
+        assert [Chem.MolToSmiles(mol) for mol in mols] == [
+            Chem.CanonSmiles(smiles) for smiles in (*MOLECULES, "")
+        ]
+        frame = pd.DataFrame(
+            [mol.GetPropsAsDict() for mol in Chem.SDMolSupplier(str(out), sanitize=False)]
+        )
+    else:
+        read = {"parquet": pd.read_parquet, "xlsx": pd.read_excel}
+        frame = read.get(name.split(".")[1], pd.read_csv)(
+            out, **({"sep": "\t"} if name == "out.tsv" else {})
+        )
+    assert frame["id"].tolist() == [*MOLECULES, "x"]
+    assert frame["error"].tolist()[-1] == "parenthesis"
+    np.testing.assert_allclose(frame["logS_predicted"][:-1].astype(float), wanted, rtol=2e-6)
+    assert frame["error"].isin(["", "parenthesis"]).sum() + frame["error"].isna().sum() == 6
+
+
+def test_a_pipe_is_read_and_written(model, wanted):
+    done = process("predict", model, "-", stdin="\n".join(("smiles", *MOLECULES)).encode())
+    assert done.returncode == 0
+    rows = list(csv.DictReader(done.stdout.decode().splitlines()))
+    np.testing.assert_allclose(values_of(rows), wanted, rtol=2e-6)
+
+
+def test_every_row_has_its_row_and_its_reason(model, wanted, tmp_path):
+    words = [(smiles, smiles) for pair in zip(MOLECULES, MOLECULES, strict=True) for smiles in pair]
+    bad = list(REASONS.items())
+    mixed = [*words[:4], *bad, *words[4:]]
+    given = table(tmp_path / "in.csv", "smiles,id", [(t, k) for k, (t, _) in enumerate(mixed)])
+    rows = predict(model, given, output=tmp_path / "out.csv")
+    assert [row["id"] for row in rows] == [str(k) for k in range(len(mixed))]
+    reasons = [REASONS.get(text, "") for text, _ in mixed]
+    assert [row["error"] for row in rows] == reasons
+    for row, reason in zip(rows, reasons, strict=True):
+        assert (row["logS_predicted"] == "") == (reason != "")
+        assert "nan" not in (row["logS_predicted"], row["training_similarity"])
+    got = values_of(row for row in rows if not row["error"])
+    np.testing.assert_allclose(got, np.repeat(wanted, 2), rtol=2e-6)
+    for smiles, reason in bad:
+        with pytest.raises(SmilesError) as error:
+            from_smiles(smiles)
+        assert error.value.code == reason
+
+
+def test_every_reason_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text()
+    for reason in set(REASONS.values()):
+        assert f"| `{reason}` |" in page
+
+
+def test_equal_molecules_have_equal_predictions(model, tmp_path):
+    same = ["OCC", "CCO", "C(O)C", "[CH3][CH2][OH]", "[H]OCC", "[CH3:7]CO", " CCO "]
+    rows = predict(
+        model, table(tmp_path / "in.csv", "smiles", zip(same)), output=tmp_path / "o.csv"
+    )
+    values = [float(row["logS_predicted"]) for row in rows]
+    np.testing.assert_allclose(values, values[0], rtol=1e-5)
+
+
+def test_all_rows_bad_is_no_error_in_a_table_and_one_for_words(model, tmp_path):
+    given = table(tmp_path / "in.csv", "smiles", [("C(C",), ("xyzzy",)])
+    rows = predict(model, given, output=tmp_path / "out.csv")
+    assert [row["error"] for row in rows] == ["parenthesis", "name"]
+    refuse("C(C", "predict", model, "C(C")
+
+
+def test_a_formula_of_a_table_is_no_formula_of_a_spreadsheet(model, tmp_path):
+    given = table(tmp_path / "in.csv", "smiles,note", [("CCO", "=1+1"), ("[Na+].[Cl-]", "-5")])
+    rows = predict(model, given, output=tmp_path / "out.csv")
+    assert [row["note"] for row in rows] == ["'=1+1", "-5"]
+    succeed("predict", model, given, "--no-escape-formulas", "--output", tmp_path / "out.csv")
+    assert rows_of(tmp_path / "out.csv")[0]["note"] == "=1+1"
+
+
+def test_bad_molecules_of_a_collection(model, tmp_path):
+    path = shared("bad_input") / "bad_smiles.jsonl"
+    cases = [json.loads(line) for line in path.read_text().splitlines()]
+    cases = [case for case in cases if case["smiles"].isascii() and len(case["smiles"]) < 300]
+    given = table(tmp_path / "in.csv", "smiles,id", [(c["smiles"], c["id"]) for c in cases])
+    rows = predict(model, given, output=tmp_path / "out.csv")
+    assert [row["id"] for row in rows] == [case["id"] for case in cases]
+    assert len(rows) > 100
+    for row, case in zip(rows, cases, strict=True):
+        assert (row["error"] == "") == (row["logS_predicted"] != "")
+        if case["strength"] == "must":
+            assert (row["error"] == "") == (case["expect"] == "accept"), case
+
+
+ACCEPTED = "bom trailing_delim comma_in_name target_spaces class_missing multi_row_all_missing"
+REJECTED = """
+missing_target workbook_renamed empty header_only dup_target_column target_comma_unquoted
+target_one_label numeric_smiles truncated
+"""
+
+
+@pytest.mark.parametrize("name", ACCEPTED.split())
+def test_a_table_of_a_collection_is_trained_with(name, tmp_path):
+    folder = shared("bad_input")
+    (case,) = (
+        case
+        for case in json.loads((folder / "manifest.json").read_text())["tables"]
+        if name in case["file"]
+    )
+    targets = " ".join(case["target_columns"])
+    options = ["--predictor", "network", "--task", *[case["task"]] * len(case["target_columns"])]
+    run = train(folder / case["file"], tmp_path / "run", *options, target=targets, epochs=1)
+    used = json.loads((run / "metrics.json").read_text())
+    assert len(rows_of(run / "skipped.csv")) == case["rows_skipped"]
+    assert {row["code"] for row in rows_of(run / "skipped.csv")} <= {"no_label"}
+    assert used["test"]["y"]["count"] > 0
+
+
+@pytest.mark.parametrize("name", REJECTED.split())
+def test_a_table_of_a_collection_is_refused(name, tmp_path):
+    folder = shared("bad_input") / "csv"
+    (path,) = folder.glob(f"{name}.*")
+    refuse(path.name, "train", path, "--target-columns", "y", "--output", tmp_path / "run", *TINY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_that_cannot_be_used_is_skipped_with_its_line(small, tmp_path):
+    lines = small.read_text().splitlines()
+    lines[3:3] = ["C(C,1", "CCCCO,n.d.", "CCCCO,", "CCCCO,1,2"]
+    given = tmp_path / "in.csv"
+    given.write_text("\n".join(lines) + "\n")
+    run = train(given, tmp_path / "run", "--predictor", "network", epochs=1)
+    skipped = {row["line"]: row["code"] for row in rows_of(run / "skipped.csv")}
+    assert skipped == {"4": "parenthesis", "5": "invalid_label", "6": "no_label", "7": "ragged"}
+    assert scores(run)["test"]["logS"]["count"] == 12
+
+
+def test_a_refused_prediction_leaves_the_old_file(model, small, tmp_path):
+    out = tmp_path / "out.csv"
+    out.write_text("mine\n")
+    broken = tmp_path / "broken.csv.gz"
+    broken.write_bytes(gzip.compress(small.read_bytes())[:-20])
+    refuse(broken.name, "predict", model, broken, "--output", out)
+    assert out.read_text() == "mine\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "broken.csv.gz"}
+
+
+def test_a_file_that_expands_too_much_is_refused(model, tmp_path):
+    bomb = tmp_path / "bomb.csv.gz"
+    bomb.write_bytes(gzip.compress(b"smiles\n" + b"C" * 8_000_000))
+    refuse(bomb.name, "predict", model, bomb, "--output", tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["bomb.csv.gz"]
+
+
+def test_a_folder_of_something_else_is_not_replaced(small, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("mine")
+    words = ["--target-columns", "logS", "--output", tmp_path / "thesis", "--overwrite"]
+    refuse("thesis", "train", small, *words)
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "mine"
+    shutil.copy(small, tmp_path / "a.csv")
+    done = molattn("predict", "base-small", tmp_path / "a.csv", "--output", tmp_path / "a.csv")
+    assert done.code == 2
+    assert (tmp_path / "a.csv").read_bytes() == small.read_bytes()
