@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -104,6 +106,31 @@ def predict(model: Any, *words: Any, output: Path) -> list[dict[str, str]]:
 
 def scores(run: Path) -> dict[str, Any]:
     return json.loads((run / "metrics.json").read_text())
+
+
+class Answer(NamedTuple):
+    status: int
+    kind: str
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+def ask(url: str, body: Any = None, kind: str = "application/json", **headers: str) -> Answer:
+    """Send a request: a POST if there is a body, which is JSON unless it is a text."""
+    data = None
+    if body is not None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers["Content-Type"] = kind
+    request = urllib.request.Request(url, data, headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=60) as answer:
+            return Answer(answer.status, answer.headers["Content-Type"], answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, error.headers["Content-Type"], error.read().decode())
 
 
 def shared(name: str) -> Path:

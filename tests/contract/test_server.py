@@ -2,44 +2,16 @@
 
 import csv
 import json
-import urllib.error
 import urllib.parse
-import urllib.request
-from typing import Any, NamedTuple
 
 import pytest
 from rdkit import Chem
 
 from molattn import MolAttn
 
-from .conftest import serving
+from .conftest import ask, serving
 
 LARGE = "C" * 2_001
-
-
-class Answer(NamedTuple):
-    status: int
-    kind: str
-    text: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-def ask(url: str, body: Any = None, kind: str = "application/json", **headers: str) -> Answer:
-    """Send a request: a POST if there is a body, which is JSON unless it is a text."""
-    data = None
-    if body is not None:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers["Content-Type"] = kind
-    request = urllib.request.Request(url, data, headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=60) as answer:
-            return Answer(answer.status, answer.headers["Content-Type"], answer.read().decode())
-    except urllib.error.HTTPError as error:
-        return Answer(error.code, error.headers["Content-Type"], error.read().decode())
 
 
 def test_health_models_and_metrics(address, model):
