@@ -419,15 +419,14 @@ def test_null_in_a_request_is_a_row_with_a_reason(address):
     [EdgeAttentionConv(4, 8, 2), GaANConv(4, 8, 2), MATConv(4, 8, 2), GraphNetwork(4, 8, 2)],
     ids=lambda conv: type(conv).__name__,
 )
-@pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
-def test_second_derivatives_of_nothing(conv, sizes):
-    graphs = CompleteGraphs(sizes)
-    x = torch.zeros(graphs.num_rows, 4, requires_grad=True)
-    edges = torch.zeros(graphs.num_pairs, 2) if isinstance(conv, MATConv) else None
-    out = conv(x, graphs, edges)
-    (force,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-    force.square().sum().backward()
-    assert force.shape == (0, 4)
+def test_second_derivatives_of_nothing(conv):
+    for sizes in ([], [0], [0, 0]):
+        graphs = CompleteGraphs(sizes)
+        x = torch.zeros(graphs.num_rows, 4, requires_grad=True)
+        edges = torch.zeros(graphs.num_pairs, 2) if isinstance(conv, MATConv) else None
+        (force,) = torch.autograd.grad(conv(x, graphs, edges).sum(), x, create_graph=True)
+        force.square().sum().backward()
+        assert force.shape == (0, 4)
 
 
 @pytest.mark.parametrize("conv", [EdgeAttentionConv(4, 8, 2, edge_dim=3), GaANConv(4, 8, 2)])

@@ -302,7 +302,7 @@ def test_a_closed_pipe_ends_prediction_silently(model, small):
 
 
 def test_a_killed_training_ends_with_the_same_weights(small, tmp_path):
-    words = ["train", small, "--target-columns", "logS", *TINY, "--epochs", 25]
+    words = ["train", small, "--target-columns", "logS", *TINY, "--epochs", 12]
     words += ["--init-from", "none"]
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "molattn", *map(str, [*words, "--output", out])]

@@ -57,7 +57,8 @@ def test_bad_rows_beside_good_ones(address):
 
 
 def value_of(row):
-    return row["predictions"].get("logS", {}).get("value")
+    """The value of a molecule, None where there is none."""
+    return ((row["predictions"] or {}).get("logS") or {}).get("value")
 
 
 def test_a_narrower_level_and_neighbors(address):

@@ -156,7 +156,7 @@ def test_two_targets_with_gaps(molecules, tmp_path):
         for n, (smiles, value) in enumerate(molecules[:150])
     ]
     given = table(tmp_path / "in.csv", "smiles,a,b", rows)
-    run = train(given, tmp_path / "run", target="a b")
+    run = train(given, tmp_path / "run", "--validation-size", 0.25, target="a b")
     skipped = rows_of(run / "skipped.csv")
     assert [int(row["line"]) for row in skipped] == [n + 2 for n in range(0, 150, 6)]
     assert {row["code"] for row in skipped} == {"no_label"}
