@@ -302,8 +302,8 @@ def test_a_closed_pipe_ends_prediction_silently(model, small):
 
 
 def test_a_killed_training_ends_with_the_same_weights(small, tmp_path):
-    words = ["train", small, "--target-columns", "logS", *TINY, "--epochs", 12]
-    words += ["--init-from", "none"]
+    words = ["train", small, "--target-columns", "logS", *TINY, "--epochs", 10]
+    words += ["--init-from", "none", "--predictor", "network"]
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "molattn", *map(str, [*words, "--output", out])]
     killed = subprocess.Popen(
