@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import molattn
 from molattn.cli import main
 
 from ..conftest import rows_of
@@ -23,6 +24,10 @@ from ..conftest import rows_of
 BUNDLED = Path(__file__).parents[2] / "datasets" / "solubility.csv"
 NETWORK = "--width 8 --heads 2 --layers 1 --edge-width 4".split()
 TINY = [*NETWORK, *"--batch-size 16 --device cpu --no-baselines".split()]
+SETTINGS = {
+    **{"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"},
+    **{"epochs": 2, "batch_size": 16, "device": "cpu", "baselines": False},
+}  # the same in Python
 # As tests do; what torch-geometric does with a newer torch is no message of molattn.
 ENVIRONMENT = {
     **os.environ,
@@ -39,7 +44,7 @@ class Done(NamedTuple):
     err: str
 
 
-def molattn(*words: Any) -> Done:
+def command(*words: Any) -> Done:
     """Run a command in this process."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
@@ -53,13 +58,13 @@ def molattn(*words: Any) -> Done:
 
 def process(*words: Any, stdin: bytes = b"") -> subprocess.CompletedProcess:
     """Run a command in a process of its own."""
-    command = [sys.executable, "-m", "molattn", *map(str, words)]
-    return subprocess.run(command, input=stdin, capture_output=True, env=ENVIRONMENT, check=False)
+    line = [sys.executable, "-m", "molattn", *map(str, words)]
+    return subprocess.run(line, input=stdin, capture_output=True, env=ENVIRONMENT, check=False)
 
 
 def succeed(*words: Any) -> Done:
     """Run a command that must end with 0."""
-    done = molattn(*words)
+    done = command(*words)
     assert done.code == 0, done.err
     assert "Traceback" not in done.out + done.err
     return done
@@ -67,7 +72,7 @@ def succeed(*words: Any) -> Done:
 
 def refuse(named: str, *words: Any) -> str:
     """Run a command that must be refused: code 2, and one line with an option or a place in it."""
-    done = molattn(*words)
+    done = command(*words)
     assert done.code == 2, done
     (line,) = done.err.splitlines()
     assert "Traceback" not in done.out + done.err
@@ -95,6 +100,13 @@ def train(
     words = ["--target-columns", *target.split(), "--output", folder, "--epochs", epochs]
     words += ["--init-from", start or "none"]
     succeed("train", file, *words, *TINY, *options)
+    return folder
+
+
+def fitted(data: Any, folder: Path, target: str = "logS", **options: Any) -> Path:
+    """Train a tiny model in Python, faster for want of a report, and return its folder."""
+    result = molattn.train(data, target.split(), **SETTINGS | options)
+    result.model.save_pretrained(folder)
     return folder
 
 
@@ -167,8 +179,8 @@ def address(model: Path) -> Iterator[str]:
 
 def serving(*words: Any) -> Iterator[str]:
     """Serve models until the iterator is closed."""
-    command = [sys.executable, "-m", "molattn", "serve", *map(str, words), "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    line = [sys.executable, "-m", "molattn", "serve", *map(str, words), "--port", "0"]
+    server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert server.stderr is not None
     try:
         lines = []

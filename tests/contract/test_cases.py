@@ -27,9 +27,12 @@ from molattn.nn import EdgeAttentionConv, GaANConv, GraphNetwork, MATConv
 
 from ..conftest import rows_of
 from .conftest import (
+    SETTINGS,
     TINY,
     Done,
     ask,
+    command,
+    fitted,
     predict,
     refuse,
     scores,
@@ -38,10 +41,9 @@ from .conftest import (
     table,
     train,
 )
-from .conftest import molattn as command
 
-SMALL = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"}
-FAST = {**SMALL, "epochs": 1, "batch_size": 16, "predictor": "network"}
+FAST = {name: SETTINGS[name] for name in SETTINGS.keys() - {"baselines"}}
+FAST |= {"epochs": 1, "predictor": "network"}
 LONG = "C" * 100
 RING = "C1" + "C" * 298 + "C1"
 
@@ -56,7 +58,7 @@ def carbons(count):
 
 def test_molecules_of_another_size_are_not_like_those_of_the_training(tmp_path):
     given = table(tmp_path / "in.csv", "smiles,logS", carbons(40))
-    run = train(given, tmp_path / "run", "--test-size", 0, "--validation-size", 0.3, epochs=1)
+    run = fitted(given, tmp_path / "run", test_size=0, validation_size=0.3)
     words = ["CCCCCCCC", "CCCCCCCCCO", LONG, RING]
     rows = predict(run, *words, output=tmp_path / "out.csv")
     near = [float(row["training_similarity"]) for row in rows]
@@ -72,15 +74,14 @@ def test_molecules_of_another_size_are_not_like_those_of_the_training(tmp_path):
 def test_longer_chains_are_no_leak_and_the_same_molecules_are(tmp_path):
     known = carbons(40)
     frame = pd.DataFrame(known, columns=["smiles", "logS"])
-    base = molattn.train(frame, "logS", test_size=0, baselines=False, **FAST)
-    base.model.save_pretrained(tmp_path / "a")
+    base = fitted(frame, tmp_path / "a", test_size=0, predictor="network")
     new = [(f"{'C' * n}(=O)O", -n / 2, "train") for n in range(1, 26)]
     longer = [("C" * n, -0.4 * n, "test") for n in range(26, 46)]
     shares = []
     for name, tested in (("b", longer), ("c", [(*known[20], "test"), *longer])):
         given = table(tmp_path / f"{name}.csv", "smiles,logS,split", [*new, *tested])
         options = ["--split-column", "split", "--predictor", "network"]
-        run = train(given, tmp_path / name, *options, start=tmp_path / "a", epochs=1)
+        run = train(given, tmp_path / name, *options, start=base, epochs=1)
         shares.append(scores(run)["leakage"]["pretrained_test"])
     assert shares == [0, 1]
 
@@ -177,13 +178,10 @@ def test_the_negation_is_not_the_positive_class(positive, negative, molecules, t
 def test_an_option_chooses_the_positive_class(molecules, tmp_path):
     rows = [(smiles, "high" if value > -3 else "low") for smiles, value in molecules[:60]]
     given = table(tmp_path / "in.csv", "smiles,y", rows)
-    run = train(
-        *(given, tmp_path / "low", "--positive-class", "low", "--predictor", "network"),
-        **{"target": "y", "epochs": 1},
-    )
-    result = molattn.train(given, "y", positive_class=("high",), baselines=False, **FAST)
-    result.model.save_pretrained(tmp_path / "high")
-    for word, model in (("low", run), ("high", tmp_path / "high")):
+    options = ["--positive-class", "low", "--predictor", "network"]
+    low = train(given, tmp_path / "low", *options, target="y", epochs=1)
+    high = fitted(given, tmp_path / "high", "y", positive_class=["high"], predictor="network")
+    for word, model in (("low", low), ("high", high)):
         (row,) = predict(model, "CCO", output=tmp_path / "out.csv")
         assert (float(row[f"y_probability_{word}"]) > 0.5) == (row["y_predicted"] == word)
     words = ["--target-columns", "y", "--positive-class", "middle", "--output", tmp_path / "no"]

@@ -16,7 +16,7 @@ from molattn.config import NetworkConfig
 from molattn.explain import explain
 
 from ..conftest import rows_of
-from .conftest import predict, refuse, succeed
+from .conftest import SETTINGS, predict, refuse, succeed
 
 # Of the packaged models: predictions of `admet`, and every 16th or 32nd entry of embeddings.
 VALUES = json.loads((Path(__file__).parent / "values.json").read_text())
@@ -161,8 +161,7 @@ def test_a_loaded_model_runs_in_other_types_and_is_a_module(model):
 
 def test_what_a_notebook_shows_is_short(model, admet):
     frame = pd.DataFrame({"smiles": ["C" * n for n in range(1, 31)], "y": [*map(float, range(30))]})
-    options = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"}
-    result = molattn.train(frame, "y", epochs=1, baselines=False, predictor="network", **options)
+    result = molattn.train(frame, "y", predictor="network", **SETTINGS)
     loaded = MolAttn.from_pretrained(model)
     shown = {
         "model": loaded,

@@ -16,7 +16,18 @@ import molattn
 from molattn import SmilesError, from_smiles
 
 from ..conftest import rows_of
-from .conftest import TINY, predict, process, refuse, scores, shared, succeed, table, train
+from .conftest import (
+    SETTINGS,
+    TINY,
+    predict,
+    process,
+    refuse,
+    scores,
+    shared,
+    succeed,
+    table,
+    train,
+)
 
 MOLECULES = ("CCO", "c1ccccc1O", "CC(=O)N", "OCC", "ClCCl")
 REASONS = {
@@ -216,9 +227,8 @@ def test_a_table_of_a_collection_is_trained_with(name, tmp_path):
         if name in case["file"]
     )
     path, targets = folder / case["file"], case["target_columns"]
-    options = {"task": [case["task"]] * len(targets), "predictor": "network", "epochs": 1}
-    network = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"}
-    result = molattn.train(path, targets, baselines=False, **options, **network)
+    options = {"task": [case["task"]] * len(targets), "predictor": "network"}
+    result = molattn.train(path, targets, **SETTINGS, **options)
     assert result.scores["y"]["count"] == 4
     if case["rows_skipped"]:
         words = ["--predictor", "network", "--task", *options["task"]]

@@ -15,11 +15,10 @@ import molattn
 from molattn import MolAttn, MolAttnClassifier, MolAttnRegressor
 
 from ..conftest import rows_of
-from .conftest import predict, refuse, scores, succeed, table, train
+from .conftest import SETTINGS, fitted, predict, refuse, scores, succeed, table, train
 
 SPLIT = ["--validation-size", 0.25, "--test-size", 0.25]
-SMALL = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"}
-FAST = {**SMALL, "epochs": 2, "batch_size": 16}
+FAST = {name: SETTINGS[name] for name in SETTINGS.keys() - {"baselines"}}
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +73,14 @@ def test_intervals_cover_what_they_say(run, level, tmp_path):
 
 
 def test_python_and_command_are_the_same(run, all_molecules, molecules):
-    options = {"validation_size": 0.25, "test_size": 0.25, "baselines": False, "device": "cpu"}
-    result = molattn.train(all_molecules, "logS", **FAST, **options)
+    options = {"validation_size": 0.25, "test_size": 0.25, **SETTINGS}
+    result = molattn.train(all_molecules, "logS", **options)
     words = [smiles for smiles, _ in molecules[:20]]
     wanted = MolAttn.from_pretrained(run).predict(words)
     np.testing.assert_array_equal(result.model.predict(words), wanted)
     assert result.scores["logS"]["rmse"] == scores(run)["test"]["logS"]["rmse"]
     frame = pd.DataFrame(molecules, columns=["smiles", "logS"])
-    same = molattn.train(frame, "logS", **FAST, **options)
+    same = molattn.train(frame, "logS", **options)
     np.testing.assert_array_equal(same.model.predict(words), wanted)
 
 
@@ -142,8 +141,7 @@ def test_several_classes(molecules, tmp_path):
     labels = ["low" if y < -4 else "medium" if y < -2 else "high" for _, y in molecules]
     rows = [(smiles, label) for (smiles, _), label in zip(molecules, labels, strict=True)]
     given = table(tmp_path / "in.csv", "smiles,y", rows[:120])
-    run = train(given, tmp_path / "run", target="y")
-    assert scores(run)["test"]["y"]["count"] > 0
+    run = fitted(given, tmp_path / "run", "y")
     for row in predict(run, given, output=tmp_path / "out.csv"):
         shares = {word: float(row[f"y_probability_{word}"]) for word in words}
         assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
@@ -176,7 +174,7 @@ def test_censored_labels(molecules, tmp_path):
     assert scores(run)["test"]["logS"]["count"] == len(measured) < len(held_out)
     relations = [(s, y, ">" if n % 5 == 0 else "=") for n, (s, y) in enumerate(molecules[:150])]
     given = table(tmp_path / "relations.csv", "smiles,logS,relation", relations)
-    other = train(given, tmp_path / "other", "--relation-columns", "relation")
+    other = fitted(given, tmp_path / "other", relation_columns=["relation"])
     words = ["CCO", "CCCCCC"]
     first, second = (MolAttn.from_pretrained(folder).predict(words) for folder in (run, other))
     np.testing.assert_array_equal(first, second)
@@ -188,9 +186,9 @@ def test_features_descriptors_and_a_second_molecule(molecules, tmp_path):
         (smiles, solvents[n % 2], n % 7, value) for n, (smiles, value) in enumerate(molecules[:90])
     ]
     given = table(tmp_path / "in.csv", "solute,solvent,pH,y", rows)
-    words = "--smiles-column solute --partner-column solvent --feature-columns pH"
-    words += " --descriptors all --morgan-counts 16 --predictor network"
-    run = train(given, tmp_path / "run", *words.split(), target="y", epochs=1)
+    columns = {"smiles_column": "solute", "partner_column": "solvent", "feature_columns": ["pH"]}
+    options = {"descriptors": "all", "morgan_counts": 16, "predictor": "network"}
+    run = fitted(given, tmp_path / "run", "y", **columns, **options)
     new = [("CCO", "O", 1), ("CCO", "CCO", 1), ("CCO", "O", 6), ("CCO", "C(C", 1), ("CCO", "", 1)]
     new += [("CCO", "O", ""), ("CCO", "O", "acid"), ("C(", "O", 1)]
     asked = table(tmp_path / "new.csv", "solute,solvent,pH", new)
@@ -208,7 +206,7 @@ def test_features_descriptors_and_a_second_molecule(molecules, tmp_path):
 def test_standardized_molecules(molecules, tmp_path):
     rows = [(f"{smiles}.[Na+].[Cl-]", y) for smiles, y in molecules[:40]]
     given = table(tmp_path / "in.csv", "smiles,logS", rows)
-    run = train(given, tmp_path / "run", "--standardize", "--predictor", "network", epochs=1)
+    run = fitted(given, tmp_path / "run", standardize=True, predictor="network")
     words = ["CC(=O)[O-].[Na+]", "CC(=O)O"]
     salt, acid = predict(run, *words, output=tmp_path / "out.csv")
     assert (salt["standardized_smiles"], acid["standardized_smiles"]) == ("CC(=O)O", "")
@@ -216,7 +214,7 @@ def test_standardized_molecules(molecules, tmp_path):
 
 
 def test_an_ensemble(small, tmp_path):
-    run = train(small, tmp_path / "run", "--ensemble", 2, "--predictor", "network")
+    run = fitted(small, tmp_path / "run", ensemble=2, predictor="network")
     row, _ = predict(run, "CCO", "CCCC", output=tmp_path / "out.csv")
     assert float(row["logS_std"]) > 0
     model = MolAttn.from_pretrained(run)
