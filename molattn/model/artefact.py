@@ -19,7 +19,7 @@ from torch import Tensor
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError, quoted
 from molattn.model.checkpoints import FIRST_WITH_MANIFEST
-from molattn.utils.files import UNFINISHED, parse_json, write_file
+from molattn.utils.files import UNFINISHED, atomic_folder, parse_json, remove_folder, write_file
 
 __all__ = [
     "CALIBRATION_FILE",
@@ -37,6 +37,7 @@ __all__ = [
     "WEIGHTS_FILE",
     "find_local_model",
     "find_model",
+    "finish_saving",
     "is_packaged",
 ]
 
@@ -50,6 +51,7 @@ MOLECULES_FILE = "training_molecules.safetensors"
 ENDPOINTS_FILE = "endpoints.json"
 INPUTS_FILE = "reference_inputs.json"
 MANIFEST_FILE = "manifest.json"
+_SAVING = ".saving"
 _FILES = (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -61,7 +63,6 @@ _FILES = (
     ENDPOINTS_FILE,
     INPUTS_FILE,
 )
-_OPTIONAL_FILES = _FILES[2:]
 _MOST_BYTES = 10_000_000  # of a configuration; that of `base`, with 383 targets, has 59 kB
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -206,15 +207,18 @@ class ModelFiles:
     def read(cls, folder: Path) -> "ModelFiles":
         """Read the files of a saved model, each once; :meth:`check` checks them.
 
+        Between :meth:`stage` and :func:`finish_saving` they are the staged ones.
+
         Raises:
             InputError: The folder or a file cannot be read.
         """
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; expected the folder of a saved model")
+        place = saving if (saving := folder / _SAVING).is_dir() else folder
         found = {}
         for name in (MANIFEST_FILE, *_FILES):
             try:
-                found[name] = (folder / name).read_bytes()
+                found[name] = (place / name).read_bytes()
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -249,19 +253,25 @@ class ModelFiles:
         manifest = {name: _entry(some) for name, some in content.items()}
         return cls(folder, content, _json(manifest))
 
-    def write(self) -> None:
-        """Write the files in place of those of any other model in the folder.
+    def stage(self) -> None:
+        """Write the files to a folder in their folder, from which they are read at once.
 
-        The previous manifest is removed first and the new one is written last, so that a model is
-        never loaded from files of which some were not written.
+        :func:`finish_saving` puts them in place of those of any other model. The folder thus holds
+        one model or the other at any moment, whenever the process is killed.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name in (MANIFEST_FILE, *_OPTIONAL_FILES):
-            (self.folder / name).unlink(missing_ok=True)
-        for name, content in self.content.items():
-            write_file(self.folder / name, content)
-        if self.manifest is not None:
-            write_file(self.folder / MANIFEST_FILE, self.manifest)
+        if (self.folder / _SAVING).is_dir():  # of a process that was killed
+            finish_saving(self.folder)
+        with atomic_folder(self.folder / _SAVING) as part:
+            self.write(part)
+
+    def write(self, folder: Path) -> None:
+        """Write the files to a folder, and remove those of any other model."""
+        files = {**self.content, MANIFEST_FILE: self.manifest}
+        for name in (*_FILES, MANIFEST_FILE):
+            if (content := files.get(name)) is None:
+                (folder / name).unlink(missing_ok=True)
+            else:
+                write_file(folder / name, content)
 
     def check(self) -> None:
         """Check that all files are there, and are those that the manifest lists.
@@ -389,6 +399,12 @@ class ModelFiles:
                 )
             if not bool(got.isfinite().all()):
                 raise InputError(f"{path}: weight {name!r} has values that are not finite")
+
+
+def finish_saving(folder: Path) -> None:
+    """Finish what :meth:`ModelFiles.stage` began; other files in the folder stay."""
+    ModelFiles.read(folder).write(folder)
+    remove_folder(folder / _SAVING)
 
 
 def _entry(content: bytes) -> dict[str, Any]:

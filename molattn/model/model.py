@@ -41,6 +41,7 @@ from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_pr
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
 from molattn.utils.devices import finish, to_device, to_host
+from molattn.utils.reproducibility import WithoutInitialWeights
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
@@ -994,8 +995,27 @@ class MolAttn(
         config, weights = self.config.to_dict(), self.state_dict()
         return artefact.ModelFiles.pack(folder, config, weights, others)
 
+    def save_pretrained(
+        self, save_directory: Union[str, Path], **hub_options: Any
+    ) -> Optional[str]:
+        """Write the model to a folder, in place of another model in it; other files stay.
+
+        If this is interrupted, the folder holds the previous model or this one.
+
+        Args:
+            save_directory: The folder.
+            hub_options: As for huggingface_hub's ``ModelHubMixin.save_pretrained``.
+
+        Raises:
+            InputError: The folder cannot be created.
+            OSError: Names a file that cannot be written.
+        """
+        # Before huggingface_hub removes the previous config.json.
+        self.to_files(Path(save_directory)).stage()
+        return super().save_pretrained(save_directory, **hub_options)
+
     def _save_pretrained(self, save_directory: Path) -> None:
-        self.to_files(save_directory).write()
+        artefact.finish_saving(save_directory)
 
     @classmethod
     def from_pretrained(
@@ -1050,7 +1070,8 @@ class MolAttn(
                 raise InputError(f"{weights_file}: missing weight {name!r}")
         with _config_errors(file):
             _check_sizes(config, weights)  # before memory of these sizes is allocated
-            model = cls(config, **parts)
+            with WithoutInitialWeights():
+                model = cls(config, **parts)
         for place, net in enumerate(model._networks):
             if f"nets.{place}.projection" in weights:
                 net.make_projection()

@@ -1,11 +1,12 @@
 """Checkpoints of a training: the nested state of Lightning as one safetensors file.
 
 Tensors are stored as tensors and everything else as JSON in the header of the file; nothing is
-pickled.
+pickled. The header has the SHA-256 of the file, in which a placeholder stands for it.
 """
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = ["CHECKPOINT_FILE", "read_checkpoint", "write_checkpoint"]
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 _HEADER = "molattn_checkpoint"
+_PLACEHOLDER = "sha256-of-this-file".ljust(64, "-")
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -35,30 +37,32 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
         OSError: If the file cannot be written.
     """
     tensors: dict[str, Tensor] = {}
-    header = {_HEADER: json.dumps(_packed(dict(state), tensors))}
-    write_file(path, safetensors.torch.save(tensors, header))
+    header = json.dumps([_PLACEHOLDER, _packed(dict(state), tensors)])
+    content = safetensors.torch.save(tensors, {_HEADER: header})
+    digest = sha256(content).hexdigest()
+    write_file(path, content.replace(_PLACEHOLDER.encode(), digest.encode(), 1))
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read what :func:`write_checkpoint` wrote; tensors are on the CPU.
 
     Raises:
-        InputError: If the file cannot be read or is no checkpoint.
+        InputError: If the file cannot be read, is no checkpoint or is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            header = (file.metadata() or {}).get(_HEADER)
+            header = (file.metadata() or {})[_HEADER]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if header is None:
-            raise InputError(f"{path}: a safetensors file, but not a checkpoint of molattn")
-        state = _unpacked(json.loads(header), tensors)
+        digest, packed = json.loads(header)
+        content = path.read_bytes().replace(str(digest).encode(), _PLACEHOLDER.encode(), 1)
+        if sha256(content).hexdigest() != digest:
+            raise ValueError("its content is not what was written")
+        return _unpacked(packed, tensors)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not a readable checkpoint: {error}") from error
-    if not isinstance(state, dict):
-        raise InputError(f"{path}: not a readable checkpoint: got {type(state).__name__}")
-    return state
+        raise InputError(
+            f"{path}: not a readable checkpoint: {error}; to train that part again, remove the "
+            "file, or the folder of a finished fold"
+        ) from error
 
 
 def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:

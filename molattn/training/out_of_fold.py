@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -20,9 +20,9 @@ from molattn.model.target_transform import TargetTransform, own_units, transform
 from molattn.model.uncertainty.calibration import Calibration, ConformalScores, difficulty
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import output_slices
+from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 from molattn.training.gaussian_process import share_lines
 from molattn.utils.console import print_line
-from molattn.utils.files import write_file
 
 __all__ = ["OUT_OF_FOLD_FILE", "OutOfFold", "calibrate_out_of_fold", "out_of_fold_coverage"]
 
@@ -83,16 +83,16 @@ class OutOfFold:
 
     @classmethod
     def read(cls, path: Path) -> "OutOfFold":
-        """Read the file that :meth:`write` wrote."""
-        found = safetensors.numpy.load(path.read_bytes())
-        rows, network, similarity = (found[name] for name in ("rows", "network", "similarity"))
-        return cls(rows, network, found.get("process"), similarity)
+        """Read the file that :meth:`write` wrote, as :func:`read_checkpoint` does."""
+        found = read_checkpoint(path).items()
+        arrays: dict[str, Any] = {name: one if one is None else one.numpy() for name, one in found}
+        return cls(**arrays)
 
     def write(self, path: Path) -> None:
-        """Write a safetensors file."""
-        arrays = {name: value for name, value in vars(self).items() if value is not None}
-        arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
-        write_file(path, safetensors.numpy.save(arrays))
+        """Write a file, as :func:`write_checkpoint` does."""
+        values = vars(self).items()
+        arrays = {name: one if one is None else torch.from_numpy(one) for name, one in values}
+        write_checkpoint(path, arrays)
 
 
 def calibrate_out_of_fold(

@@ -28,6 +28,7 @@ __all__ = [
     "naming_path",
     "parse_json",
     "read_json",
+    "remove_folder",
     "replace_folder",
     "write_file",
     "write_json",
@@ -99,7 +100,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     Readers therefore see the previous file or the new one. After an exception the temporary file is
     removed and the previous file is unchanged. A killed process leaves its temporary file behind,
     under a name that ends in ``.part``; the next one that writes the same file removes it. Of a
-    symbolic link the file that it points to is replaced.
+    symbolic link the file that it points to is replaced. The mode of a file that is replaced stays.
 
     Raises:
         OSError: Names ``path``, also if the disk is full.
@@ -107,6 +108,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     with _temporary(path, lambda part: open(part, "xb").close()) as part:
         with open(part, "wb") as file:
+            _keep_mode(path, part)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -179,8 +181,12 @@ def lock_file(descriptor: int) -> bool | None:
 
 
 def replace_folder(folder: Path, path: Path) -> None:
-    """Rename a folder to ``path`` and remove the folder that had this name, if any."""
+    """Rename a folder to ``path`` and remove the folder that had this name, if any.
+
+    Its mode stays.
+    """
     previous = _restored(path)
+    _keep_mode(path, folder)
     if path.exists():
         shutil.rmtree(previous, ignore_errors=True)
         path.rename(previous)
@@ -191,6 +197,13 @@ def replace_folder(folder: Path, path: Path) -> None:
             previous.rename(path)
         raise
     shutil.rmtree(previous, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder at once: if this is interrupted, all of it is there or nothing."""
+    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
+    path.rename(part)
+    shutil.rmtree(part)
 
 
 def check_output_folder(
@@ -231,6 +244,11 @@ def _restored(path: Path) -> Path:
     if previous.exists() and not path.exists():
         previous.rename(path)
     return previous
+
+
+def _keep_mode(path: Path, part: Path) -> None:
+    with suppress(OSError):  # there is no such file, or the file system has no modes
+        shutil.copymode(path, part)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ class SpooledList(Sequence[Item], Generic[Item]):
     """A list of which only the first items are in memory; the others are pickled to a file.
 
     The file is a temporary one without a name, in the folder that ``TMPDIR`` names, and ends with
-    the list. An item from the file is a new object each time.
+    the list. An item from the file is a new object each time. A pickled list has a copy of the
+    file, for another process.
 
     Args:
         most_in_memory: Number of items that are kept in memory.
@@ -35,7 +36,8 @@ class SpooledList(Sequence[Item], Generic[Item]):
         self._file: IO[bytes] | None = None
         self._most = most_in_memory
         self._types = shared
-        self._shared: dict[int, Any] = {}
+        self._shared: list[Any] = []
+        self._numbers: dict[int, int] = {}  # of each object in _shared, by its id
         self._items: list[Item] = []
         self._ends = array("Q", [0])
 
@@ -45,9 +47,9 @@ class SpooledList(Sequence[Item], Generic[Item]):
             self._items.append(item)
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="molattn-")  # noqa: SIM115 (ends with self)
+            self._file = _temporary_file()
         buffer = io.BytesIO()
-        _Pickler(buffer, item, self._types, self._shared).dump(item)
+        _Pickler(buffer, item, self._types, self._shared, self._numbers).dump(item)
         self._file.seek(self._ends[-1])
         size = self._file.write(zlib.compress(buffer.getbuffer(), _LEVEL))
         self._ends.append(self._ends[-1] + size)
@@ -55,6 +57,20 @@ class SpooledList(Sequence[Item], Generic[Item]):
     def __del__(self) -> None:
         if self._file is not None:
             self._file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        content = b""
+        if self._file is not None:
+            self._file.seek(0)
+            content = self._file.read()
+        return {**vars(self), "_file": content}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _file=None)
+        if content := state["_file"]:
+            self._file = _temporary_file()
+            self._file.write(content)
+        self._numbers = {id(obj): number for number, obj in enumerate(self._shared)}
 
     def __len__(self) -> int:
         return len(self._items) + len(self._ends) - 1
@@ -79,22 +95,28 @@ class SpooledList(Sequence[Item], Generic[Item]):
         return _Unpickler(io.BytesIO(data), self._shared).load()
 
 
+def _temporary_file() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="molattn-")
+
+
 class _Pickler(pickle.Pickler):
     def __init__(
-        self, file: IO[bytes], item: Any, types: type | tuple[type, ...], shared: dict[int, Any]
+        self, file: IO[bytes], item: Any, types: Any, shared: list[Any], numbers: dict[int, int]
     ) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._item, self._types, self._shared = item, types, shared
+        self._item, self._types, self._shared, self._numbers = item, types, shared, numbers
 
     def persistent_id(self, obj: Any) -> int | None:
         if obj is self._item or not isinstance(obj, self._types):
             return None
-        self._shared[id(obj)] = obj
-        return id(obj)
+        number = self._numbers.setdefault(id(obj), len(self._shared))
+        if number == len(self._shared):
+            self._shared.append(obj)
+        return number
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], shared: dict[int, Any]) -> None:
+    def __init__(self, file: IO[bytes], shared: list[Any]) -> None:
         super().__init__(file)
         self._shared = shared
 

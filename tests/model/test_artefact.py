@@ -6,6 +6,8 @@ import json
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -418,17 +420,62 @@ def test_half_precision_keeps_the_scaling_of_targets(saved):
         np.testing.assert_allclose(changed.predict(SMILES) - 1e6, before - 1e6, atol=0.05)
 
 
-def test_a_model_whose_saving_was_interrupted_is_refused(saved, folder, monkeypatch):
-    def write_file(path, content):
-        if path.name == "config.json":
-            raise KeyboardInterrupt
-        path.write_bytes(content)
+KILLED = """
+import os, shutil, signal, sys
+from molattn import MolAttn
 
-    monkeypatch.setattr(artefact, "write_file", write_file)
-    with pytest.raises(KeyboardInterrupt):
-        saved[0].save_pretrained(folder)
-    with pytest.raises(InputError, match=r"has no config\.json"):
-        MolAttn.from_pretrained(folder)
+source, former, target = sys.argv[1:]
+model, calls = MolAttn.from_pretrained(source), ("fsync", "rename", "replace", "unlink", "rmdir")
+
+def killed_before(place, function):
+    def call(*given, **options):
+        place[0] -= 1
+        if place[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*given, **options)
+    return call
+
+def saved(count):
+    child = os.fork()
+    if not child:
+        for name in calls:
+            setattr(os, name, killed_before(count, getattr(os, name)))
+        model.save_pretrained(target)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+count = 0
+while True:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(former, target)
+    is_done = saved([count])
+    print(MolAttn.from_pretrained(target).config.tasks[0].name, flush=True)
+    if not is_done:
+        assert saved([10**9])  # over what a killed process has left
+        assert MolAttn.from_pretrained(target).config.tasks[0].name == "new"
+    assert open(target + "/notes.txt").read() == "mine"
+    assert {*os.listdir(target)} == {*os.listdir(source), "notes.txt"}
+    if is_done:
+        break
+    count += 1
+"""
+
+
+def test_a_folder_holds_a_model_whenever_saving_another_in_it_is_killed(
+    calibrated, tmp_path
+):
+    MolAttn(MolAttnConfig(("new",), SMALL)).save_pretrained(tmp_path / "new")
+    former = shutil.copytree(calibrated, tmp_path / "former")
+    (former / "notes.txt").write_text("mine")
+    place = tmp_path / "place"
+    command = [sys.executable, "-c", KILLED, tmp_path / "new", former, place]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    names = run.stdout.split()
+    assert len(names) > 20
+    first_new = names.index("new")
+    assert 0 < first_new < len(names) - 1
+    assert {*names[first_new:]} == {"new"} != {*names[:first_new]}
 
 
 def test_a_model_card_may_be_edited(calibrated, tmp_path):

@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -103,3 +104,15 @@ def test_a_killed_writer_leaves_the_former_state_or_the_next(tmp_path):
         process.wait()
     state = read_checkpoint(path)
     assert (state["big"] == state["n"]).all()
+
+
+def test_every_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "state.safetensors"
+    write_checkpoint(path, {"step": 3, "weights": torch.randn(3), "seeds": (1, [2.5, None])})
+    written = path.read_bytes()
+    for place in range(8 * len(written)):
+        changed = bytearray(written)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(InputError, match=re.escape(str(path))):
+            read_checkpoint(path)
