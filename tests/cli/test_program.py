@@ -577,6 +577,26 @@ def test_an_interrupt_ends_with_130_and_the_way_to_go_on(small_table):
     assert os.listdir("runs") == ["small.unfinished"]
 
 
+def test_a_damaged_checkpoint_is_refused_by_name(small_table, capsys, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.evaluation.scoring.score_run", interrupt)
+        words = [str(small_table), "--target-columns", "logS", *TINY, "--output", "runs/t"]
+        assert main(["train", *words]) == 130
+    (path,) = Path("runs").rglob("*checkpoint.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 4
+    path.write_bytes(content)
+    capsys.readouterr()
+    line = refused(capsys, 2, ["train", "--resume", "runs/t"])
+    assert str(path) in line
+    assert "remove" in line
+    path.unlink()
+    assert main(["train", "--resume", "runs/t"]) == 0
+
+
 def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
     Path("t.csv").write_bytes(small_table.read_bytes())
 

@@ -461,9 +461,7 @@ while True:
 """
 
 
-def test_a_folder_holds_a_model_whenever_saving_another_in_it_is_killed(
-    calibrated, tmp_path
-):
+def test_a_folder_holds_a_model_whenever_saving_another_in_it_is_killed(calibrated, tmp_path):
     MolAttn(MolAttnConfig(("new",), SMALL)).save_pretrained(tmp_path / "new")
     former = shutil.copytree(calibrated, tmp_path / "former")
     (former / "notes.txt").write_text("mine")

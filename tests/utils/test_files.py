@@ -61,6 +61,17 @@ def test_a_file_has_the_permissions_of_any_new_file(path, tmp_path):
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
+def test_what_is_replaced_keeps_its_mode(path, tmp_path):
+    path.chmod(0o640)
+    write_file(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o640
+    folder = tmp_path / "folder"
+    folder.mkdir(0o700)
+    with atomic_folder(folder) as part:
+        write_file(part / "file", b"new")
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_interrupted_stream_leaves_the_previous_file(path, error):
     def write():

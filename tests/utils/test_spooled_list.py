@@ -59,6 +59,28 @@ def test_shared_parts_are_the_same_objects():
     np.testing.assert_array_equal(spooled[0], array)
 
 
+@given(ITEMS, ITEMS, st.integers(0, 10))
+def test_a_pickled_list_is_a_list_of_its_own(first, second, most):
+    spooled = spool(most, first)
+    other = pickle.loads(pickle.dumps(Selection(spooled, range(len(first)))))
+    assert list(other) == first
+    copied = pickle.loads(pickle.dumps(spooled))
+    for item in second:
+        copied.append(item)
+        spooled.append("other")
+    assert list(copied) == first + second
+
+
+def test_shared_parts_of_a_pickled_list_are_shared():
+    one, other = [1], [2]
+    spooled = spool(0, [(one, 1), (other, 2), (one, 3)], shared=list)
+    copied = pickle.loads(pickle.dumps(spooled))
+    copied.append((copied[0][0], 4))
+    copied.append(([3], 5))
+    assert list(copied) == [([1], 1), ([2], 2), ([1], 3), ([1], 4), ([3], 5)]
+    assert copied[0][0] is copied[2][0] is copied[3][0] is not one
+
+
 @given(st.lists(st.integers(0, 9), max_size=20), st.slices(20))
 def test_a_selection_looks_items_up(places, part):
     items = [str(number) for number in range(10)]
