@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-faults test-ray test-versions benchmark-smoke fuzz mutation lint format audit build docs clean
+.PHONY: help train test test-slow test-faults test-ray test-versions test-lowest test-newest benchmark-smoke fuzz mutation lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -44,6 +44,13 @@ test-versions: build ## Run the tests of the built wheel and sdist on each of PY
 
 benchmark-smoke: $(READY) ## Start every script that the docs name on tiny data, in two minutes
 	$(PY) -m pytest -n 2 --dist worksteal -m smoke tests/scripts/test_smoke.py $(PYTEST_ARGS)
+
+test-lowest: build ## Run the tests of the wheel with the oldest versions that pyproject.toml allows
+	$(PY) scripts/lowest_versions.py > dist/lowest.txt
+	CONSTRAINTS=dist/lowest.txt scripts/test_distribution.sh $(PYTHON) wheel -W ignore::DeprecationWarning $(PYTEST_ARGS)
+
+test-newest: build ## Run the tests of the wheel with the newest versions
+	CONSTRAINTS=/dev/null scripts/test_distribution.sh $(PYTHON) wheel $(PYTEST_ARGS)
 
 fuzz: $(READY) ## Run the property-based tests on 3,000 examples each
 	$(PY) -m pytest -n auto -m "hypothesis and not slow" --hypothesis-profile fuzz $(PYTEST_ARGS)

@@ -19,7 +19,7 @@ from molattn.training.fine_tuning import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder
-from molattn.utils.reproducibility import one_at_a_time
+from molattn.utils.reproducibility import exclusive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class TrainingResult:
 
 
 @python_names()
-@one_at_a_time()
+@exclusive()
 def train(
     table: "str | Path | pd.DataFrame",
     target_columns: str | list[str],

@@ -39,7 +39,7 @@ from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train_model
-from molattn.utils.reproducibility import one_at_a_time
+from molattn.utils.reproducibility import exclusive
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
@@ -115,7 +115,7 @@ class _MolAttnEstimator(BaseEstimator):
         super().__setstate__(state)
 
     @python_names(**_RENAMED, seed="random_state")
-    @one_at_a_time()
+    @exclusive()
     def _fit(
         self,
         X: Any,

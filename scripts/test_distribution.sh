@@ -3,6 +3,8 @@
 # distribution there. From a wheel, nothing of the package but the wheel is within reach.
 #
 #     python -m build && scripts/test_distribution.sh python3.12 wheel tests/nn -x
+#
+# CONSTRAINTS names a file of other versions than those of constraints.txt; /dev/null: the newest.
 set -euo pipefail
 
 [[ $# -ge 2 && $2 =~ ^(wheel|sdist)$ ]] || { echo "usage: $0 PYTHON wheel|sdist [PYTEST ARGUMENT...]" >&2; exit 2; }
@@ -20,6 +22,6 @@ if [[ $kind = wheel ]]; then
   arguments+=(--ignore tests/test_repository.py) # reads the sources
   package=$(realpath dist/molattn-*.whl)
 fi
-"$work/env/bin/python" -m pip install -qq --disable-pip-version-check -c constraints.txt "${package}[dev]"
+"$work/env/bin/python" -m pip install -qq --disable-pip-version-check -c "${CONSTRAINTS:-constraints.txt}" "${package}[dev]"
 cd "$work"/molattn-*/
 "$work/env/bin/python" -m pytest "${arguments[@]}" "$@"

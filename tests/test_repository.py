@@ -73,6 +73,21 @@ def test_constraints_pin_what_the_project_asks_for():
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)])
 
 
+def test_lowest_versions_are_those_that_users_may_install():
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "lowest_versions.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lowest = {pin.name: pin for pin in map(Requirement, done.stdout.split())}
+    extras = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *extras["serve"], *extras["excel"], *extras["ray"]]
+    for requirement in map(Requirement, asked):
+        (version,) = (one.version for one in lowest[requirement.name].specifier)
+        assert str(requirement.specifier) == f">={version}"
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory):
     """A source distribution, unpacked; built from a copy, as building leaves files behind."""

@@ -35,7 +35,7 @@ from molattn.training.run_folder import (
 from molattn.utils.console import print_line
 from molattn.utils.files import UNFINISHED, read_json, write_json
 from molattn.utils.progress import step_progress
-from molattn.utils.reproducibility import one_at_a_time
+from molattn.utils.reproducibility import exclusive
 
 __all__ = ["Round", "cross_validate", "rounds"]
 
@@ -65,7 +65,7 @@ def rounds(config: TrainConfig) -> list[Round]:
     return found
 
 
-@one_at_a_time()
+@exclusive()
 def cross_validate(
     config: TrainConfig,
     folder: Path,

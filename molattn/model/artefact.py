@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from torch import Tensor
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError, quoted
 from molattn.model.checkpoints import FIRST_WITH_MANIFEST
-from molattn.utils.files import UNFINISHED, atomic_folder, parse_json, remove_folder, write_file
+from molattn.utils.files import UNFINISHED, atomic_folder, parse_json, write_file
 
 __all__ = [
     "CALIBRATION_FILE",
@@ -214,8 +215,8 @@ class ModelFiles:
         """
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; expected the folder of a saved model")
-        place = saving if (saving := folder / _SAVING).is_dir() else folder
-        found = {}
+        staged = (folder / _SAVING / MANIFEST_FILE).is_file()
+        found, place = {}, folder / _SAVING if staged else folder
         for name in (MANIFEST_FILE, *_FILES):
             try:
                 found[name] = (place / name).read_bytes()
@@ -254,12 +255,11 @@ class ModelFiles:
         return cls(folder, content, _json(manifest))
 
     def stage(self) -> None:
-        """Write the files to a folder in their folder, from which they are read at once.
+        """Write the files to a folder in theirs, where they are read until :func:`finish_saving`.
 
-        :func:`finish_saving` puts them in place of those of any other model. The folder thus holds
-        one model or the other at any moment, whenever the process is killed.
+        At any moment, the folder thus holds the previous model or this one.
         """
-        if (self.folder / _SAVING).is_dir():  # of a process that was killed
+        if (self.folder / _SAVING / MANIFEST_FILE).is_file():  # of a process that was killed
             finish_saving(self.folder)
         with atomic_folder(self.folder / _SAVING) as part:
             self.write(part)
@@ -404,7 +404,8 @@ class ModelFiles:
 def finish_saving(folder: Path) -> None:
     """Finish what :meth:`ModelFiles.stage` began; other files in the folder stay."""
     ModelFiles.read(folder).write(folder)
-    remove_folder(folder / _SAVING)
+    (folder / _SAVING / MANIFEST_FILE).unlink()
+    shutil.rmtree(folder / _SAVING)
 
 
 def _entry(content: bytes) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import ModelCard, ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Data
 
 from molattn.chem.descriptors import DescriptorCalculator
@@ -41,7 +42,6 @@ from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_pr
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
 from molattn.utils.devices import finish, to_device, to_host
-from molattn.utils.reproducibility import WithoutInitialWeights
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
@@ -995,16 +995,10 @@ class MolAttn(
         config, weights = self.config.to_dict(), self.state_dict()
         return artefact.ModelFiles.pack(folder, config, weights, others)
 
-    def save_pretrained(
-        self, save_directory: Union[str, Path], **hub_options: Any
-    ) -> Optional[str]:
+    def save_pretrained(self, save_directory: Union[str, Path], **hub_options: Any) -> Any:
         """Write the model to a folder, in place of another model in it; other files stay.
 
         If this is interrupted, the folder holds the previous model or this one.
-
-        Args:
-            save_directory: The folder.
-            hub_options: As for huggingface_hub's ``ModelHubMixin.save_pretrained``.
 
         Raises:
             InputError: The folder cannot be created.
@@ -1070,7 +1064,7 @@ class MolAttn(
                 raise InputError(f"{weights_file}: missing weight {name!r}")
         with _config_errors(file):
             _check_sizes(config, weights)  # before memory of these sizes is allocated
-            with WithoutInitialWeights():
+            with _InitialZeros():
                 model = cls(config, **parts)
         for place, net in enumerate(model._networks):
             if f"nets.{place}.projection" in weights:
@@ -1092,6 +1086,19 @@ class MolAttn(
 
 def _classes(parts: Mapping[str, Optional[nn.Module]]) -> dict[str, str]:
     return {name: type(part).__name__ for name, part in parts.items() if part is not None}
+
+
+class _InitialZeros(TorchFunctionMode):
+    """Replaces random initial weights, within the block and in this thread.
+
+    Drawing them would move the global generators, from which another thread may draw to train.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name.endswith(("uniform_", "normal_")):
+            return nn.init.zeros_(args[0] if args else kwargs["tensor"])
+        return (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
 
 
 @contextmanager

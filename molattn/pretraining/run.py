@@ -40,7 +40,7 @@ from molattn.training.resume import (
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
-from molattn.utils.reproducibility import one_at_a_time, seeded, threads
+from molattn.utils.reproducibility import exclusive, seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 
@@ -81,7 +81,7 @@ class PretrainingRun:
     init_from: str | None
 
 
-@one_at_a_time()
+@exclusive()
 def pretrain(
     config: PretrainConfig,
     folder: Path,

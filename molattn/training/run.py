@@ -51,7 +51,7 @@ from molattn.training.supervised import fit_model
 from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
 from molattn.utils.progress import step_progress
-from molattn.utils.reproducibility import one_at_a_time, seeded, threads
+from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.spooled_list import Selection
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ class TrainingRun:
     init_from_digest: str | None
 
 
-@one_at_a_time()
 def train(
     config: TrainConfig,
     console: Console | None = None,

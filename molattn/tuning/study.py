@@ -51,7 +51,6 @@ from molattn.tuning.search_space import (
     write_space,
 )
 from molattn.utils.console import print_line
-from molattn.utils.reproducibility import one_at_a_time
 
 __all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "StudyResult", "run_study", "trials_table"]
 
@@ -79,7 +78,6 @@ class StudyResult(NamedTuple):
     trials: list[FrozenTrial]
 
 
-@one_at_a_time()
 def run_study(
     config: TrainConfig,
     tuning: TuneConfig,

@@ -28,7 +28,6 @@ __all__ = [
     "naming_path",
     "parse_json",
     "read_json",
-    "remove_folder",
     "replace_folder",
     "write_file",
     "write_json",
@@ -181,10 +180,7 @@ def lock_file(descriptor: int) -> bool | None:
 
 
 def replace_folder(folder: Path, path: Path) -> None:
-    """Rename a folder to ``path`` and remove the folder that had this name, if any.
-
-    Its mode stays.
-    """
+    """Rename a folder to ``path`` and remove the one that had this name; its mode stays."""
     previous = _restored(path)
     _keep_mode(path, folder)
     if path.exists():
@@ -197,13 +193,6 @@ def replace_folder(folder: Path, path: Path) -> None:
             previous.rename(path)
         raise
     shutil.rmtree(previous, ignore_errors=True)
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder at once: if this is interrupted, all of it is there or nothing."""
-    part = path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
-    path.rename(part)
-    shutil.rmtree(part)
 
 
 def check_output_folder(

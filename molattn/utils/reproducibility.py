@@ -5,49 +5,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import RLock
-from typing import Any
 
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-__all__ = [
-    "WithoutInitialWeights",
-    "one_at_a_time",
-    "random_state",
-    "seeded",
-    "set_random_state",
-    "threads",
-    "without_onednn",
-]
+__all__ = ["exclusive", "random_state", "seeded", "set_random_state", "threads", "without_onednn"]
 
 _TRAINING = RLock()
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Let one thread at a time train, and restore torch's global generators at the end.
+def exclusive() -> Iterator[None]:
+    """Let only one thread of the process be within such a block, which trains.
 
-    Dropout draws from these, and the number of threads is one of the process.
+    Weights and dropout are drawn from torch's global generators, which are restored at the end.
     """
     with _TRAINING, torch.random.fork_rng():
         yield
-
-
-class WithoutInitialWeights(TorchFunctionMode):
-    """Make the random initial weights of modules zeros, within the block and in this thread.
-
-    Torch's global generators are then neither used nor moved, which another thread may train with.
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        if name.endswith(("uniform_", "normal_")):
-            return torch.nn.init.zeros_(args[0] if args else kwargs["tensor"])
-        return (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import tempfile
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import IO, Any, Generic, TypeVar, overload
 
 __all__ = ["Selection", "SpooledList"]
@@ -19,8 +20,7 @@ class SpooledList(Sequence[Item], Generic[Item]):
     """A list of which only the first items are in memory; the others are pickled to a file.
 
     The file is a temporary one without a name, in the folder that ``TMPDIR`` names, and ends with
-    the list. An item from the file is a new object each time. A pickled list has a copy of the
-    file, for another process.
+    the list. An item from the file is a new object each time.
 
     Args:
         most_in_memory: Number of items that are kept in memory.
@@ -36,8 +36,7 @@ class SpooledList(Sequence[Item], Generic[Item]):
         self._file: IO[bytes] | None = None
         self._most = most_in_memory
         self._types = shared
-        self._shared: list[Any] = []
-        self._numbers: dict[int, int] = {}  # of each object in _shared, by its id
+        self._shared: dict[int, Any] = {}
         self._items: list[Item] = []
         self._ends = array("Q", [0])
 
@@ -47,9 +46,9 @@ class SpooledList(Sequence[Item], Generic[Item]):
             self._items.append(item)
             return
         if self._file is None:
-            self._file = _temporary_file()
+            self._file = tempfile.TemporaryFile(prefix="molattn-")  # noqa: SIM115 (ends with self)
         buffer = io.BytesIO()
-        _Pickler(buffer, item, self._types, self._shared, self._numbers).dump(item)
+        _Pickler(buffer, item, self._types, self._shared).dump(item)
         self._file.seek(self._ends[-1])
         size = self._file.write(zlib.compress(buffer.getbuffer(), _LEVEL))
         self._ends.append(self._ends[-1] + size)
@@ -58,19 +57,8 @@ class SpooledList(Sequence[Item], Generic[Item]):
         if self._file is not None:
             self._file.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        content = b""
-        if self._file is not None:
-            self._file.seek(0)
-            content = self._file.read()
-        return {**vars(self), "_file": content}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _file=None)
-        if content := state["_file"]:
-            self._file = _temporary_file()
-            self._file.write(content)
-        self._numbers = {id(obj): number for number, obj in enumerate(self._shared)}
+    def __reduce__(self) -> Any:  # to pickle it as a list is, item by item
+        return partial(SpooledList, self._most, shared=self._types), (), None, iter(self)
 
     def __len__(self) -> int:
         return len(self._items) + len(self._ends) - 1
@@ -95,28 +83,22 @@ class SpooledList(Sequence[Item], Generic[Item]):
         return _Unpickler(io.BytesIO(data), self._shared).load()
 
 
-def _temporary_file() -> IO[bytes]:
-    return tempfile.TemporaryFile(prefix="molattn-")
-
-
 class _Pickler(pickle.Pickler):
     def __init__(
-        self, file: IO[bytes], item: Any, types: Any, shared: list[Any], numbers: dict[int, int]
+        self, file: IO[bytes], item: Any, types: type | tuple[type, ...], shared: dict[int, Any]
     ) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._item, self._types, self._shared, self._numbers = item, types, shared, numbers
+        self._item, self._types, self._shared = item, types, shared
 
     def persistent_id(self, obj: Any) -> int | None:
         if obj is self._item or not isinstance(obj, self._types):
             return None
-        number = self._numbers.setdefault(id(obj), len(self._shared))
-        if number == len(self._shared):
-            self._shared.append(obj)
-        return number
+        self._shared[id(obj)] = obj
+        return id(obj)
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], shared: list[Any]) -> None:
+    def __init__(self, file: IO[bytes], shared: dict[int, Any]) -> None:
         super().__init__(file)
         self._shared = shared
 
