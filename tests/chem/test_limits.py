@@ -25,8 +25,14 @@ PEPTIDE = "N[C@@H](C)C(=O)" * 45 + "O"
 NECKLACE = "C%911CC(C1)" + "C1CC(C1)" * 18 + "C1CC%91C1"
 V3000 = "\n\n\n  0  0  0     0  0            999 V3000\nM  V30 BEGIN CTAB\nM  V30 "
 LIMITS = MoleculeLimits(max_seconds=0.3)
+RING_OF_RINGS = f"C1{'C2CC(C2)' * 11}C2CC1(C2)"  # of which RDKit lists two to the power of twelve
+lists_all_rings = pytest.mark.skipif(
+    Chem.MolFromSmiles(RING_OF_RINGS).GetRingInfo().NumRings() < 2**12,
+    reason="RDKit 2026.3 lists few of the rings, in no time",
+)
 
 
+@lists_all_rings
 def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read():
     texts = ["CCO", NECKLACE, BUCKMINSTERFULLERENE, "CC"]
     found = list(MoleculeReader(Featurizer.default(), limits=LIMITS)(texts))
@@ -36,6 +42,7 @@ def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read():
     assert [found[place].num_atoms for place in (0, 2, 3)] == [3, 60, 2]
 
 
+@lists_all_rings
 @pytest.mark.parametrize(
     "module, function",
     [
@@ -100,6 +107,7 @@ def test_an_rdkit_molecule_is_the_graph_of_its_smiles_with_its_atoms_in_order():
             from_smiles(invalid)
 
 
+@lists_all_rings
 def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(limits_module, "MoleculeLimits", lambda: LIMITS)
     starts = range(1, 81, 4)
@@ -206,12 +214,11 @@ def test_hydrogen_atoms_and_rings_decide_what_is_fast():
     assert not limits_module.is_fast(Chem.MolFromSmiles("C" * 201))
 
 
+@lists_all_rings
 @pytest.mark.parametrize("as_mol", [False, True])
 def test_more_rings_are_read_in_this_process_where_no_descriptor_is_calculated(monkeypatch, as_mol):
-    """A ring of rings, of which RDKit lists two to the power of twelve."""
-    text = f"C1{'C2CC(C2)' * 11}C2CC1(C2)"
+    text = RING_OF_RINGS
     mol = Chem.MolFromSmiles(text)
-    assert mol.GetRingInfo().NumRings() > 2**12
     given = mol if as_mol else text
     assert not limits_module.is_fast(given)
     assert limits_module.is_fast(given, descriptors=False)
