@@ -1,4 +1,4 @@
-"""Print the oldest versions that pyproject.toml allows, as constraints for pip.
+"""Print the oldest versions that pyproject.toml allows, as constraints for pip; torch is as pinned.
 
 python scripts/lowest_versions.py > lowest.txt
 CONSTRAINTS=lowest.txt scripts/test_distribution.sh python3.11 wheel
@@ -11,9 +11,12 @@ from pathlib import Path
 EXTRAS = ("excel", "ray", "serve", "tensorboard", "tune")
 
 if __name__ == "__main__":
-    content = Path(__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(content)["project"]
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
     extras = (project["optional-dependencies"][extra] for extra in EXTRAS)
     for requirement in sum(extras, project["dependencies"]):
         name, version = requirement.split(">=")
-        print(f"{name.partition('[')[0]}=={version}")
+        if name != "torch":
+            print(f"{name.partition('[')[0]}=={version}")
+    print(*(pin for pin in pins if pin.startswith("torch==")))
