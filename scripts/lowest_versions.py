@@ -14,8 +14,8 @@ if __name__ == "__main__":
     root = Path(__file__).parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    extras = (project["optional-dependencies"][extra] for extra in EXTRAS)
-    for requirement in sum(extras, project["dependencies"]):
+    extras = [one for extra in EXTRAS for one in project["optional-dependencies"][extra]]
+    for requirement in [*project["dependencies"], *extras]:
         name, version = requirement.split(">=")
         if name != "torch":
             print(f"{name.partition('[')[0]}=={version}")
