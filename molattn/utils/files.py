@@ -24,6 +24,7 @@ __all__ = [
     "atomic_folder",
     "atomic_write",
     "check_output_folder",
+    "keep_mode",
     "lock_file",
     "naming_path",
     "parse_json",
@@ -107,7 +108,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     with _temporary(path, lambda part: open(part, "xb").close()) as part:
         with open(part, "wb") as file:
-            _keep_mode(path, part)
+            keep_mode(path, part)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -182,7 +183,7 @@ def lock_file(descriptor: int) -> bool | None:
 def replace_folder(folder: Path, path: Path) -> None:
     """Rename a folder to ``path`` and remove the one that had this name; its mode stays."""
     previous = _restored(path)
-    _keep_mode(path, folder)
+    keep_mode(path, folder)
     if path.exists():
         shutil.rmtree(previous, ignore_errors=True)
         path.rename(previous)
@@ -235,7 +236,8 @@ def _restored(path: Path) -> Path:
     return previous
 
 
-def _keep_mode(path: Path, part: Path) -> None:
+def keep_mode(path: Path, part: Path) -> None:
+    """Give a file the mode of the one that it will replace, if there is one."""
     with suppress(OSError):  # there is no such file, or the file system has no modes
         shutil.copymode(path, part)
 

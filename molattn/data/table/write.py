@@ -17,7 +17,7 @@ from molattn.data.table.formats import (
     format_by_suffix,
 )
 from molattn.errors import InputError
-from molattn.utils.files import atomic_write
+from molattn.utils.files import atomic_write, keep_mode
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -168,6 +168,7 @@ def move_rows(rows: Path, path: Path) -> None:
     if compress is None and not path.is_symlink():
         with open(rows, "rb") as file:
             os.fsync(file.fileno())
+        keep_mode(path, rows)
         rows.replace(path)
         return
     with open(rows, "rb") as source, atomic_write(path) as file:
