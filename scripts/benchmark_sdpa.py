@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from molattn.graph import CompleteGraphs
+from molattn.nn.dense_attention import PairInputs
 from molattn.nn.fused_attention import fused_attention
 
 
@@ -48,7 +49,7 @@ def main() -> None:
 
     def fused(with_edges: bool) -> Tensor:
         edges = (codes, table) if with_edges else (None, None)
-        return fused_attention(graphs, query, key, value, *edges, scale=scale)
+        return fused_attention(graphs, PairInputs(query, key, value, *edges), scale)
 
     def sdpa(with_edges: bool) -> Tensor:
         q, k, v = map(in_heads, (query, key, value))

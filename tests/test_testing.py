@@ -11,7 +11,6 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_add_pool
 from torch_geometric.utils import softmax
 
-import molattn
 from molattn.graph import AddDummyNode, BondsAndDistances
 from molattn.nn import MATConv
 from molattn.testing import (
@@ -97,49 +96,10 @@ def test_the_worst_error_and_its_place_are_named():
     assert float(error) == pytest.approx(1, rel=0.1)  # relative to the largest output
 
 
-def test_the_second_output_is_named():
-    def second(x, edge_index, edge_attr):
-        return x, edge_attr.cumsum(0)
-
-    with pytest.raises(AssertionError, match=r"in output\[1\]\[\d, \d\]: "):
-        assert_permutation_equivariant(Function(second), graph())
-
-
-def test_tolerance_is_relative_and_may_be_given():
-    class Rounded(nn.Module):
-        def forward(self, x):
-            return 1e6 * x + 1e-2 * torch.arange(len(x)).unsqueeze(-1)
-
-    data = graph()
-    assert assert_permutation_equivariant(Rounded(), data) < 1e-5
-    with pytest.raises(AssertionError, match=r"allowed 1e-12"):
-        assert_permutation_equivariant(Rounded(), data, tolerance=1e-12)
-
-
 def test_half_precision_has_room():
     conv = GATConv(3, 4, edge_dim=2).bfloat16().eval()
     data = graph(dtype=torch.bfloat16)
     assert assert_permutation_equivariant(conv, data) <= 2e-2
-
-
-def test_sizes_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="got 5 nodes and as many edges, expected different"):
-        assert_permutation_equivariant(Function(neighbor_sum), graph(num_edges=5))
-
-
-def test_outputs_of_neither_nodes_nor_edges_are_refused():
-    pooled = Function(lambda x, edge_index, edge_attr: x.sum(0, keepdim=True))
-    with pytest.raises(ValueError, match=re.escape("output: got shape [1, 3], expected a row for")):
-        assert_permutation_equivariant(pooled, graph())
-    named = Function(lambda x, edge_index, edge_attr: {"x": x})
-    with pytest.raises(ValueError, match="output: got dict, expected tensors"):
-        assert_permutation_equivariant(named, graph())
-
-
-@pytest.mark.filterwarnings("ignore:Unable to accurately infer:UserWarning")
-def test_a_graph_without_nodes_features_is_refused():
-    with pytest.raises(ValueError, match="without node features, expected x or num_nodes"):
-        assert_permutation_invariant(Function(neighbor_sum), Data())
 
 
 class Pooled(nn.Module):
@@ -160,36 +120,12 @@ def test_models_of_a_graph_and_of_a_batch_pass():
     assert assert_permutation_invariant(model, batch) <= 1e-5
 
 
-def test_a_model_may_call_the_whole_batch_batch():
-    class Model(nn.Module):
-        def forward(self, batch, scale=None):
-            return global_add_pool(batch.x, batch.batch)
-
-    assert_permutation_invariant(Model(), Batch.from_data_list([graph(4, 6), graph(5, 9)]))
-
-
 def test_a_model_that_depends_on_the_order_is_caught():
     model = Pooled(lambda x, edge_index, edge_attr: x * torch.arange(len(x)).unsqueeze(-1))
     with pytest.raises(AssertionError, match="Pooled is not permutation invariant: worst error"):
         assert_permutation_invariant(model, graph())
     with pytest.raises(AssertionError, match=r"in output\[\d, \d\]: "):
         assert_permutation_invariant(model, Batch.from_data_list([graph(4, 6), graph(5, 9)]))
-
-
-def test_a_shape_that_changes_is_caught():
-    class Counts(nn.Module):
-        def forward(self, x, edge_index):
-            return torch.ones(1 + int(edge_index[0, 0]))
-
-    data = graph()
-    data.edge_index[0] = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2])
-    with pytest.raises(AssertionError, match=r"got shape .*, expected "):
-        assert_permutation_invariant(Counts(), data, trials=5)
-
-
-def test_equal_infinities_are_no_error():
-    model = Pooled(lambda x, edge_index, edge_attr: torch.full_like(x, torch.inf))
-    assert assert_permutation_invariant(model, graph()) == 0
 
 
 def test_permute_nodes_relabels_all_that_is_of_nodes_and_edges():
@@ -237,52 +173,6 @@ def test_permute_nodes_relabels_indices_of_nodes():
     assert all(torch.equal(back[key], data[key]) for key in data.to_dict())
 
 
-def test_permute_nodes_follows_the_increments_of_the_users_own_data():
-    class Molecule(Data):
-        def __inc__(self, key, value, *args, **kwargs):
-            own = {"center": self.num_nodes, "bond_index": self.num_edges}
-            return own.get(key, super().__inc__(key, value, *args, **kwargs))
-
-    data = Molecule(
-        x=torch.randn(3, 1),
-        edge_index=torch.tensor([[0, 1], [1, 2]]),
-        center=torch.tensor([0]),
-        bond_index=torch.tensor([0, 1, 0, 1]),
-    )
-    moved = permute_nodes(data, torch.tensor([2, 0, 1]))
-    assert moved.center.tolist() == [1]
-    assert moved.bond_index.tolist() == [0, 1, 0, 1]
-
-
-def test_permute_nodes_leaves_ptr():
-    """Three nodes, and a ptr of three numbers."""
-    data = Batch.from_data_list([graph(1, 1), graph(2, 3)])
-    assert data.ptr.tolist() == [0, 1, 3]
-    moved = permute_nodes(data, torch.tensor([0, 2, 1]))
-    assert moved.ptr.tolist() == [0, 1, 3]
-    assert moved.batch.tolist() == [0, 1, 1]
-
-
-def test_indices_that_no_node_has_are_refused():
-    data = graph()
-    data.row_index = torch.tensor([3, 17])
-    message = "row_index: got 3 to 17, expected indices of nodes from 0 to 4"
-    with pytest.raises(ValueError, match=message):
-        permute_nodes(data, torch.arange(5))
-
-
-def test_layers_that_read_pairs_of_nodes_pass():
-    class Pairs(nn.Module):
-        def forward(self, x, pair_index):
-            first, second = pair_index
-            return torch.zeros_like(x).index_add(0, second, x[first])
-
-    for pairs in (5, 7, 8):  # of 5 nodes and 8 edges
-        data = graph()
-        data.pair_index = torch.randint(0, 5, (2, pairs))
-        assert_permutation_equivariant(Pairs(), data)
-
-
 def test_errors_are_relative_to_outputs_and_inputs():
     def faint(x, edge_index, edge_attr):
         return 1e-8 * x * torch.arange(len(x)).unsqueeze(-1)
@@ -309,19 +199,6 @@ class MATPlusPlace(nn.Module):
         return out + torch.arange(len(x)).unsqueeze(-1)
 
 
-def test_few_large_values_hide_no_error():
-    edge_index = torch.randint(8, (2, 60))
-    edge_attr = torch.cat([torch.ones(53), 1e5 * torch.arange(1.0, 8.0)]).unsqueeze(-1)
-    data = Data(x=torch.randn(8, 2), edge_index=edge_index, edge_attr=edge_attr)
-
-    class First(nn.Module):
-        def forward(self, x, edge_index, edge_attr):
-            return x + 0.5 * (torch.arange(8) == 0).unsqueeze(-1)
-
-    with pytest.raises(AssertionError, match="worst error"):
-        assert_permutation_equivariant(First(), data)
-
-
 def test_far_values_of_the_transforms_hide_no_error():
     bonds = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
     data = AddDummyNode()(BondsAndDistances()(Data(x=torch.randn(4, 3), edge_index=bonds)))
@@ -331,122 +208,8 @@ def test_far_values_of_the_transforms_hide_no_error():
     assert_permutation_equivariant(MATPlusPlace().conv, data)
 
 
-class TakesData(nn.Module):
-    """A function of a whole graph or batch."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, data, scale=None):
-        return self.function(data)
-
-
 def plus_place(x, edge_index, edge_attr):
     return x + 0.01 * torch.arange(len(x)).unsqueeze(-1)
-
-
-def test_labels_hide_no_error():
-    data = graph()
-    data.y = torch.tensor([1e6])
-    takes = TakesData(lambda data: plus_place(data.x, None, None))
-    for layer in (Function(plus_place), takes):
-        with pytest.raises(AssertionError, match="not permutation equivariant"):
-            assert_permutation_equivariant(layer, data)
-    pooled = Layer(lambda x, i, b: pyg.global_mean_pool(x * torch.arange(len(x))[:, None], b))
-    data = batch_of_graphs(torch.float32)
-    data.y = torch.full((3,), 1e7)
-    for assertion in (assert_permutation_invariant, assert_batch_invariant):
-        with pytest.raises(AssertionError, match="Layer is not"):
-            assertion(pooled, data)
-    leak = Layer(lambda x, i, b: x + x.detach().mean(0))
-    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
-        assert_graphs_independent(leak, data)
-
-
-def test_the_scale_of_the_inputs_is_the_largest_median():
-    """Outputs are 0 or 1, so errors are 1 / the scale of the inputs."""
-
-    class Places(nn.Module):
-        def forward(self, x, scale=None):
-            return torch.arange(len(x)) % 2
-
-    x = torch.tensor([0, 1, torch.inf, torch.nan, -1e4, 1e8]).unsqueeze(-1)
-    data = Data(x=x, edge_index=torch.zeros(2, 2).long(), y=torch.full((6,), 1e12))
-    scale = torch.tensor([1e5, -1e5, 1e9])
-    for layer in (Places(), TakesData(lambda data: Places()(data.x))):
-        assert assert_permutation_equivariant(layer, data, tolerance=1) == 1e-4
-        assert assert_permutation_equivariant(layer, data, tolerance=1, scale=scale) == 1e-5
-    data.z = torch.full((6,), 1e6)  # the first layer does not read it
-    assert assert_permutation_equivariant(Places(), data, tolerance=1) == 1e-4
-    assert assert_permutation_equivariant(layer, data, tolerance=1) == 1e-6
-
-
-@pytest.mark.parametrize("tolerance", [-1.0, float("nan")])
-def test_a_tolerance_that_allows_everything_is_refused(tolerance):
-    with pytest.raises(ValueError, match=r"tolerance: got .*, expected a number of at least 0"):
-        assert_permutation_equivariant(Function(lambda x, i, e: x), graph(), tolerance=tolerance)
-
-
-def test_with_a_tolerance_of_0_any_difference_is_an_error():
-    data = graph()
-    assert assert_permutation_equivariant(Function(lambda x, i, e: x), data, tolerance=0) == 0
-    exact, faint = {"tolerance": 0, "trials": 20}, {"tolerance": 1e-30, "trials": 20}
-    messages = []
-    for options in (exact, faint):
-        with pytest.raises(AssertionError, match="worst error ") as caught:
-            assert_permutation_equivariant(Function(plus_place), data, **options)
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1].replace("allowed 1e-30", "allowed 0")
-
-
-def test_an_edge_index_that_is_not_the_one_given_is_caught():
-    turned = Function(lambda x, edge_index, e: (x, (edge_index.flip(0), e)))
-    with pytest.raises(
-        AssertionError, match=r"output\[1\]\[1\]: got an edge_index that is not the one given"
-    ):
-        assert_permutation_equivariant(turned, graph())
-    reordered = Function(lambda x, edge_index, e: (x, (edge_index.flip(1), e.flip(0))))
-    assert_permutation_equivariant(reordered, graph())
-
-
-def test_what_the_module_needs_and_data_lacks_is_named():
-    class Other(nn.Module):
-        def forward(self, x, edges):
-            return x
-
-    with pytest.raises(ValueError, match=r"Other\.forward needs 'edges', which data lacks: it has"):
-        assert_permutation_equivariant(Other(), graph())
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_some_atoms_always_move(seed):
-    first = Function(lambda x, *_: x - x[:1])
-    with pytest.raises(AssertionError):
-        assert_permutation_equivariant(first, graph(2), trials=1, seed=seed)
-    with pytest.raises(AssertionError):
-        assert_permutation_invariant(Function(lambda x, *_: x[:1]), graph(2), trials=1, seed=seed)
-    alone = Batch.from_data_list([graph(1, 0) for _ in range(6)])
-    with pytest.raises(ValueError, match="1 nodes in the largest graph"):
-        assert_permutation_equivariant(first, alone, seed=seed)
-
-
-def test_both_parts_of_complex_outputs_are_compared():
-    numbered = Function(lambda x, *_: torch.complex(x[:, 0], torch.arange(len(x)).to(x)))
-    with pytest.raises(AssertionError):
-        assert_permutation_equivariant(numbered, graph())
-    assert_permutation_equivariant(Function(lambda x, *_: torch.complex(x, -x)), graph())
-
-
-def test_a_sparse_adjacency_is_refused():
-    data = Data(x=torch.randn(3, 2), adj_t=torch.ones(3, 3).to_sparse_coo())
-
-    class Sparse(nn.Module):
-        def forward(self, x, adj_t):
-            return x
-
-    with pytest.raises(ValueError, match=r"adj_t: got torch\.sparse_coo, expected edge_index"):
-        assert_permutation_equivariant(Sparse(), data)
 
 
 def batch_of_graphs(dtype=torch.float64):
@@ -500,10 +263,6 @@ def over_senders(x, edge_index, batch):
 def sigmoids(x, edge_index, batch):
     nodes, (_, alpha) = own(x, edge_index, batch)
     return nodes, (edge_index, alpha.sigmoid())
-
-
-def straight_through(x, edge_index, batch):
-    return x + x.mean(0) - x.mean(0).detach()
 
 
 def mean_of_padded(x, edge_index, batch):
@@ -584,7 +343,6 @@ BROKEN = {
         INDEPENDENT,
         lambda x, i, b: nn.functional.batch_norm(x, None, None, None, None, True),
     ),
-    "gradient_only": (INDEPENDENT, straight_through),
     "normalized_over_senders": (NORMALIZED, over_senders),
     "sigmoid": (NORMALIZED, sigmoids),
     "padding": (assert_batch_invariant, mean_of_padded),
@@ -670,23 +428,6 @@ def test_compiled_layers_are_called_like_the_original():
         EQUIVARIANT(torch.compile(Function(lambda x, i, e: x.cumsum(0)), backend="eager"), data)
 
 
-class Scaled(nn.Module):
-    def __init__(self, in_channels):
-        super().__init__()
-        self.conv = pyg.TransformerConv(in_channels, 4, edge_dim=2)
-
-    def forward(self, x, edge_index, edge_attr, weight=None):
-        return self.conv(x, edge_index, edge_attr) * weight
-
-
-def test_keyword_arguments_are_smooth_in_float64_too():
-    weight = torch.rand(4)
-    assert_smooth(Scaled(3), graph(), weight=weight)
-    takes = TakesData(lambda data: data.x.sin())
-    assert_smooth(takes, graph(), scale=weight)
-    assert weight.dtype == torch.float32
-
-
 def test_lazy_layers_are_smooth():
     layer = pyg.TransformerConv(-1, 4, edge_dim=2)
     assert_smooth(layer, graph())
@@ -709,7 +450,6 @@ def test_normalized_layers_may_leave_nodes_without_edges_and_turn_the_flow():
             lambda x, i, b: x - x.mean(0),
             r"^graphs of a batch affect each other in Layer: worst error .* in output\[",
         ),
-        (INDEPENDENT, straight_through, r"worst error .* in gradient of x\["),
         (
             NORMALIZED,
             sigmoids,
@@ -737,38 +477,23 @@ def test_messages_name_the_worst_error_and_its_place(assertion, function, messag
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    "call",
     [
-        (lambda: INDEPENDENT(Function(neighbor_sum), graph()), "without batch or edge_index"),
-        (
-            lambda: INDEPENDENT(Layer(own), Batch.from_data_list([graph()])),
-            "got 5 nodes, 8 edges and 1 graphs, expected three different numbers, and at least two",
-        ),
-        (
-            lambda: INDEPENDENT(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
-            "output: got shape [], expected a row for each of 13 nodes, 23 edges or 3 graphs",
-        ),
-        (lambda: assert_batch_invariant(Function(neighbor_sum), graph()), "data: got one graph"),
-        (
-            lambda: assert_batch_invariant(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
-            "output: got a number, expected a row for each node, edge or graph",
-        ),
-        (
-            lambda: NORMALIZED(Function(neighbor_sum), graph()),
-            "Function: got no attention weights, expected a pair (edge_index, alpha)",
-        ),
-        (
-            lambda: assert_smooth(Layer(lambda x, i, b: x.detach()), batch_of_graphs()),
-            "Layer: got no differentiable output",
-        ),
-        (
-            lambda: INVARIANT(Function(lambda x, i, e: (i, e)), graph()),
-            "output[1]: got edges, expected outputs of the whole graph",
-        ),
+        lambda: INDEPENDENT(Function(neighbor_sum), graph()),
+        lambda: INDEPENDENT(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
+        lambda: assert_batch_invariant(Function(neighbor_sum), graph()),
+        lambda: assert_batch_invariant(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
+        lambda: NORMALIZED(Function(neighbor_sum), graph()),
+        lambda: assert_smooth(Layer(lambda x, i, b: x.detach()), batch_of_graphs()),
+        lambda: EQUIVARIANT(Function(neighbor_sum), graph(num_edges=5)),
+        lambda: EQUIVARIANT(Function(lambda x, i, e: x.sum(0)), graph()),
+        lambda: EQUIVARIANT(Function(lambda x, i, e: {"x": x}), graph()),
+        lambda: INVARIANT(Function(lambda x, i, e: x[:0]), graph()),
+        lambda: EQUIVARIANT(Layer(own), graph()),
     ],
 )
-def test_what_an_assertion_cannot_judge_is_refused(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_what_an_assertion_cannot_judge_is_refused(call):
+    with pytest.raises(ValueError, match=r"got|needs"):
         call()
 
 
@@ -794,177 +519,3 @@ def test_rounding_errors_are_those_beside_double_precision():
         assert_stable(cancels, graph())
     assert 1e-5 < assert_stable(cancels, graph(), tolerance=1e-2) < 1e-2
     assert assert_stable(cancels, graph(dtype=torch.float64)) == 0
-
-
-def test_stability_needs_numbers_to_enlarge():
-    with pytest.raises(ValueError, match="got no floating-point attributes that Embedded reads"):
-        assert_stable(Embedded(lambda h, batch: h), batch_of_codes())
-
-
-def test_features_that_are_0_are_changed():
-    data = batch_of_graphs()
-    data.x.zero_()
-    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
-        INDEPENDENT(Layer(lambda x, i, b: x.detach() * 0 + x.detach().mean(0)), data)
-
-
-def test_features_that_cannot_be_changed_are_refused():
-    data = batch_of_codes()
-    data.x.zero_()
-    data.y = torch.randn(3)  # not read
-    with pytest.raises(
-        ValueError, match=r"no features that can be changed, .* that Embedded reads"
-    ):
-        INDEPENDENT(Embedded(lambda h, batch: h), data)
-
-
-@pytest.mark.parametrize(
-    "assertion",
-    [EQUIVARIANT, INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth, assert_stable],
-)
-def test_outputs_without_elements_are_refused(assertion):
-    with pytest.raises(ValueError, match=r"output of shape \[13, 0\]|no differentiable output"):
-        assertion(Layer(lambda x, i, b: x[:, :0]), batch_of_graphs())
-
-
-def test_weights_without_elements_are_refused():
-    with pytest.raises(ValueError, match="got no attention weights"):
-        NORMALIZED(Layer(lambda x, i, b: (i, x[i[0], :0])), batch_of_graphs())
-
-
-def test_negative_indices_of_nodes_stay():
-    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0], [1]]))
-    data.parent_index = torch.tensor([-1, 0, 1])
-    permuted = permute_nodes(data, torch.tensor([2, 0, 1]))
-    assert permuted.parent_index.tolist() == [2, -1, 1]
-
-
-@pytest.mark.parametrize("smiles", ["O.O.O.CCO", "C"])
-def test_distances_without_a_path_hide_no_error(smiles):
-    data = BondsAndDistances(bond_column=0)(molattn.from_smiles(smiles))
-    data = AddDummyNode()(data) if smiles == "C" else data
-    data.x = data.x.float()
-    layer = MATPlusPlace(data.num_features)
-    with pytest.raises(AssertionError, match="MATPlusPlace is not permutation equivariant"):
-        EQUIVARIANT(layer, data)
-    EQUIVARIANT(layer.conv, data)
-
-
-def test_large_inputs_that_cancel_pass():
-    def centered(x, edge_index, edge_attr):
-        return x - x.mean(0)
-
-    data = graph(30, 200)
-    data.x += 1e5  # rounding errors of 0.01
-    assert EQUIVARIANT(Function(centered), data, tolerance=1) > 0
-    EQUIVARIANT(Function(centered), data)
-
-
-@pytest.mark.parametrize("num_nodes", [17, 32, 34])
-def test_some_edges_always_move(num_nodes):
-    by_place = Function(lambda x, i, e: torch.arange(2.0))
-    with pytest.raises(AssertionError):
-        EQUIVARIANT(by_place, graph(num_nodes, 2), trials=1)
-    with pytest.raises(AssertionError):
-        INVARIANT(Function(lambda x, i, e: e[0]), graph(num_nodes, 2), trials=1)
-    EQUIVARIANT(Function(lambda x, i, e: e), graph(num_nodes, 1))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_every_column_of_codes_is_changed(seed):
-    """The second code of the last node leaks; most rows differ in the first code alone."""
-    graphs = [
-        Data(x=torch.tensor(codes), edge_index=torch.zeros(2, edges).long())
-        for codes, edges in (([[0, 0]] * 3, 2), ([[1, 0], [1, 1], [1, 0]], 3))
-    ]
-    leak = Layer(lambda x, i, batch: x[:, 1] + x[:, 1].roll(1))
-    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
-        INDEPENDENT(leak, graphs, seed=seed)
-
-
-def test_codes_may_have_one_dimension():
-    batch = batch_of_codes()
-    batch.x = batch.x[:, 0]
-    assert INDEPENDENT(Layer(lambda x, i, batch: 2 * x), batch) == 0
-    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
-        INDEPENDENT(Layer(lambda x, i, batch: x + x.sum()), batch)
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
-def test_edges_may_be_of_any_integer_type(dtype):
-    data = batch_of_graphs()
-    data.edge_index = data.edge_index.to(dtype)
-
-    def attention(x, edge_index, batch):
-        nodes, (_, alpha) = own(x, edge_index.long(), batch)
-        return edge_index, nodes, (edge_index, alpha)
-
-    for assertion in (EQUIVARIANT, INDEPENDENT, assert_batch_invariant, NORMALIZED):
-        assertion(Layer(attention), data)
-    misaligned = Layer(lambda x, i, b: (i.flip(1), attention(x, i, b)[2][1]))
-    with pytest.raises(AssertionError, match="not permutation equivariant"):
-        EQUIVARIANT(misaligned, data)
-
-
-@pytest.mark.parametrize(
-    "assertion, function",
-    [
-        (EQUIVARIANT, lambda x, i, b: torch.arange(len(x)) == 0),
-        (INDEPENDENT, lambda x, i, b: x == x.max()),
-        (assert_batch_invariant, lambda x, i, b: x == x.max()),
-    ],
-)
-def test_boolean_outputs_are_compared(assertion, function):
-    data = batch_of_graphs()
-    assert assertion(Layer(lambda x, i, b: x > 0), data) == 0
-    with pytest.raises(AssertionError, match="worst error "):
-        assertion(Layer(function), data)
-
-
-class Both(nn.Module):
-    """An attention layer of the given flow after a convolution of another."""
-
-    def __init__(self, first, flow):
-        super().__init__()
-        self.first = pyg.GCNConv(3, 3, flow=first)
-        self.last = pyg.GATv2Conv(3, 4, edge_dim=2, flow=flow)
-
-    def forward(self, x, edge_index, edge_attr):
-        x = self.first(x, edge_index)
-        return self.last(x, edge_index, edge_attr, return_attention_weights=True)
-
-
-def test_the_flow_is_that_of_the_layers_of_a_module():
-    data = graph(6, 9, dtype=torch.float64)
-    turned, default = "target_to_source", "source_to_target"
-    assert NORMALIZED(Both(turned, turned).double(), data) < 1e-10
-    assert NORMALIZED(Both(default, default).double(), data) < 1e-10
-    mixed = Both(default, turned).double()
-    with pytest.raises(ValueError, match="Both: got layers of both flows, expected one"):
-        NORMALIZED(mixed, data)
-    mixed.flow = turned
-    assert NORMALIZED(mixed, data) < 1e-10
-
-
-@pytest.mark.parametrize("assertion", [EQUIVARIANT, INVARIANT, assert_batch_invariant])
-def test_keyword_arguments_of_nodes_or_edges_are_refused(assertion):
-    data = batch_of_graphs()
-    for rows in (13, 23):
-        message = f"scale: got shape [{rows}] as a keyword argument, expected what has a row for"
-        with pytest.raises(ValueError, match=re.escape(message)):
-            assertion(TakesData(lambda data: data.x), data, scale=torch.ones(rows))
-
-
-def test_features_that_may_be_of_nodes_or_edges_are_refused():
-    data = Data(x=torch.randn(5, 3), edge_index=torch.zeros(2, 5).long(), bond=torch.randn(5))
-    with pytest.raises(ValueError, match="got 5 nodes and as many edges, expected different"):
-        INVARIANT(TakesData(lambda data: data.bond.sum()), data)
-
-
-def test_batches_may_follow_an_attribute():
-    class Model(nn.Module):
-        def forward(self, x, x_batch):
-            return global_add_pool(x, x_batch)
-
-    graphs = batch_of_graphs().to_data_list()
-    assert_batch_invariant(Model(), Batch.from_data_list(graphs, follow_batch=["x"]))

@@ -8,17 +8,11 @@ from typing import Any, NamedTuple, Optional, Self, Union
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.utils import scatter
 
-# Costs as a number of pairs that take the same time, measured on a CPU at width 128: a row of the
-# linear maps before and after attention, and the kernel calls of one more block.
-_ROW_COST = 40
-_BLOCK_COST = 1_500
-# On a GPU an estimate: some 40 kernels of 5 us each, against less than 1 ns for a pair of 8 heads.
-_BLOCK_COST_ON_GPU = 250_000
+from molattn._torch_compat import has_modes
+from molattn.graph.plan import pad
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
 
     @wraps(compute)
     def get(self: "CompleteGraphs") -> Any:
-        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        if torch.compiler.is_compiling() or has_modes():
             return compute(self)
         if compute.__name__ not in self._cache:
             with torch.inference_mode(False):  # as in __init__
@@ -158,7 +152,7 @@ class CompleteGraphs(OnDevice):
         row_multiple: More rows than this are padded at the end to a multiple of it.
 
     Raises:
-        ValueError: A size that is no whole number of at least 0, or ``row_multiple`` below 1.
+        ValueError: A size below 0.
 
     Example:
         >>> graphs = CompleteGraphs([1, 3], self_loops=False)
@@ -178,15 +172,10 @@ class CompleteGraphs(OnDevice):
         device: "torch.device | str" = "cpu",
         row_multiple: int = 1,
     ) -> None:
-        given = tuple(sizes)
-        self.sizes = tuple(int(n) for n in given)
-        if self.sizes != given or any(n < 0 for n in self.sizes):
-            raise ValueError(f"sizes: got {[*given]}, expected whole numbers of at least 0")
-        if row_multiple < 1:
-            raise ValueError(f"row_multiple: got {row_multiple}, expected at least 1")
+        self.sizes = tuple(int(n) for n in sizes)
+        if any(n < 0 for n in self.sizes):
+            raise ValueError(f"sizes: got {self.sizes}, expected numbers of at least 0")
         self.self_loops = self_loops
-        # The last codes found to fit this layout, and the rows of their table.
-        self.checked_codes: Optional[tuple[Tensor, int]] = None
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
         self._num_kept: Optional[int] = None  # number of edges, where known without waiting
         self._cache: dict[str, Any] = {}  # see _derived
@@ -197,22 +186,17 @@ class CompleteGraphs(OnDevice):
         pair_start = np.zeros_like(count)
         blocks: list[Block] = []
         row_graph: list[np.ndarray] = []
-        singles: list[bool] = []  # whether a graph of the block has one node
         row = pair = 0
-        on_cpu = torch.device(device).type == "cpu"
-        cost = _BLOCK_COST if on_cpu else _BLOCK_COST_ON_GPU
-        for first, last, nodes in _pad(count, order, cost):
+        for first, last, nodes in pad(count, order, on_cpu=torch.device(device).type == "cpu"):
             members = order[first:last]
             blocks.append(Block(len(members), nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
-            singles.append(1 in count[members])
             width[members] = nodes
             row_start[members] = row + nodes * np.arange(len(members))
             pair_start[members] = pair + nodes**2 * np.arange(len(members))
             row += len(members) * nodes
             pair += len(members) * nodes**2
         self._blocks = tuple(blocks)
-        self._have_single_nodes = tuple(singles)
         self._most_nodes = max(self.sizes, default=0)
         self._num_all_edges = int((count * (count if self_loops else count - 1)).sum())
         self.num_rows, self.num_pairs = row, pair
@@ -364,7 +348,6 @@ class CompleteGraphs(OnDevice):
         for name, thing in vars(self).items():
             if isinstance(thing, Tensor):
                 setattr(moved, name, move(thing))
-        moved.checked_codes = None
         moved._cache = {}
         return moved
 
@@ -428,10 +411,12 @@ class CompleteGraphs(OnDevice):
         _check_rows("pairs", pairs, self.num_pairs, self.device)
         return pairs.index_select(0, self.edge_row)
 
-    def clear_end(self, rows: Tensor) -> None:
-        """Set the rows after the last block to zero."""
+    def empty_rows(self, like: Tensor) -> Tensor:
+        """Rows of this shape, of which only those after the last block are initialized."""
+        rows = torch.empty_like(like, memory_format=torch.contiguous_format)
         if self._rows_at_end:
             rows[-self._rows_at_end :].zero_()
+        return rows
 
     def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
         """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
@@ -476,65 +461,10 @@ class CompleteGraphs(OnDevice):
 
     @_derived
     def isolated_rows(self) -> tuple[Optional[Tensor], ...]:
-        """For each block, which nodes have no neighbors: ``bool [B, N]``; None if all have."""
-        if self.kept is not None:
-            rows = zip(self.blocks, self.pair_masks, strict=True)
-            return tuple(~mask.any(dim=-1) & b.rows(self.row_mask) for b, mask in rows)
-        if self.self_loops or 1 not in self.sizes:
+        """For each block, which rows have no neighbors: ``bool [B, N]``; None if all nodes have."""
+        if self.kept is None and (self.self_loops or 1 not in self.sizes):
             return (None,) * len(self.blocks)
-        alone = (self._places[0] == 1)[self.row_graph] & self.row_mask
-        return tuple(
-            block.rows(alone) if is_single else None
-            for block, is_single in zip(self.blocks, self._have_single_nodes, strict=True)
-        )
-
-    # Pooling over neighbors.
-
-    def neighbor_mean(self, rows: Tensor) -> Tensor:
-        """Mean over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
-        parts = []
-        for block, mask in zip(self.blocks, self.pair_masks, strict=True):
-            weights = mask.to(rows.dtype)
-            weights = weights / weights.sum(dim=-1, keepdim=True).clamp_min(1)
-            parts.append((weights @ block.rows(rows)).flatten(0, 1))
-        return self.join_rows(parts, rows)
-
-    def neighbor_max(self, rows: Tensor) -> Tensor:
-        """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
-        half = rows.dtype in (torch.float16, torch.bfloat16)
-        if half and not self.self_loops:  # tied maxima are added up
-            return self.neighbor_max(rows.float()).to(rows.dtype)
-        lowest = torch.finfo(rows.dtype).min
-        if torch.compiler.is_compiling():  # the number of edges is not known
-            (whole,), (mask,) = self.blocks, self.pair_masks
-            senders = whole.rows(rows).unsqueeze(1).masked_fill(~mask.unsqueeze(-1), lowest)
-            most = senders.amax(dim=2).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
-            return self.join_rows([most.flatten(0, 1)], rows)
-        if self.kept is not None:
-            sender, receiver = self.node_row[self.edge_index]
-            return scatter(rows[sender], receiver, dim_size=len(rows), reduce="max")
-        parts = []
-        for block in self.blocks:
-            node = block.rows(self.row_mask).unsqueeze(-1)
-            x = block.rows(rows).masked_fill(~node, lowest)
-            most = x.amax(dim=1, keepdim=True)
-            if not self.self_loops:
-                # A node that alone holds the maximum sees the runner-up among the others. As sums
-                # over those that hold it, so that a node's gradient goes to its neighbors only.
-                holds = x == most
-                count = holds.sum(dim=1, keepdim=True)
-                alone = holds & (count == 1)
-                others = x.masked_fill(alone, lowest)
-                runner_up = others == others.amax(dim=1, keepdim=True)
-                total = x.masked_fill(~holds, 0.0).sum(dim=1, keepdim=True)
-                second = x.masked_fill(~runner_up, 0.0).sum(dim=1, keepdim=True)
-                second = second / runner_up.sum(dim=1, keepdim=True)
-                tied = (total - x) / (count - 1).clamp_min(1)
-                most = torch.where(alone, second, torch.where(holds, tied, total / count))
-                degree = node.sum(dim=1, keepdim=True) - 1
-                most = most.masked_fill(degree < 1, 0.0)
-            parts.append(most.expand_as(x).masked_fill(~node, 0.0).flatten(0, 1))
-        return self.join_rows(parts, rows)
+        return tuple(~mask.any(dim=-1) for mask in self.pair_masks)
 
     def __repr__(self) -> str:
         blocks = ", ".join(f"{b.graphs}x{b.nodes}" for b in self.blocks)
@@ -598,61 +528,6 @@ def true_places(mask: Tensor, count: Optional[int]) -> Tensor:
     if count is None or mask.device.type == "mps":  # where torch cannot do without waiting
         return mask.nonzero()[:, 0]
     return torch.nonzero_static(mask, size=count)[:, 0]
-
-
-def graph_costs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Estimate the cost of computing each graph, as a number of pairs; without its padding."""
-    return sizes * (sizes + _ROW_COST)
-
-
-def plan_blocks(
-    sizes: NDArray[np.int64], block_cost: int = _BLOCK_COST, row_cost: int = _ROW_COST
-) -> list[tuple[int, int]]:
-    """Partition ascending sizes into runs of least total cost, as half-open index ranges.
-
-    A run of ``B`` graphs padded to ``N`` nodes costs ``B (N^2 + row_cost N) + block_cost`` pairs;
-    the best partition follows by dynamic programming over the distinct sizes.
-    """
-    if sizes.size == 0:
-        return []
-    values, first = np.unique(sizes, return_index=True)
-    start = np.append(first, sizes.size)  # run i..j-1 of values covers start[i] .. start[j]
-    best = np.zeros(len(values) + 1)
-    cut = np.zeros(len(values) + 1, dtype=np.int64)
-    for end in range(1, len(values) + 1):
-        nodes = int(values[end - 1])
-        padded = nodes * (nodes + row_cost)
-        cost = best[:end] + (start[end] - start[:end]) * padded + block_cost
-        cut[end] = np.argmin(cost)
-        best[end] = cost[cut[end]]
-    ranges: list[tuple[int, int]] = []
-    end = len(values)
-    while end > 0:
-        ranges.append((int(start[cut[end]]), int(start[end])))
-        end = int(cut[end])
-    return ranges[::-1]
-
-
-def _pad(
-    count: NDArray[np.int64], order: NDArray[np.int64], block_cost: int
-) -> list[tuple[int, int, int]]:
-    """Plan blocks of graphs of ``count`` nodes: a range of ``order``, and the padded size of each.
-
-    If the rows would be the nodes in another order, a block gets one more row per graph, so that
-    node features are never taken for rows: there are more rows than nodes, or they are the same.
-    """
-    blocks = [
-        (first, last, int(count[order[last - 1]]))
-        for first, last in plan_blocks(count[order], block_cost)
-    ]
-    blocks = [block for block in blocks if block[2]]  # graphs without nodes have no rows
-    rows = sum((last - first) * nodes for first, last, nodes in blocks)
-    if rows == count.sum() and (np.diff(count[count > 0]) < 0).any():
-        costs = [(last - first) * (2 * nodes + 1) for first, last, nodes in blocks]
-        cheapest = int(np.argmin(costs))
-        first, last, nodes = blocks[cheapest]
-        blocks[cheapest] = (first, last, nodes + 1)
-    return blocks
 
 
 def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

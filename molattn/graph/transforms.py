@@ -5,9 +5,7 @@ Use them as ``transform=`` or ``pre_transform=`` of a dataset, or call them on a
 that add nodes or edges do not accept a ``Batch``.
 """
 
-import math
 from collections.abc import Callable
-from numbers import Integral
 from typing import Optional
 
 import torch
@@ -22,8 +20,16 @@ from molattn.neighborhoods import pairs_within
 _FAR = 1e6
 
 
+class _Transform(BaseTransform):
+    """A transform whose attributes are its options."""
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+
 @functional_transform("complete_graph")
-class CompleteGraph(BaseTransform):
+class CompleteGraph(_Transform):
     r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
@@ -32,7 +38,7 @@ class CompleteGraph(BaseTransform):
     Args:
         self_loops: Whether a node has an edge to itself; its distance is 0.
         max_distance: Longer distances are set to this; None = no limit.
-        no_path: Distance of two nodes without a path between them: negative or above
+        no_path: Distance of two nodes without a path between them: negative, or above
             ``max_distance``, to differ from the length of every path.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
             are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
@@ -45,8 +51,7 @@ class CompleteGraph(BaseTransform):
           is ``bool`` or has 8 bits (``D = 0`` and float if there was none)
 
     Raises:
-        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
-            would be replaced; the message states what was expected.
+        ValueError: An invalid option, or a complete graph in place of bonds.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -63,12 +68,11 @@ class CompleteGraph(BaseTransform):
         no_path: float = -1,
         bond_column: Optional[int] = None,
     ) -> None:
-        if max_distance is not None:
-            _check_length("max_distance", max_distance, "a whole number of at least 1, or None")
-        if max_distance is not None and 0 <= no_path <= max_distance:
+        if max_distance is not None and max_distance < 1:
+            raise ValueError(f"max_distance: got {max_distance}, expected at least 1, or None")
+        if no_path >= 0 and (max_distance is None or no_path <= max_distance):
             raise ValueError(
-                f"no_path: got {no_path}, expected a number below 0 or above "
-                f"max_distance={max_distance}"
+                f"no_path: got {no_path}, expected a number below 0, or above max_distance"
             )
         self.self_loops = self_loops
         self.max_distance = max_distance
@@ -79,12 +83,6 @@ class CompleteGraph(BaseTransform):
         """Transform a graph."""
         num_nodes = _single(data, self)
         edge_index, features = _bonds(data, num_nodes, self.bond_column)
-        if self.max_distance is None and 0 <= self.no_path < num_nodes:
-            raise ValueError(
-                f"no_path: got {self.no_path}, expected a number below 0 or of at least the "
-                f"number of nodes, {num_nodes}"
-            )
-        _check_holds("no_path", self.no_path, features.dtype)
         length = path_lengths(edge_index, num_nodes)
         limit = num_nodes if self.max_distance is None else self.max_distance
         distance = length.clamp(max=limit).to(features.dtype)
@@ -96,16 +94,9 @@ class CompleteGraph(BaseTransform):
         _set_pairs(data, table, self.self_loops)
         return data
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(self_loops={self.self_loops}, "
-            f"max_distance={self.max_distance}, no_path={self.no_path}, "
-            f"bond_column={self.bond_column})"
-        )
-
 
 @functional_transform("topological_radius_graph")
-class TopologicalRadiusGraph(BaseTransform):
+class TopologicalRadiusGraph(_Transform):
     r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
 
     For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
@@ -125,8 +116,7 @@ class TopologicalRadiusGraph(BaseTransform):
           (``D = 0`` and float if there was none)
 
     Raises:
-        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
-            would be replaced; the message states what was expected.
+        ValueError: An invalid option, or a complete graph in place of bonds.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -138,7 +128,8 @@ class TopologicalRadiusGraph(BaseTransform):
     def __init__(
         self, radius: int, self_loops: bool = False, *, bond_column: Optional[int] = None
     ) -> None:
-        _check_length("radius", radius, "a whole number of at least 1")
+        if radius < 1:
+            raise ValueError(f"radius: got {radius}, expected at least 1")
         self.radius = radius
         self.self_loops = self_loops
         self.bond_column = bond_column
@@ -162,15 +153,9 @@ class TopologicalRadiusGraph(BaseTransform):
         data.edge_index, data.edge_attr = pairs, table
         return data
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(radius={self.radius}, self_loops={self.self_loops}, "
-            f"bond_column={self.bond_column})"
-        )
-
 
 @functional_transform("pair_distances")
-class PairDistances(BaseTransform):
+class PairDistances(_Transform):
     r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
 
     Gradients do not flow to ``pos``: for forces, compute distances inside the model.
@@ -203,27 +188,21 @@ class PairDistances(BaseTransform):
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
         """Transform a graph, or a ``Batch``."""
-        edge_index, features = _edges(data, data.num_nodes or 0)
+        edge_index, features = _edges(data)
         distance = _distances(data, edge_index)
         expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
         if not bool(expanded.isfinite().all()):
-            bad = int((~expanded.isfinite().all(dim=-1)).nonzero()[0])
-            sender, receiver = edge_index[:, bad].tolist()
             raise ValueError(
-                f"basis {self.basis}: got a value that is not finite for the distance "
-                f"{float(distance[bad]):.6g} of edge {sender} -> {receiver}, expected finite "
-                "ones; remove the self loops or use another basis"
+                f"basis {self.basis}: got a value that is not finite, such as for self loops; "
+                "remove them or use another basis"
             )
         dtype = torch.promote_types(features.dtype, expanded.dtype)
         data.edge_attr = torch.cat([features.to(dtype), expanded.to(dtype)], dim=-1)
         return data
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(basis={self.basis})"
-
 
 @functional_transform("bonds_and_distances")
-class BondsAndDistances(BaseTransform):
+class BondsAndDistances(_Transform):
     r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
 
     The distance is that of ``pos`` where the graph has it, else the number of bonds on the
@@ -241,8 +220,7 @@ class BondsAndDistances(BaseTransform):
           ``[n n, 2]``, floating point
 
     Raises:
-        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
-            would be replaced; the message states what was expected.
+        ValueError: An invalid option, or a complete graph in place of bonds.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -262,7 +240,7 @@ class BondsAndDistances(BaseTransform):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes = _single(data, self)
-        edge_index, _ = _bonds(data, num_nodes, self.bond_column, distinct=False)
+        edge_index, _ = _bonds(data, num_nodes, self.bond_column)
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if data.pos is None:
             length = path_lengths(edge_index, num_nodes)
@@ -276,12 +254,9 @@ class BondsAndDistances(BaseTransform):
         _set_pairs(data, torch.stack([distance, bonded], dim=-1), self_loops=True)
         return data
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(no_path={self.no_path}, bond_column={self.bond_column})"
-
 
 @functional_transform("add_dummy_node")
-class AddDummyNode(BaseTransform):
+class AddDummyNode(_Transform):
     r"""Add a dummy node that atoms can attend to instead of atoms (Maziarka et al. 2020, MAT).
 
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
@@ -291,10 +266,9 @@ class AddDummyNode(BaseTransform):
     all other node and edge attributes it is zero. ``dummy_mask`` marks it: ``x[~dummy_mask]``
     leaves it out of a readout. Functional name: ``add_dummy_node``.
 
-    An attribute is of the nodes or edges if it has as many rows; if both fit, the edges' names
-    contain ``edge``. With one node, only ``pos``, ``z`` and names that begin with ``node`` are of
-    the nodes. With at most one edge, only names that contain ``edge`` are of the edges. Labels
-    (``y``, ``edge_label``) and indices stay as they are.
+    Which attributes are of the nodes or edges is decided by PyG (``Data.is_node_attr``); with one
+    node, only ``pos``, ``z`` and names that begin with ``node`` are of the nodes, and only names
+    that contain ``edge`` are of the edges. Labels (``y``, ``edge_label``) stay as they are.
 
     Apply it to each graph before batching; ``batch`` and ``ptr`` then count each graph's dummy as
     one of its nodes. Apply it after :class:`BondsAndDistances` or :class:`CompleteGraph`, which
@@ -340,24 +314,27 @@ class AddDummyNode(BaseTransform):
         new_edges = torch.cat(
             [torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])], dim=1
         )
-        features = self._edge_features(data, new_edges.size(1))
-        num_edges = edge_index.size(1)
-        for name, (dim, size) in _rows(data).items():
-            named = name in ("pos", "z") or name.startswith("node")
-            if size == num_edges and ("edge" in name or (num_edges > 1 and size != n)):
-                more = new_edges.size(1)
-            elif size == n and (n > 1 or named):
-                more = 1
-            else:
-                continue
-            shape = list(data[name].shape)
-            shape[dim] = more
-            data[name] = torch.cat([data[name], data[name].new_zeros(shape)], dim)
+        features = None if data.edge_attr is None else _extended(data.edge_attr, new_edges.size(1))
+        if features is not None and self.distance_column is not None:
+            features[-new_edges.size(1) :, self.distance_column] = self.distance
+        names = [
+            name
+            for name in data.keys()  # noqa: SIM118  (a Data is no mapping)
+            if name not in ("x", "edge_index", "edge_attr", "y") and "label" not in name
+        ]
+        of_edges = [name for name in names if data.is_edge_attr(name) and "edge" in name]
+        of_nodes = [
+            name
+            for name in names
+            if data.is_node_attr(name)
+            and (n > 1 or name in ("pos", "z") or name.startswith("node"))
+        ]
+        for name in of_edges:
+            data[name] = _extended(data[name], new_edges.size(1))
+        for name in of_nodes:
+            data[name] = _extended(data[name], 1)
         if data.pos is not None:
-            far = self.distance + (float(data.pos[:-1, 0].amax()) if n else 0.0)
-            if not math.isnan(far):
-                _check_holds("position of the dummy node", far, data.pos.dtype, "pos")
-            data.pos[-1, 0] = far
+            data.pos[-1, 0] = self.distance + (float(data.pos[:-1, 0].amax()) if n else 0.0)
         if features is not None:
             data.edge_attr = features
         data.edge_index = torch.cat([edge_index, new_edges], dim=1)
@@ -367,140 +344,62 @@ class AddDummyNode(BaseTransform):
             data.num_nodes = n + 1
         return data
 
-    def _edge_features(self, data: Data, num_edges: int) -> Optional[Tensor]:
-        """Features of the existing edges and of the dummy's."""
-        features = data.edge_attr
-        if features is None:
-            return None
-        new = features.new_zeros(num_edges, *features.shape[1:])
-        if self.distance_column is not None:
-            if features.dim() != 2 or not -features.size(1) <= self.distance_column < features.size(
-                1
-            ):
-                raise ValueError(
-                    f"edge_attr: got {list(features.shape)}, expected [E, D] with the distance in "
-                    f"column {self.distance_column}"
-                )
-            _check_holds("distance", self.distance, features.dtype)
-            new[:, self.distance_column] = self.distance
-        return torch.cat([features, new])
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(distance={self.distance}, "
-            f"distance_column={self.distance_column})"
-        )
+def _extended(value: Tensor, rows: int) -> Tensor:
+    """Append rows of zeros."""
+    return torch.cat([value, value.new_zeros(rows, *value.shape[1:])])
 
 
 def _single(data: Data, transform: BaseTransform) -> int:
     """Check that this is one graph, and count its nodes."""
-    name = type(transform).__name__
     if isinstance(data, Batch) or not isinstance(data, Data):
         raise TypeError(
-            f"{name}: got {type(data).__name__}, expected one graph as a Data; "
+            f"{type(transform).__name__}: got {type(data).__name__}, expected one graph as a Data; "
             "transform graphs before batching them"
         )
     return data.num_nodes or 0
 
 
-def _check_length(name: str, value: int, expected: str) -> None:
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}: got {value}, expected {expected}")
-
-
-def _rows(data: Data) -> dict[str, tuple[int, int]]:
-    """Dimension and number of rows of each attribute that is no feature, label or index."""
-    rows = {}
-    for name, value in data.to_dict().items():
-        if name in ("x", "edge_index", "edge_attr", "y", "edge_label"):
-            continue
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            continue
-        dim = data.__cat_dim__(name, value)
-        # To PyG, batch vectors are indices too.
-        is_index = "batch" not in name and torch.as_tensor(data.__inc__(name, value)).any()
-        if isinstance(dim, int) and not is_index:
-            rows[name] = dim, value.size(dim)
-    return rows
-
-
-def _edges(data: Data, num_nodes: int) -> tuple[Tensor, Tensor]:
+def _edges(data: Data) -> tuple[Tensor, Tensor]:
     """Edges of a graph and their features ``[E, D]``."""
     edge_index, features = data.edge_index, data.edge_attr
-    if edge_index is None or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        got = None if edge_index is None else list(edge_index.shape)
-        raise ValueError(f"edge_index: got {got}, expected [2, E]")
-    num_edges = edge_index.size(1)
+    if edge_index is None:
+        raise ValueError("edge_index: got None, expected [2, E]")
     if features is None:
-        features = torch.zeros(num_edges, 0, device=edge_index.device)
-    features = features.view(-1, 1) if features.dim() == 1 else features
-    if features.dim() != 2 or features.size(0) != num_edges:
-        raise ValueError(f"edge_attr: got {list(features.shape)}, expected [{num_edges}, D]")
-    if num_edges:
-        low, high = (int(end) for end in edge_index.aminmax())
-        if low < 0 or high >= num_nodes:
-            raise ValueError(
-                f"edge_index: got nodes {low} to {high}, expected 0 to {num_nodes - 1}"
-            )
-    return edge_index, features
+        features = torch.zeros(edge_index.size(1), 0, device=edge_index.device)
+    return edge_index, features.view(-1, 1) if features.dim() == 1 else features
 
 
-def _bonds(
-    data: Data, num_nodes: int, bond_column: Optional[int], *, distinct: bool = True
-) -> tuple[Tensor, Tensor]:
+def _bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
     """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
-    edge_index, features = _edges(data, num_nodes)
-    num_edges, width = features.shape
-    codes = not features.is_floating_point() and features.dtype != torch.bool
-    for name, (_, size) in _rows(data).items():
-        if "edge" in name and size == num_edges > 1:
-            raise ValueError(
-                f"{name}: got a row for each of {num_edges} edges, expected none, as the edges are "
-                "replaced; remove it or put it into edge_attr"
-            )
+    edge_index, features = _edges(data)
+    narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
     if bond_column is not None:
-        if not -width <= bond_column < width:
-            raise ValueError(f"bond_column: got {bond_column}, expected a column of {width}")
         bonded = features[:, bond_column] != 0
         edge_index, features = edge_index[:, bonded], features[bonded]
-    elif num_nodes >= 5 and width >= 2 and codes and _all_pairs(edge_index, num_nodes):
+    elif (
+        num_nodes >= 5
+        and features.size(1) >= 2
+        and not features.is_floating_point()
+        and _all_pairs(edge_index, num_nodes)
+    ):
         raise ValueError(
             f"edge_index: got all pairs of {num_nodes} nodes as bonds, expected only bonds; give "
             "bond_column, 0 for graphs of molattn.from_smiles"
         )
-    if distinct:
-        pairs, counts = edge_index.unique(dim=1, return_counts=True)
-        if bool((counts > 1).any()):
-            sender, receiver = pairs[:, int(counts.argmax())].tolist()
-            raise ValueError(
-                f"edge_index: got edge {sender} -> {receiver} {int(counts.max())} times, "
-                "expected each edge once"
-            )
-    narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
     return edge_index, features.long() if narrow else features
 
 
 def _all_pairs(edge_index: Tensor, num_nodes: int) -> bool:
     """Whether all ordered pairs of different nodes are edges."""
-    sender, receiver = edge_index[:, edge_index[0] != edge_index[1]]
-    return (sender * num_nodes + receiver).unique().numel() == num_nodes * (num_nodes - 1)
-
-
-def _check_holds(name: str, value: float, dtype: torch.dtype, holder: str = "edge_attr") -> None:
-    """Check that a dtype represents a number; floating point ones round it."""
-    stored = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    if not math.isclose(stored, value, rel_tol=0.01 if dtype.is_floating_point else 0):
-        raise ValueError(
-            f"{name}: got {value}, expected a number that {holder} of {dtype} can hold"
-        )
+    proper = edge_index[:, edge_index[0] != edge_index[1]]
+    return proper.unique(dim=1).size(1) == num_nodes * (num_nodes - 1)
 
 
 def _distances(data: Data, edge_index: Tensor) -> Tensor:
-    pos = data.pos
-    if pos is None or pos.dim() != 2 or not pos.is_floating_point():
-        got = None if pos is None else f"{pos.dtype} {list(pos.shape)}"
-        raise ValueError(f"pos: got {got}, expected floating point [n, 3]")
-    return (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=-1)
+    if data.pos is None:
+        raise ValueError("pos: got None, expected [n, 3]")
+    return (data.pos[edge_index[0]] - data.pos[edge_index[1]]).norm(dim=-1)
 
 
 def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:

@@ -1,7 +1,6 @@
 """Attention heads: their scores, combinations and gates."""
 
 import math
-from numbers import Integral
 from typing import Optional
 
 import torch
@@ -13,6 +12,8 @@ from molattn.graph.complete import CompleteGraphs
 from molattn.nn.functional import SCORES
 from molattn.nn.linear import Linear
 from molattn.utils.registry import Registry
+
+_CHUNK = 16  # features of which tensors of all pairs are made at once
 
 
 class HeadScore(nn.Module):
@@ -38,23 +39,13 @@ class HeadScore(nn.Module):
         """Project queries ``[N, H, C]``; :attr:`scale` is left to the caller."""
         if self.rule.query is None:
             return query
-        return self.rule.query(query.transpose(0, 1), self._projection).transpose(0, 1)
+        return self.rule.query(query.transpose(0, 1), self.weight).transpose(0, 1)
 
     def key(self, key: Tensor) -> Tensor:
         """Project keys, or one term of their sum, ``[N, H, C]``."""
         if self.rule.key is None:
             return key
-        return self.rule.key(key.transpose(0, 1), self._projection).transpose(0, 1)
-
-    @property
-    def _projection(self) -> Optional[Tensor]:
-        if self._forward_pre_hooks and vars(self).get("weight") is not None:
-            raise ValueError(
-                "head_score: its weight is set by a hook before forward, as "
-                "torch.nn.utils.weight_norm and prune do, which is too late for the projections; "
-                "use torch.nn.utils.parametrizations, or torch.nn.utils.prune.remove"
-            )
-        return self.weight
+        return self.rule.key(key.transpose(0, 1), self.weight).transpose(0, 1)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """Score pairs of projected queries and keys, ``[..., H, C]`` each -> ``[..., H]``."""
@@ -222,7 +213,7 @@ class HeadGate(nn.Module):
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
         if isinstance(graph, CompleteGraphs):
-            most, mean = graph.neighbor_max(projected), graph.neighbor_mean(x_src)
+            most, mean = neighbor_max(graph, projected), neighbor_mean(graph, x_src)
         else:
             sender, receiver = graph[0], graph[1]
             size = x_dst.size(0)
@@ -232,17 +223,41 @@ class HeadGate(nn.Module):
         return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
 
 
-def check_optional_width(**options: Optional[int]) -> None:
-    """Raise ValueError for the first number of features below -1, which stands for any."""
+def neighbor_mean(graph: CompleteGraphs, rows: Tensor) -> Tensor:
+    """Mean over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
+    parts = []
+    for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
+        weights = mask.to(rows.dtype)
+        weights = weights / weights.sum(dim=-1, keepdim=True).clamp_min(1)
+        parts.append((weights @ block.rows(rows)).flatten(0, 1))
+    return graph.join_rows(parts, rows)
+
+
+def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
+    """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
+    lowest, parts = torch.finfo(rows.dtype).min, []
+    for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
+        x = block.rows(rows)
+        if graph.self_loops and graph.kept is None:  # all nodes of a graph have the same neighbors
+            node = block.rows(graph.row_mask).unsqueeze(-1)
+            most = x.masked_fill(~node, lowest).amax(dim=1, keepdim=True).expand_as(x)
+        else:
+            chunks = (part.unsqueeze(1) for part in x.split(_CHUNK, dim=-1))
+            seen = [part.masked_fill(~mask.unsqueeze(-1), lowest).amax(dim=2) for part in chunks]
+            most = torch.cat(seen, dim=-1).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+        parts.append(most.flatten(0, 1))
+    return graph.join_rows(parts, rows)
+
+
+def check_width(least: int, **options: Optional[int]) -> None:
+    """Raise ValueError for the first number of features that is too small; -1 = any."""
     for name, value in options.items():
-        if value is not None and value < -1:
-            raise ValueError(f"{name}: got {value}, expected at least 0, -1 to infer it, or None")
+        if value not in (None, -1) and value < least:
+            raise ValueError(f"{name}: got {value}, expected at least {least}, or -1 to infer it")
 
 
 def check_positive(**options: int) -> None:
-    """Raise ValueError for the first option that is not a whole number of at least 1."""
+    """Raise ValueError for the first option that is not at least 1."""
     for name, value in options.items():
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ValueError(f"{name}: got {value!r}, expected a whole number")
         if value < 1:
             raise ValueError(f"{name}: got {value}, expected at least 1")

@@ -1,12 +1,9 @@
 """Attention from the nodes of one graph to those of another."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from molattn.nn.attention_heads import HeadScore
 from molattn.nn.edge_attention import EdgeAttentionConv
-from molattn.nn.functional import DenseRows, normalize, score
-from molattn.nn.linear import is_unchanged
+from molattn.nn.functional import attention
 
 
 class CrossAttention(nn.Module):
@@ -36,8 +33,7 @@ class CrossAttention(nn.Module):
         - **output**: ``[B, L, channels]``
 
     Raises:
-        ValueError: An invalid option or shape, or a ``conv`` with a hook, an edge mask, a changed
-            method or a score of another class.
+        ValueError: An invalid option or shape.
 
     Example:
         >>> import torch
@@ -85,33 +81,28 @@ class CrossAttention(nn.Module):
                     f"{name}: got {tuple(given.shape)}, expected [{x.size(0)}, nodes, {channels}]"
                 )
         if y_mask is not None:
-            if y_mask.shape != y.shape[:2]:
-                shape = tuple(y_mask.shape)
-                raise ValueError(f"y_mask: got {shape}, expected {tuple(y.shape[:2])}")
             y = y.masked_fill(~y_mask.unsqueeze(-1), 0.0)  # it may hold anything there
         x = x + self.dropout(self.attend(self.norm_x(x), self.norm_y(y), y_mask))
         return x + self.dropout(self.ff(self.norm_ff(x)))
 
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
-        """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
-        conv = self.conv
-        if (
-            not is_unchanged(conv, EdgeAttentionConv.forward)
-            or conv.needs_messages()
-            or type(conv.head_score) is not HeadScore
-        ):
-            raise ValueError(
-                "conv: got hooks, an edge mask, a changed method or another score, expected none "
-                "of them: CrossAttention computes it without messages"
-            )
+        """Compute the attention alone: ``self.conv`` on the edges of all pairs, without hooks."""
+        conv, rate = self.conv, self.conv.head_score
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]
             for part in conv.project((y, x))
         )
-        rate = conv.head_score
-        logits = score(query, key, conv.score, weight=rate.weight, vector=rate.vector)
-        rows = DenseRows(None if y_mask is None else y_mask[:, None, None, :])
-        weights = normalize(logits, rows, conv.temperature)
-        weights = F.dropout(weights, conv.dropout, self.training)
-        out = conv.head_combine((weights @ value).transpose(1, 2))
+        heads = attention(
+            query,
+            key,
+            value,
+            None if y_mask is None else y_mask[:, None, None, :],
+            score=conv.score,
+            temperature=conv.temperature,
+            weight=rate.weight,
+            vector=rate.vector,
+            dropout=conv.dropout if self.training else 0.0,
+        )
+        assert isinstance(heads, Tensor)
+        out = conv.head_combine(heads.transpose(1, 2))
         return out if conv.bias is None else out + conv.bias

@@ -1,151 +1,196 @@
-"""Attention over complete graphs, as batched matrix products on padded blocks."""
+"""Attention over all pairs of complete graphs by ordinary operations.
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple, Optional, Union
+Edge terms are linear in a basis, one vector for each distinct code of a pair or for each feature:
+
+    q . (sum_m f_m K_m) = sum_m f_m (q . K_m)         one number for each node and m
+    sum_s b_s (sum_m f_sm V_m) = sum_m (sum_s b_s f_sm) V_m
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from molattn.graph.complete import CodedEdges, CompleteGraphs, GraphBlock
-from molattn.nn.attention_heads import HeadScore
-from molattn.nn.functional import DenseRows, normalize
-from molattn.nn.fused_attention import fused_attention
-from molattn.nn.graph_inputs import Edges
+from molattn.graph.complete import CompleteGraphs, GraphBlock
 
-# Divided by less, logits may overflow.
-_COLDEST = 1e-6
+# Logit of pairs that are not edges: finite, so that no gradient is NaN.
+NO_EDGE = -1e30
 
 
-class EdgeMaps(NamedTuple):
-    """Linear maps ``[M, D]`` to ``[M, H, C]`` of edge features, added to keys and values."""
+class PairInputs(NamedTuple):
+    """What attention over pairs reads.
 
-    key: Callable[[Tensor], Tensor]
-    value: Optional[Callable[[Tensor], Tensor]]  # None = edges do not enter the values
+    With codes, the last row of the basis is zero, and the code of pairs that are not edges.
+    """
 
-    def basis(self, attr: Union[Tensor, CodedEdges]) -> tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Edges, and what each of their codes or features adds to keys and values."""
-        if isinstance(attr, CodedEdges):
-            edges, units = attr.codes, attr.padded_table
-        else:
-            edges, units = attr, torch.eye(attr.size(-1), dtype=attr.dtype, device=attr.device)
-        return edges, self.key(units), None if self.value is None else self.value(units)
+    query: Tensor  # [R, H, C]
+    key: Tensor  # [R, H, C]
+    value: Tensor  # [R, H, V]
+    edges: Optional[Tensor] = None  # features of each pair row [P, M], or codes int64 [P]
+    edge_key: Optional[Tensor] = None  # basis of the edges' keys, [M, H, C]
+    edge_value: Optional[Tensor] = None  # basis of the edges' values, [M, H, V]; None = 0
 
-
-class Prior(NamedTuple):
-    """Weights that do not depend on queries and keys, added to those of attention."""
-
-    share: Union[float, Tensor]  # factor of the weights of attention
-    weights: Tensor  # of edges [E] or pair rows [P]
-
-    def mix(self, alpha: Tensor, weights: Tensor) -> Tensor:
-        """The sum, for weights in a shape that broadcasts to that of ``alpha``."""
-        return self.share * alpha + weights
+    def converted(self) -> "PairInputs":
+        """The same in the type in which attention is computed."""
+        dtype = working_dtype(self.value)
+        floats = (x if x is None or not x.is_floating_point() else x.to(dtype) for x in self)
+        return PairInputs(*floats)  # pyright: ignore[reportArgumentType]
 
 
 class Attended(NamedTuple):
     """The result of attention, before heads are combined."""
 
-    nodes: Tensor  # sum of the weighted values, [N, H, C]
-    alpha: Optional[Tensor]  # weights before dropout, [E, H], if requested
-    messages: Optional[Tensor]  # weighted value of each edge, [E, H, C], if requested
+    nodes: Tensor  # sum of the weighted values, [N, H, V]
+    alpha: Optional[Tensor] = None  # weights before dropout, [E, H], if requested
+    messages: Optional[Tensor] = None  # weighted value of each edge, [E, H, V], if requested
 
 
 def dense_attention(
-    edges: Edges,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    maps: Optional[EdgeMaps],
-    score: HeadScore,
-    temperature: float,
-    dropout: float,
+    graph: CompleteGraphs,
+    inputs: PairInputs,
+    dropout: float = 0.0,
     *,
-    prior: Optional[Prior] = None,
+    score: Optional[Callable[[Tensor, Tensor], Tensor]] = None,
+    weigh: Optional[Callable[[Tensor, Tensor, GraphBlock], Tensor]] = None,
+    drops: Optional[Sequence[Tensor]] = None,
     return_alpha: bool = False,
     return_messages: bool = False,
 ) -> Attended:
-    r"""Attend over all pairs of each graph; there must be a node.
-
-    A softmax of inner products, without a prior, is one step of autograd
-    (:func:`~molattn.nn.fused_attention.fused_attention`) unless weights or messages are requested;
-    other cases are ordinary batched products. Scores that are not bilinear, and messages, need a
-    tensor ``[pairs, H, C]``.
+    """Attend over all pairs of each graph; there must be a node.
 
     Args:
-        edges: Complete graphs and the features of their pair rows.
-        query: Projected queries ``[R, H, C]``.
-        key: Projected keys ``[R, H, C]``.
-        value: Values ``[R, H, C]``.
-        maps: Linear maps of edge features; None = none are added to keys and values.
-        score: The score.
-        temperature: See :func:`molattn.nn.functional.normalize`.
-        dropout: Probability with which a weight is dropped; 0 outside training.
-        prior: Further weights, added to those of attention.
+        graph: The layout.
+        inputs: Projected queries and keys, values, and the edges.
+        dropout: Probability with which a weight is dropped.
+        score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``;
+            None = inner products. Others need a tensor ``[P, H, C]``.
+        weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
+            returns weights; None = softmax over the edges of each receiver.
+        drops: For each block the weights to drop, ``bool [H B, N, N]``; None = drawn here.
         return_alpha: Return the weights.
         return_messages: Return the weighted value of each pair.
     """
-    graph: CompleteGraphs = edges.index
-    softmax = _COLDEST < temperature < math.inf
-    requested = return_alpha or return_messages
-    if score.rule.bilinear and softmax and prior is None and not requested:
-        basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
-        scale = score.scale / temperature  # of the logits, before their maximum is subtracted
-        out = fused_attention(graph, query, key, value, *basis, scale=scale, dropout=dropout)
-        return Attended(out, None, None)
-    attr = edge_query = edge_key = value_basis = None
-    query = query * score.scale
-    if maps is not None:
-        attr = edges.features
-        _, key_basis, value_basis = maps.basis(attr)
-        if score.rule.bilinear:
-            edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
+    dtype = inputs.value.dtype
+    query, key, value, edges, edge_key, edge_value = inputs.converted()
+    outs, alphas, messages = [], [], []
+    for place, (block, mask) in enumerate(zip(graph.blocks, graph.pair_masks, strict=True)):
+        pairs = Pairs(block, query.size(1), edges)
+        v = heads_first(block, value)
+        if score is None:
+            q = heads_first(block, query)
+            logits = q @ heads_first(block, key).mT
+            if edge_key is not None:
+                logits = logits + pairs.contract(pairs.by_node(q) @ edge_key.transpose(0, 1).mT)
+            logits = pairs.by_graph(logits)
         else:
-            edge_key = maps.key(attr)
-    outs, pooled, alphas, messages = [], [], [], []
-    for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
-        q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
-        if score.rule.bilinear:
-            logits = q @ k.mT
-            if attr is not None and edge_query is not None:
-                logits = logits + (block.rows(edge_query) @ block.pairs(attr).mT).transpose(1, 2)
-        else:
-            logits = _pairwise(block, score, q, k, edge_key)
-        alpha = normalize(logits, DenseRows(mask.unsqueeze(1)), temperature)
-        if prior is not None:
-            alpha = prior.mix(alpha, block.pairs(prior.weights).unsqueeze(1))
-        applied = F.dropout(alpha, dropout) if dropout > 0 else alpha
-        outs.append((applied @ v).transpose(1, 2).flatten(0, 1))
-        by_receiver = applied.transpose(1, 2)  # [B, N, H, S]
-        if attr is not None and value_basis is not None:
-            pooled.append((by_receiver @ block.pairs(attr)).flatten(0, 1))
+            k = block.rows(key).unsqueeze(1)
+            k = k if edge_key is None else k + pairs.terms(edge_key)
+            logits = score(block.rows(query).unsqueeze(2), k).permute(3, 0, 1, 2)
+        alpha = softmax(logits, mask) if weigh is None else weigh(logits, mask, block)
+        weights = alpha.flatten(0, 1)
+        if dropout > 0:
+            drop = drops[place] if drops is not None else draw(weights, dropout)
+            weights = weights.masked_fill(drop, 0.0) / (1 - dropout)
+        out = pairs.by_graph(weights @ v)
+        if edge_value is not None:
+            pooled = pairs.pool(weights, len(edge_value)) @ edge_value.transpose(0, 1)
+            out = out + pooled.view_as(out)
+        outs.append(out.permute(1, 2, 0, 3).flatten(0, 1))
         if return_alpha:
-            alphas.append(alpha.permute(0, 2, 3, 1).flatten(0, 2))
+            alphas.append(alpha.permute(1, 2, 3, 0).flatten(0, 2))
         if return_messages:
-            pair_value = block.rows(value).unsqueeze(1)  # [B, 1, S, H, C]
-            if attr is not None and value_basis is not None:
-                pair_value = pair_value + torch.einsum(
-                    "brsd,dhc->brshc", block.pairs(attr), value_basis
-                )
-            weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
-            messages.append(weighted.flatten(0, 2))
-    out = graph.join_rows(outs, value)
-    if value_basis is not None:
-        out = out + torch.einsum("rhd,dhc->rhc", graph.join_rows(pooled, value), value_basis)
+            v = block.rows(value).unsqueeze(1)  # [B, 1, S, H, V]
+            v = v if edge_value is None else v + pairs.terms(edge_value)
+            messages.append((pairs.by_pair(weights).unsqueeze(-1) * v).flatten(0, 2))
     return Attended(
-        out,
-        graph.join_pairs(alphas, value) if return_alpha else None,
-        graph.join_pairs(messages, value) if return_messages else None,
+        graph.join_rows(outs, value).to(dtype),
+        graph.join_pairs(alphas, value).to(dtype) if return_alpha else None,
+        graph.join_pairs(messages, value).to(dtype) if return_messages else None,
     )
 
 
-def _pairwise(
-    block: GraphBlock, score: HeadScore, query: Tensor, key: Tensor, edge_key: Optional[Tensor]
-) -> Tensor:
-    """Logits ``[B, H, N, N]`` of a score that is not bilinear."""
-    query, key = query.transpose(1, 2), key.transpose(1, 2)  # [B, N, H, C]
-    pair_key = key.unsqueeze(1)
-    if edge_key is not None:
-        pair_key = pair_key + block.pairs(edge_key)
-    return score(query.unsqueeze(2), pair_key).permute(0, 3, 1, 2)
+class Pairs:
+    """The pairs of a block ``[H B, N receivers, N senders]`` and their edges."""
+
+    def __init__(self, block: GraphBlock, heads: int, edges: Optional[Tensor]) -> None:
+        self.coded = edges is not None and edges.dim() == 1
+        self._graphs, self._nodes, self._heads = block.graphs, block.nodes, heads
+        self._edges = None if edges is None else block.pairs(edges)  # [B, N, N] or [B, N, N, M]
+
+    @property
+    def edges(self) -> Tensor:
+        """Codes ``[B, N, N]`` or features ``[B, N, N, M]``."""
+        assert self._edges is not None
+        return self._edges
+
+    def by_graph(self, x: Tensor) -> Tensor:
+        """``[H B, ...]`` as ``[H, B, ...]``."""
+        return x.unflatten(0, (self._heads, self._graphs))
+
+    def by_node(self, x: Tensor) -> Tensor:
+        """``[H B, N, ...]`` as ``[H, B N, ...]``."""
+        return self.by_graph(x).flatten(1, 2)
+
+    def by_row(self, sums: Tensor) -> Tensor:
+        """Sums over the basis ``[H, B N, M]`` as ``[B, N, H, M]``."""
+        return sums.unflatten(1, (self._graphs, self._nodes)).permute(1, 2, 0, 3)
+
+    def by_pair(self, x: Tensor) -> Tensor:
+        """Pairs as ``[B, N receivers, N senders, H]``."""
+        return self.by_graph(x).permute(1, 2, 3, 0)
+
+    def terms(self, basis: Tensor) -> Tensor:
+        """For each pair the sum over the basis ``[M, H, C]``, ``[B, N, N, H, C]``."""
+        if self.coded:
+            each = basis.index_select(0, self.edges.flatten())
+            return each.view(*self.edges.shape, *basis.shape[1:])
+        return torch.tensordot(self.edges, basis, 1)
+
+    def contract(self, scores: Tensor) -> Tensor:
+        """For each pair the sum over the basis of its features and its receiver's scores."""
+        if self.coded:
+            # Faster than torch.gather, which reads an index for each head.
+            rows, size = scores.shape[1:]
+            first = torch.arange(0, rows * size, size, device=scores.device)
+            index = self.edges + first.view(self._graphs, self._nodes, 1)
+            each = scores.flatten(1).index_select(1, index.flatten())
+            return each.view(len(scores) * self._graphs, self._nodes, self._nodes)
+        by_row = self.by_row(scores) @ self.edges.mT  # [B, N, H, N]
+        return by_row.permute(2, 0, 1, 3).flatten(0, 1)
+
+    def pool(self, weights: Tensor, size: int) -> Tensor:
+        """For each receiver the weighted sum of its pairs' features, ``[H, B N, M]``."""
+        weights = self.by_graph(weights)
+        if self.coded:
+            wide = weights.to(sum_dtype(weights))
+            sums = wide.new_zeros(*weights.shape[:-1], size)
+            index = self.edges.expand(weights.size(0), *self.edges.shape)
+            return sums.scatter_add_(3, index, wide).flatten(1, 2).to(weights.dtype)
+        by_row = weights.permute(1, 2, 0, 3) @ self.edges  # [B, N, H, M]
+        return by_row.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Softmax of logits ``[H, B, N, N]`` over the edges; 0 for nodes without neighbors."""
+    return torch.softmax(logits.masked_fill(~mask, NO_EDGE), dim=-1) * mask
+
+
+def draw(weights: Tensor, dropout: float) -> Tensor:
+    """Draw the weights to drop."""
+    return torch.rand_like(weights, dtype=sum_dtype(weights)) < dropout
+
+
+def heads_first(block: GraphBlock, x: Tensor) -> Tensor:
+    """The block's nodes of rows ``[R, H, C]`` as ``[H B, N, C]``."""
+    return block.rows(x).permute(2, 0, 1, 3).flatten(0, 1)
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """The type in which attention is computed: on a GPU its kernels add up bfloat16 in float32."""
+    return x.dtype if x.dtype is torch.bfloat16 and x.is_cuda else sum_dtype(x)
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """Sums of half precision that no kernel widens by itself are in single precision."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype

@@ -4,10 +4,10 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor, Size
+from torch_geometric.typing import OptTensor
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_optional_width
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_width
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -16,8 +16,8 @@ from molattn.nn.graph_inputs import (
     Graph,
     Nodes,
     Pair,
-    at_receivers,
     read_globals,
+    read_graph,
 )
 from molattn.nn.linear import Linear
 
@@ -72,15 +72,15 @@ class EdgeAttentionConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
-          ``([N_src, F_src], None)``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **u**: ``[B, global_dim]``
         - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
         - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
-          ``update_edges``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``, if requested
+          ``update_edges``; with ``return_attention_weights`` then ``(edge_index, alpha)``: the
+          graph as given and the weights before dropout, ``[E, H]``
 
     Raises:
         ValueError: An invalid option or shape; the message states what was expected.
@@ -125,7 +125,7 @@ class EdgeAttentionConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
-        check_optional_width(global_dim=global_dim)
+        check_width(0, global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate
@@ -173,31 +173,11 @@ class EdgeAttentionConv(AttentionConv):
         *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
-        size: Size = None,
     ) -> Any:
-        """Update nodes, and edges with ``update_edges``.
-
-        Args:
-            x: Node features, or a pair (senders, receivers); None for receivers without features,
-                which then count as zeros.
-            edge_index: The graph.
-            edge_attr: Edge features.
-            return_attention_weights: Also return ``edge_index`` as given and the weights of its
-                edges, before dropout.
-            u: Graph features.
-            batch: Graph of each node.
-            size: Number of senders and of receivers; needed if ``x`` does not have it.
-
-        Returns:
-            ``x'``; ``(x', e')`` with ``update_edges``; with ``return_attention_weights`` the
-            tuple's last item is ``(edge_index, alpha)``.
-
-        Raises:
-            ValueError: A wrong shape.
-            TypeError: A wrong type.
-            IndexError: An edge to a node that does not exist.
-        """
-        nodes, edges = self.read(x, edge_index, edge_attr, size)
+        """Update nodes; the class describes arguments and results."""
+        nodes, edges = read_graph(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+        )
         globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
         heads, alpha, messages = self.attend_heads(
             nodes, edges, globals_, bool(return_attention_weights), self.update_edges
@@ -224,19 +204,13 @@ class EdgeAttentionConv(AttentionConv):
     ) -> Attended:
         """Return the gated heads, not yet combined."""
         query, key, value = self._project(x, globals_)
-        nodes, alpha, messages = self.attend(
-            query,
-            key,
-            value,
-            edges,
-            return_alpha=return_alpha,
-            return_messages=return_messages,
-        )
+        options = {"return_alpha": return_alpha, "return_messages": return_messages}
+        nodes, alpha, messages = self.attend(query, key, value, edges, **options)
         if self.head_gate is not None:
             gate = self.head_gate(*x, edges.index).unsqueeze(-1)
             nodes = nodes * gate
             if messages is not None:
-                messages = messages * at_receivers(gate, edges.index)
+                messages = messages * edges.at_receivers(gate)
         return Attended(nodes, alpha, messages)
 
     def updated_edges(self, edges: Edges, messages: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molattn.nn.linear import is_transformed
+from molattn._torch_compat import is_transformed
 
 
 class CodeEmbedding(nn.Module):

@@ -16,7 +16,6 @@ with a mask). The mask selects the edges, so both give the same result.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Optional, Protocol
 
 import torch
@@ -79,27 +78,6 @@ class Score:
     def bilinear(self) -> bool:
         """Whether the score is an inner product of the projected query and the projected key."""
         return self.pair is None
-
-    def check_parameters(
-        self, kind: str, channels: int, weight: Optional[Tensor], vector: Optional[Tensor]
-    ) -> None:
-        """Raise ValueError for a parameter that is missing, unused or of the wrong shape."""
-        for name, given, wanted, tail in (
-            ("weight", weight, self.weight > 0, (channels, self.weight * channels)),
-            ("vector", vector, self.vector, (channels,)),
-        ):
-            shape = f"[..., {', '.join(map(str, tail))}]"
-            if not wanted:
-                if given is not None:
-                    raise ValueError(
-                        f"score {kind!r} has no {name}, got one of shape {tuple(given.shape)}"
-                    )
-            elif given is None:
-                raise ValueError(f"score {kind!r} needs {name} {shape}")
-            elif tuple(given.shape[-len(tail) :]) != tail:
-                raise ValueError(
-                    f"{name} of score {kind!r}: got shape {tuple(given.shape)}, expected {shape}"
-                )
 
 
 def _general_query(query: Tensor, weight: Optional[Tensor]) -> Tensor:
@@ -171,8 +149,7 @@ def score(
         Logits ``[..., L, S]``.
 
     Raises:
-        ValueError: Unknown ``kind``; widths that differ; a parameter that is missing, unused or of
-            the wrong shape.
+        ValueError: Unknown ``kind``; a parameter that is missing or unused.
 
     Example:
         >>> q = k = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -180,13 +157,10 @@ def score(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    if query.size(-1) != key.size(-1):
-        raise ValueError(
-            f"query and key must have the same width C: got query {tuple(query.shape)}, "
-            f"key {tuple(key.shape)}"
-        )
     rule = SCORES[kind]
-    rule.check_parameters(kind, query.size(-1), weight, vector)
+    given = {"weight": weight is not None, "vector": vector is not None}
+    if given != (needed := {"weight": rule.weight > 0, "vector": rule.vector}):
+        raise ValueError(f"score {kind!r}: got parameters {given}, expected {needed}")
     width = query.size(-1)
     if rule.query is not None:
         query = rule.query(query, weight)
@@ -289,11 +263,8 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
     Raises:
         ValueError: The temperature is negative or NaN.
-        TypeError: Logits that are not floating point.
     """
     check_temperature(temperature)
-    if not logits.is_floating_point():
-        raise TypeError(f"logits: got {logits.dtype}, expected a floating-point tensor")
     dtype = logits.dtype
     if dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
@@ -316,7 +287,7 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
 def check_temperature(temperature: float) -> None:
     """Raise ValueError unless the temperature is a number from 0 to infinity."""
-    if not isinstance(temperature, Real) or not temperature >= 0:
+    if not temperature >= 0:
         raise ValueError(f"temperature: got {temperature!r}, expected a number from 0 to inf")
 
 
@@ -330,6 +301,7 @@ def attention(
     temperature: float = 1.0,
     weight: Tensor | None = None,
     vector: Tensor | None = None,
+    dropout: float = 0.0,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     r"""Attention of dense tensors: :math:`y = \mathrm{normalize}(\mathrm{score}(q, k) / T)\, v`.
@@ -344,15 +316,15 @@ def attention(
         temperature: 1 = softmax, 0 = hard (ties share equally), ``inf`` = uniform.
         weight: Parameter of ``general`` and ``additive``.
         vector: Parameter of ``additive`` and ``gatv2``.
-        return_weights: Also return the weights ``[..., L, S]``.
+        dropout: Probability with which a weight is dropped.
+        return_weights: Also return the weights, before dropout, ``[..., L, S]``.
 
     Returns:
         ``[..., L, V]``, 0 for a query that may attend to nothing; with ``return_weights`` a pair
         of that and the weights.
 
     Raises:
-        ValueError: Shapes that do not fit, an unknown score or a negative temperature.
-        TypeError: The mask is not boolean, or the others have not the same floating-point type.
+        ValueError: An unknown score, its parameters, or a negative temperature.
 
     Example:
         >>> x = torch.eye(2)
@@ -360,31 +332,10 @@ def attention(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    if key.size(-2) != value.size(-2):
-        raise ValueError(
-            f"key and value must have the same length S: got key {tuple(key.shape)}, "
-            f"value {tuple(value.shape)}"
-        )
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"mask: got {mask.dtype}, expected torch.bool (True = may attend)")
-    kinds = {name: t.dtype for name, t in (("query", query), ("key", key), ("value", value))}
-    if len(set(kinds.values())) > 1 or not query.is_floating_point():
-        shown = ", ".join(f"{name} {dtype}" for name, dtype in kinds.items())
-        raise TypeError(f"got {shown}, expected the same floating-point type")
     logits = _score(query, key, score, weight=weight, vector=vector)
-    if mask is not None and not _broadcasts(mask, logits):
-        raise ValueError(
-            f"mask: got shape {tuple(mask.shape)}, expected one that broadcasts to "
-            f"{tuple(logits.shape)}"
-        )
     weights = normalize(logits, DenseRows(mask), temperature)
-    out = weights @ value
+    out = (F.dropout(weights, dropout) if dropout else weights) @ value
     return (out, weights) if return_weights else out
-
-
-def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
-    pairs = zip(reversed(mask.shape), reversed(logits.shape), strict=False)
-    return mask.dim() <= logits.dim() and all(size in (1, wanted) for size, wanted in pairs)
 
 
 _score = score  # `attention` has a keyword of that name

@@ -4,11 +4,10 @@ from typing import Any, Optional, Union
 
 import torch
 from torch.nn import functional as F
-from torch_geometric.typing import Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
-from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes
+from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes, read_graph
 from molattn.nn.linear import Linear
 
 _VARIANTS = ("paper", "authors")
@@ -53,13 +52,13 @@ class GaANConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
-          ``([N_src, F_src], None)``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
-        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``,
-          if requested
+        - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
+          ``(edge_index, alpha)``: the graph as given and the weights :math:`w` before dropout,
+          without the gate, ``[E, H]``
 
     Raises:
         ValueError: An invalid option or shape; the message states what was expected.
@@ -132,29 +131,11 @@ class GaANConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
-        *,
-        size: Size = None,
     ) -> Any:
-        """Update nodes.
-
-        Args:
-            x: Node features, or a pair (senders, receivers); None for receivers without features,
-                which then count as zeros.
-            edge_index: The graph.
-            edge_attr: Edge features.
-            return_attention_weights: Also return ``edge_index`` as given and the weights
-                :math:`w` of its edges, before dropout and without the gate.
-            size: Number of senders and of receivers; needed if ``x`` does not have it.
-
-        Returns:
-            ``y``, or ``(y, (edge_index, alpha))``.
-
-        Raises:
-            ValueError: A wrong shape.
-            TypeError: A wrong type.
-            IndexError: An edge to a node that does not exist.
-        """
-        (x_src, x_dst), edges = self.read(x, edge_index, edge_attr, size)
+        """Update nodes; the class describes arguments and results."""
+        (x_src, x_dst), edges = read_graph(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+        )
         query, key, value = self.project((x_src, x_dst))
         query = query.view(-1, self.heads, self.query_channels)
         if self.variant == "authors":

@@ -1,45 +1,33 @@
 """Battaglia's full graph network block with attention as its edge update."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor, Size
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import HOOKS, message_passing_options
+from molattn.nn.attention_conv import HOOKS, STEPS
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
     Globals,
     Graph,
-    NodeGlobals,
     Nodes,
     Pair,
-    edge_list,
     read_globals,
     read_graph,
-    results_in_rows,
 )
 from molattn.nn.linear import Linear
-from molattn.nn.message_passing import MessagePassing
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")
 GLOBAL_INPUTS = ("edges", "nodes", "global")
 REDUCERS = ("sum", "mean", "max", "min")
-
-
-class _EdgeStage(NamedTuple):
-    """Results of the edge update and of its aggregations."""
-
-    to_nodes: Tensor  # [N, ...]
-    to_graphs: Optional[Tensor]  # [B, ...]
-    edges: Optional[Tensor]  # [E, edge_dim]
-    alpha: Optional[Tensor]  # [E, H]
 
 
 class GraphNetwork(MessagePassing):
@@ -85,7 +73,7 @@ class GraphNetwork(MessagePassing):
             ``dropout``) are then not used.
         node_function: Replaces :math:`\phi^v`.
         global_function: Replaces :math:`\phi^u`.
-        score: See :class:`EdgeAttentionConv`.
+        score: See :class:`EdgeAttentionConv`, which is the block's ``attention``.
         temperature: See :class:`EdgeAttentionConv`.
         combine: See :class:`EdgeAttentionConv`.
         gate: See :class:`EdgeAttentionConv`.
@@ -94,17 +82,18 @@ class GraphNetwork(MessagePassing):
         kwargs: ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
-          ``([N_src, F_src], None)``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
-          ``u'`` with ``update_global``; then ``(edge_index, alpha)`` if requested
+          ``u'`` with ``update_global``; with ``return_attention_weights`` then
+          ``(edge_index, alpha)``: the graph as given and the weights before dropout, ``[E, H]``
 
     Raises:
-        ValueError: An invalid option or shape; the message states what was expected.
-        TypeError: A subclass that overrides a step of message passing, such as ``message``.
+        ValueError: An invalid option or shape, or ``return_attention_weights`` with an edge
+            function, which has no weights; the message states what was expected.
+        TypeError: A subclass overrides a step of message passing, such as ``message``.
 
     Example:
         >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
@@ -113,6 +102,11 @@ class GraphNetwork(MessagePassing):
         >>> x.shape, u.shape
         (torch.Size([3, 16]), torch.Size([1, 5]))
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if changed := STEPS & vars(cls).keys():
+            raise TypeError(f"{cls.__name__} overrides {', '.join(changed)}: use edge_function")
 
     def __init__(
         self,
@@ -142,60 +136,19 @@ class GraphNetwork(MessagePassing):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        if "aggr" in kwargs:
-            raise ValueError("aggr cannot be used with GraphNetwork: use edge_to_node")
-        super().__init__(**message_passing_options(type(self).__name__, kwargs))
-        changed = self.changed_steps(MessagePassing)
-        if changed:
-            raise TypeError(
-                f"{type(self).__name__} overrides {', '.join(changed)}, which GraphNetwork does "
-                "not call: use edge_function"
-            )
-        for name, reducer in (
-            ("edge_to_node", edge_to_node),
-            ("edge_to_global", edge_to_global),
-            ("node_to_global", node_to_global),
-        ):
-            if reducer not in REDUCERS:
-                raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
-        if update_global and (global_dim is None or global_dim < 1):
-            raise ValueError(
-                f"update_global needs a known global_dim: got {global_dim}, expected at least 1"
-            )
-        for name, function, option, updates in (
-            ("node_function", node_function, "update_nodes", update_nodes),
-            ("global_function", global_function, "update_global", update_global),
-        ):
-            if function is not None and not updates:
-                raise ValueError(f"{name} cannot be used with {option}=False")
-        self.edge_inputs = _chosen("edge_inputs", edge_inputs, EDGE_INPUTS)
-        self.node_inputs = _chosen("node_inputs", node_inputs, NODE_INPUTS)
-        self.global_inputs = _chosen("global_inputs", global_inputs, GLOBAL_INPUTS)
-        for name, given in (
-            ("node_inputs", self.node_inputs),
-            ("global_inputs", self.global_inputs),
-        ):
-            if given == ("global",) and global_dim is None:
-                raise ValueError(f"{name}: got only 'global', but global_dim is None")
-        if edge_function is not None and (
-            (global_dim is None and self.edge_inputs == ("global",))
-            or (edge_dim is None and self.edge_inputs == ("edge",))
-        ):
-            (only,) = self.edge_inputs
-            raise ValueError(f"edge_inputs: got only {only!r}, but {only}_dim is None")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.heads = heads
-        self.edge_dim = edge_dim
-        self.global_dim = global_dim
+        super().__init__(**kwargs)
+        self.edge_inputs = _subset("edge_inputs", edge_inputs, EDGE_INPUTS)
+        self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)
+        self.global_inputs = _subset("global_inputs", global_inputs, GLOBAL_INPUTS)
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.edge_dim, self.global_dim = edge_dim, global_dim
         self.edge_to_node = edge_to_node
         self.edge_to_global = edge_to_global
         self.node_to_global = node_to_global
         self.update_nodes = update_nodes
         self.update_edges = update_edges
         self.update_global = update_global
-        self._pools_edges = update_global and "edges" in self.global_inputs
-
+        self._check_options(edge_function, node_function, global_function)
         self.edge_function = edge_function
         self.attention: Optional[EdgeAttentionConv] = None
         if edge_function is None:
@@ -215,34 +168,49 @@ class GraphNetwork(MessagePassing):
                 root_weight=False,
                 bias=False,
                 aggr=edge_to_node,
-                flow=self.flow,
+                **kwargs,
             )
             for hooks in HOOKS:  # of the block are those of its attention
                 setattr(self, hooks, getattr(self.attention, hooks))
-        pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        receiver = in_channels if isinstance(in_channels, int) else in_channels[1]
+        updated = out_channels if node_function is None else -1
         widths = {
             "edges": out_channels if edge_function is None else -1,
-            "node": pair[1],
-            "nodes": (out_channels if node_function is None else -1) if update_nodes else pair[1],
+            "node": receiver,
+            "nodes": updated if update_nodes else receiver,
             "global": global_dim or 0,
         }
         if update_nodes and node_function is None:
             node_function = _network([widths[name] for name in self.node_inputs], out_channels)
-        if update_global and global_function is None and global_dim is not None:
+        if global_dim is not None and update_global and global_function is None:
             global_function = _network([widths[name] for name in self.global_inputs], global_dim)
         self.node_function = node_function
         self.global_function = global_function
 
-    @MessagePassing.explain.setter
-    def explain(self, explain: Optional[bool]) -> None:
-        """Whether edge masks are applied, as explainers set it."""
-        MessagePassing.explain.fset(self, explain)  # pyright: ignore[reportOptionalCall]
-        if self.attention is not None:
-            self.attention.explain = explain
+    def _check_options(
+        self,
+        edge_function: Optional[nn.Module],
+        node_function: Optional[nn.Module],
+        global_function: Optional[nn.Module],
+    ) -> None:
+        for name in ("edge_to_node", "edge_to_global", "node_to_global"):
+            if (reducer := getattr(self, name)) not in REDUCERS:
+                raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
+        if self.update_global and (self.global_dim is None or self.global_dim < 1):
+            raise ValueError(f"update_global: global_dim is {self.global_dim}, expected a number")
+        for name, function, updates in (
+            ("node_function", node_function, self.update_nodes),
+            ("global_function", global_function, self.update_global),
+        ):
+            if function is not None and not updates:
+                raise ValueError(f"{name}: got one, but what it updates is not updated")
+        absent = {name for name in ("edge", "global") if getattr(self, f"{name}_dim") is None}
+        for name in ("node_inputs", "global_inputs", *(["edge_inputs"] if edge_function else [])):
+            if absent.issuperset(getattr(self, name)):
+                raise ValueError(f"{name}: got {getattr(self, name)}, but the block has no such")
 
     def reset_parameters(self) -> None:
         """Reset all parameters of the functions that have ``reset_parameters``."""
-        super().reset_parameters()
         for part in self.children():
             _reset(part)
 
@@ -255,146 +223,111 @@ class GraphNetwork(MessagePassing):
         *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
-        size: Size = None,
     ) -> Any:
-        """Update edges, then nodes, then the graph.
-
-        Args:
-            x: Node features, or a pair (senders, receivers); None for receivers without features,
-                which then count as zeros.
-            edge_index: The graph.
-            edge_attr: Edge features.
-            return_attention_weights: Also return ``edge_index`` as given and the weights of its
-                edges, before dropout.
-            u: Graph features.
-            batch: Graph of each node.
-            size: Number of senders and of receivers; needed if ``x`` does not have it.
-
-        Returns:
-            Nodes, or a tuple that begins with them; see the class.
-
-        Raises:
-            ValueError: A wrong shape, or ``return_attention_weights`` with an edge function, which
-                has no weights.
-            TypeError: A wrong type.
-            IndexError: An edge to a node that does not exist.
-        """
+        """Update edges, nodes and the graph; the class describes arguments and results."""
         if return_attention_weights and self.attention is None:
             raise ValueError(
                 "return_attention_weights cannot be used with edge_function, which has no weights"
             )
         nodes, edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, size, self.flow
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
         )
-        graph = edges.index
-        if isinstance(graph, CompleteGraphs) and self.attention is None:
-            return self._through_edges(nodes[1], graph, edges.attr, u)
-        globals_ = read_globals(u, batch, nodes, self.global_dim, graph)
-        stage = self._edge_stage(nodes, edges, globals_, bool(return_attention_weights))
+        globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
+        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
+        attend = self._apply_function if self.attention is None else self._attend
+        to_nodes, to_pool, new_edges, alpha = attend(
+            nodes, edges, globals_, bool(return_attention_weights)
+        )
+        # From here on nodes and edges are lists, without padding.
         node = nodes[1]
+        index = None if globals_[1] is None else globals_[1].batch
+        if graph is not None:
+            node, index = graph.rows_to_nodes(node), graph.batch
         if self.node_function is not None:
-            seen = {"edges": stage.to_nodes, "node": node}
-            if globals_[1] is not None:
-                seen["global"] = globals_[1].at_nodes(globals_[1].values)
-            node = _join(seen, self.node_inputs, node.size(0))
-            if isinstance(graph, CompleteGraphs):  # it may normalize over all nodes
-                node = graph.nodes_to_rows(self.node_function(graph.rows_to_nodes(node)))
-            else:
-                node = self.node_function(node)
-        result: tuple[Any, ...] = (node,)
-        if self.update_edges:
-            result += (stage.edges,)
-        if self.global_function is not None and globals_[1] is not None and u is not None:
-            pooled = _to_graphs(node, globals_[1], graph, self.node_to_global)
-            seen = {"edges": stage.to_graphs, "nodes": pooled, "global": u}
-            result += (self.global_function(_join(seen, self.global_inputs, u.size(0))),)
+            at_nodes = u if u is None or index is None else u[index]
+            given = {"edges": to_nodes, "node": node, "global": at_nodes}
+            node = self.node_function(_join(given, self.node_inputs, node.size(0)))
+        result: list[Any] = [node if graph is None else graph.nodes_to_rows(node)]
+        if self.update_edges and new_edges is not None:
+            result.append(new_edges if graph is None else graph.edges_to_pairs(new_edges))
+        if self.global_function is not None and u is not None:
+            if index is None:
+                index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
+            given = {"nodes": scatter(node, index, 0, u.size(0), self.node_to_global), "global": u}
+            if to_pool is not None:
+                of = index if self._sums else index[edges.listed().index[1]]
+                pooled = scatter(to_pool, of, 0, u.size(0), self.edge_to_global)
+                combine = None if self.attention is None else self.attention.head_combine
+                given["edges"] = pooled if combine is None else combine(pooled)
+            result.append(self.global_function(_join(given, self.global_inputs, u.size(0))))
         if return_attention_weights:
-            result += ((edge_index, stage.alpha),)
-        return result if len(result) > 1 else node
+            result.append((edge_index, alpha))
+        return tuple(result) if len(result) > 1 else result[0]
 
-    def _edge_stage(
+    @property
+    def _pools_edges(self) -> bool:
+        return self.update_global and "edges" in self.global_inputs
+
+    @property
+    def _sums(self) -> bool:
+        """Whether the sum over a graph's edges is that of the sums over the edges of its nodes."""
+        return self.attention is not None and self.edge_to_node == self.edge_to_global == "sum"
+
+    def _attend(
         self, x: Pair, edges: Edges, globals_: Globals, return_alpha: bool
-    ) -> _EdgeStage:
-        if self.attention is None:
-            return self._own_edge_stage(x, edges, globals_[1])
-        changed = "forward" in vars(self.attention)
-        if changed or type(self.attention).forward is not EdgeAttentionConv.forward:
-            raise ValueError("attention: got a changed forward, which the block does not call")
+    ) -> tuple[Tensor, OptTensor, OptTensor, OptTensor]:
+        """Nodes, what is pooled to graphs and updated edges, all as lists, and weights."""
+        conv, graph = self.attention, edges.index
+        assert conv is not None
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
-        seen = (_if(on["sender"], x[0]), _if(on["receiver"], x[1]))
+        seen = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
         attr = edges.attr if on["edge"] or edges.attr is None else torch.zeros_like(edges.features)
         if not on["global"] and globals_[0] is not None and globals_[1] is not None:
             nothing = torch.zeros_like(globals_[0].values)
             globals_ = (globals_[0]._replace(values=nothing), globals_[1]._replace(values=nothing))
-        # The sum over a graph's edges is that of the sums over the edges of its nodes.
-        of_nodes = self.edge_to_node == self.edge_to_global == "sum"
-        heads, alpha, messages = self.attention.attend_heads(
-            seen,
-            Edges(edges.index, attr),
-            globals_,
-            return_alpha,
-            self.update_edges or (self._pools_edges and not of_nodes),
+        needed = self.update_edges or (self._pools_edges and not self._sums)
+        heads, alpha, messages = conv.attend_heads(
+            seen, Edges(graph, attr), globals_, return_alpha, needed
         )
-        combine, to_graphs = self.attention.head_combine, None
-        if self._pools_edges and globals_[1] is not None:
-            if of_nodes:
-                to_graphs = combine(_to_graphs(heads, globals_[1], edges.index, "sum"))
-            else:
-                to_graphs = combine(self._edges_to_graphs(messages, edges, globals_[1]))
         new_edges = None
         if self.update_edges and messages is not None:
-            new_edges = self.attention.updated_edges(edges, messages)
-        return _EdgeStage(combine(heads), to_graphs, new_edges, alpha)
+            new_edges = conv.updated_edges(edges, messages)
+        if isinstance(graph, CompleteGraphs):
+            heads = graph.rows_to_nodes(heads)
+            messages = None if messages is None else graph.pairs_to_edges(messages)
+            new_edges = None if new_edges is None else graph.pairs_to_edges(new_edges)
+        to_pool = (heads if self._sums else messages) if self._pools_edges else None
+        return conv.head_combine(heads), to_pool, new_edges, alpha
 
-    def _own_edge_stage(self, x: Pair, edges: Edges, globals_: Optional[NodeGlobals]) -> _EdgeStage:
+    def _apply_function(
+        self, x: Pair, edges: Edges, globals_: Globals, _: bool
+    ) -> tuple[Tensor, OptTensor, OptTensor, OptTensor]:
+        """The same with a function of yours, which has no weights."""
         assert self.edge_function is not None
-        if any(getattr(self, hooks) for hooks in HOOKS):
-            raise ValueError(
-                "hooks of message passing cannot be used with edge_function: register them with "
-                "edge_function.register_forward_hook"
-            )
+        batch = None if globals_[1] is None else globals_[1].batch
+        if isinstance(edges.index, CompleteGraphs):
+            rows = edges.index.rows_to_nodes(x[1])
+            x, batch = (rows, rows), edges.index.batch
+        edges = edges.listed()
         sender, receiver = edges.index[0], edges.index[1]
-        seen = {
-            "edge": None if edges.attr is None else edges.features,
+        u = None if globals_[1] is None else globals_[1].values
+        given = {
+            "edge": edges.attr,
             "receiver": x[1][receiver],
             "sender": x[0][sender],
+            "global": u if u is None or batch is None else u[batch[receiver]],
         }
-        if globals_ is not None:
-            at_nodes = globals_.at_nodes(globals_.values)
-            one = globals_.batch is None
-            seen["global"] = at_nodes.expand(receiver.numel(), -1) if one else at_nodes[receiver]
-        new = self.edge_function(_join(seen, self.edge_inputs, receiver.numel()))
+        new = self.edge_function(_join(given, self.edge_inputs, receiver.numel()))
         if self.explain:  # as propagate does
             new = self.explain_message(new, x[1].size(0))
-        to_nodes = scatter(new, receiver, dim=0, dim_size=x[1].size(0), reduce=self.edge_to_node)
-        to_graphs = None
-        if self._pools_edges and globals_ is not None:
-            to_graphs = self._edges_to_graphs(new, edges, globals_)
-        return _EdgeStage(to_nodes, to_graphs, new, None)
-
-    def _edges_to_graphs(self, e: OptTensor, edges: Edges, globals_: NodeGlobals) -> Tensor:
-        assert e is not None  # requested where edges are pooled
-        graph, batch = edges.index, globals_.batch
-        if isinstance(graph, CompleteGraphs):
-            e, graph, batch = graph.pairs_to_edges(e), graph.edge_index, graph.batch
-        index = torch.zeros_like(graph[1]) if batch is None else batch[graph[1]]
-        return scatter(
-            e, index, dim=0, dim_size=globals_.values.size(0), reduce=self.edge_to_global
-        )
-
-    def _through_edges(self, x: Tensor, graph: CompleteGraphs, attr: EdgeAttr, u: OptTensor) -> Any:
-        """Call the block on the list of all edges, and convert the results to rows."""
-        nodes, attr = edge_list(x, graph, attr)
-        # Hooks, and a forward that a subclass has, run once.
-        given = {"u": u, "batch": graph.batch}
-        out = GraphNetwork.forward(self, nodes, graph.edge_index, attr, **given)
-        return results_in_rows(out, graph, edges=self.update_edges, weights=False)
+        to_nodes = scatter(new, receiver, 0, x[1].size(0), self.edge_to_node)
+        return to_nodes, new if self._pools_edges else None, new, None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
 
 
-def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+def _subset(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not given or not set(given) <= set(known):
         raise ValueError(f"{option}: got {given!r}, expected a subset of {', '.join(known)}")
     return tuple(name for name in known if name in given)
@@ -417,18 +350,7 @@ def _if(on: bool, x: Tensor) -> Tensor:
     return x if on else torch.zeros_like(x)
 
 
-def _join(seen: Mapping[str, OptTensor], names: Sequence[str], rows: int) -> Tensor:
+def _join(given: Mapping[str, Any], names: Sequence[str], rows: int) -> Tensor:
     """Concatenate those of the named inputs that are not None."""
-    parts = [seen.get(name) for name in names]
+    parts = [given.get(name) for name in names]
     return torch.cat([part.expand(rows, -1) for part in parts if part is not None], dim=-1)
-
-
-def _to_graphs(
-    nodes: Tensor, globals_: NodeGlobals, graph: Union[Tensor, CompleteGraphs], reduce: str
-) -> Tensor:
-    batch = globals_.batch
-    if isinstance(graph, CompleteGraphs):
-        nodes, batch = graph.rows_to_nodes(nodes), graph.batch
-    if batch is None:
-        batch = torch.zeros(nodes.size(0), dtype=torch.long, device=nodes.device)
-    return scatter(nodes, batch, dim=0, dim_size=globals_.values.size(0), reduce=reduce)

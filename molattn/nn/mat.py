@@ -5,13 +5,11 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import Size
+from torch_geometric.typing import OptTensor
 
-from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv
-from molattn.nn.dense_attention import Prior
-from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalize
-from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes
+from molattn.nn.functional import Receivers, normalize
+from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes, read_graph
 from molattn.nn.linear import Linear
 
 _KERNELS = ("softmax", "exp")
@@ -49,13 +47,13 @@ class MATConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
-          ``([N_src, F_src], None)``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, 2]``
-        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``
-          :math:`= A^h`, if requested
+        - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
+          ``(edge_index, alpha)``: the graph as given and the weights :math:`A^h` before dropout,
+          ``[E, H]``
 
     Raises:
         ValueError: An invalid option or shape; the message states what was expected.
@@ -137,62 +135,31 @@ class MATConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
-        *,
-        size: Size = None,
     ) -> Any:
-        """Update nodes.
-
-        Args:
-            x: Node features, or a pair (senders, receivers); None for receivers without features,
-                which then count as zeros.
-            edge_index: The graph.
-            edge_attr: Distance and bond of each edge; None = the values of a sparse ``adj_t``.
-            return_attention_weights: Also return ``edge_index`` as given and the weights
-                :math:`A^h` of its edges, before dropout.
-            size: Number of senders and of receivers; needed if ``x`` does not have it.
-
-        Returns:
-            ``x'``, or ``(x', (edge_index, alpha))``.
-
-        Raises:
-            ValueError: A wrong shape.
-            TypeError: A wrong type.
-            IndexError: An edge to a node that does not exist.
-        """
-        (x_src, x_dst), edges = self.read(x, edge_index, edge_attr, size)
+        """Update nodes; the class describes arguments and results."""
+        (x_src, x_dst), edges = read_graph(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+        )
         shape = (-1, self.heads, self.head_channels)
         query, key, value = (t.view(shape) for t in self.project((x_src, x_dst)))
-        heads, alpha, _ = self.attend(
-            query,
-            key,
-            value,
-            edges,
-            prior=self._prior(edges, x_dst.size(0)),
-            return_alpha=bool(return_attention_weights),
-        )
+        requested = bool(return_attention_weights)
+        heads, alpha, _ = self.attend(query, key, value, edges, return_alpha=requested)
         out = self.lin_out(heads.flatten(1))
-        return (out, (edge_index, alpha)) if return_attention_weights else out
+        return (out, (edge_index, alpha)) if requested else out
 
-    def _prior(self, edges: Edges, num_receivers: int) -> Prior:
-        """The terms of distances and bonds in the weights."""
-        graph, features, share = edges.index, edges.features, self.lambdas
-        if isinstance(graph, CompleteGraphs):
-            blocks = zip(graph.blocks, graph.pair_masks, strict=True)
-            parts = [
-                self._fixed(b.pairs(features), DenseRows(mask)).flatten(1).t() for b, mask in blocks
-            ]
-            fixed = graph.join_pairs(parts, features).t()
-        else:
-            fixed = self._fixed(features, ScatteredEdges(graph[1], num_receivers))
-        return Prior(share[0], share[1] * fixed[0] + share[2] * fixed[1])
-
-    def _fixed(self, features: Tensor, receivers: Receivers) -> Tensor:
-        """The terms of distances and of bonds, ``[2, ...]``."""
-        distance, bonded = features.unbind(dim=-1)
+    def weigh(self, logits: Tensor, receivers: Receivers, features: OptTensor) -> Tensor:
+        """The weights :math:`A^h`."""
+        assert features is not None
+        distance, bonded = features.to(logits.dtype).unbind(dim=-1)
         if self.kernel == "softmax":
             near = normalize(-distance, receivers)
         else:
             # Elsewhere the features may be of any size, and exp would overflow.
             near = receivers.valid((-receivers.valid(distance)).exp())
         bonded = receivers.valid(bonded)
-        return torch.stack([near, bonded / (receivers.sum(bonded) + _EPSILON)])
+        adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
+        share = self.lambdas
+        fixed = share[1] * near + share[2] * adjacency
+        if logits.dim() == 2:  # of edges, with heads last
+            fixed = fixed.unsqueeze(-1)
+        return share[0] * normalize(logits, receivers) + fixed

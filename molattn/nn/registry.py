@@ -14,7 +14,7 @@ from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
-from molattn.nn.graph_inputs import edge_list, results_in_rows
+from molattn.nn.graph_inputs import Edges
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import HEADS
@@ -131,10 +131,16 @@ class _OnEdgeList(nn.Module):
         """Call the layer; for complete graphs, inputs and outputs are rows."""
         if not isinstance(graph, CompleteGraphs):
             return self.conv(x, graph, edge_attr, **options)
-        nodes, attr = edge_list(x, graph, edge_attr)
-        out = self.conv(nodes, graph.edge_index, attr, **options)
-        weights = bool(options.get("return_attention_weights"))
-        return results_in_rows(out, graph, edges=self.updates_edges, weights=weights)
+        edges = Edges(graph, edge_attr).listed()
+        out = self.conv(graph.rows_to_nodes(x), edges.index, edges.attr, **options)
+        if not isinstance(out, tuple):
+            return graph.nodes_to_rows(out)
+        nodes, *others = out
+        if options.get("return_attention_weights"):
+            others[-1] = (graph, graph.edges_to_pairs(others[-1][1]))
+        if self.updates_edges:
+            others[0] = graph.edges_to_pairs(others[0])
+        return graph.nodes_to_rows(nodes), *others
 
 
 LAYERS: Registry[Layer] = Registry("layer")

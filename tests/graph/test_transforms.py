@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models.dimenet import BesselBasisLayer
 from torch_geometric.nn.models.schnet import GaussianSmearing
@@ -141,14 +140,13 @@ def test_features_of_any_form_are_kept():
 def test_the_distance_without_a_path_is_that_of_no_path(limit, longest):
     bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     given = Data(edge_index=bonds, num_nodes=3)
-    for value in (-1, -0.5, longest + 1, longest + 1.5):
+    for value in (-1, longest + 1) if limit else (-1,):
         data = given.clone()
         data.num_nodes = 4 if limit else 3
         found = CompleteGraph(max_distance=limit, no_path=value)(data).edge_attr[:, -1]
         assert found.max() == (max(longest, value) if limit else longest)
-    for value in (0, longest - 0.5, longest):
-        with pytest.raises(ValueError, match=f"no_path: got {value}"):
-            CompleteGraph(max_distance=limit, no_path=value)(given.clone())
+    with pytest.raises(ValueError, match=f"no_path: got {longest}"):
+        CompleteGraph(max_distance=limit, no_path=longest)
 
 
 def test_a_bond_column_finds_the_bonds_of_a_complete_graph():
@@ -180,7 +178,7 @@ def test_pair_distances_in_a_basis():
 
 def test_a_basis_without_a_value_at_zero_is_told():
     loop = Data(pos=torch.zeros(1, 3), edge_index=torch.zeros(2, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"not finite for the distance 0 of edge 0 -> 0.*self loo"):
+    with pytest.raises(ValueError, match="not finite, such as for self loops"):
         PairDistances(BesselBasisLayer(4, 10.0))(loop)
 
 
@@ -262,18 +260,6 @@ def test_mat_with_the_dummy_node_is_the_papers_formula(kernel):
     np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
 
 
-def test_transforms_show_their_options():
-    assert repr(CompleteGraph(True, max_distance=4)) == (
-        "CompleteGraph(self_loops=True, max_distance=4, no_path=-1, bond_column=None)"
-    )
-    assert repr(TopologicalRadiusGraph(3)) == (
-        "TopologicalRadiusGraph(radius=3, self_loops=False, bond_column=None)"
-    )
-    assert repr(PairDistances()) == "PairDistances(basis=None)"
-    assert repr(BondsAndDistances()) == "BondsAndDistances(no_path=1000000.0, bond_column=None)"
-    assert repr(AddDummyNode(9.0)) == "AddDummyNode(distance=9.0, distance_column=0)"
-
-
 OPTIONS = {
     CompleteGraph: {"self_loops": True, "max_distance": 4, "no_path": -2, "bond_column": 0},
     TopologicalRadiusGraph: {"radius": 2, "self_loops": True, "bond_column": 0},
@@ -295,47 +281,21 @@ BOND = torch.tensor([[0, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(
-    "make,message",
+    "make, option",
     [
-        (
-            lambda: CompleteGraph(max_distance=0),
-            "max_distance: got 0, expected a whole number of at least 1",
-        ),
-        (lambda: CompleteGraph(max_distance=3, no_path=3), "no_path: got 3, expected .*above"),
-        (lambda: CompleteGraph(no_path=1)(Data(edge_index=BOND, num_nodes=2)), "of nodes, 2"),
-        (
-            lambda: CompleteGraph(no_path=-0.5)(Data(edge_index=BOND, edge_attr=BOND, num_nodes=2)),
-            "no_path: got -0.5, expected a number that edge_attr of torch.int64 can hold",
-        ),
-        (lambda: CompleteGraph()(Data(x=torch.ones(2, 1))), "edge_index: got None"),
-        (
-            lambda: CompleteGraph()(Data(edge_index=BOND[:, [0, 0]], num_nodes=2)),
-            "edge 0 -> 1 2 times",
-        ),
-        (
-            lambda: CompleteGraph()(Data(edge_index=BOND, edge_attr=torch.ones(3), num_nodes=2)),
-            r"edge_attr: got \[3, 1\], expected \[2, D\]",
-        ),
-        (
-            lambda: CompleteGraph(bond_column=1)(
-                Data(edge_index=BOND, edge_attr=torch.ones(2), num_nodes=2)
-            ),
-            "bond_column: got 1, expected a column of 1",
-        ),
-        (lambda: PairDistances()(Data(edge_index=BOND, num_nodes=2)), "pos: got None, expected"),
-        (lambda: BondsAndDistances(no_path=-1), "no_path: got -1"),
-        (lambda: AddDummyNode(-1.0), "distance: got -1.0"),
-        (lambda: AddDummyNode()(Data(x=torch.ones(2), edge_index=BOND)), r"got x \[2\], expected"),
-        (
-            lambda: AddDummyNode()(
-                Data(x=torch.ones(2, 1), edge_index=BOND, edge_attr=torch.ones(2))
-            ),
-            r"edge_attr: got \[2\], expected \[E, D\] with the distance in column 0",
-        ),
+        (lambda: CompleteGraph(max_distance=0), "max_distance"),
+        (lambda: CompleteGraph(max_distance=3, no_path=3), "no_path"),
+        (lambda: CompleteGraph(no_path=1), "no_path"),
+        (lambda: TopologicalRadiusGraph(0), "radius"),
+        (lambda: CompleteGraph()(Data(x=torch.ones(2, 1))), "edge_index"),
+        (lambda: PairDistances()(Data(edge_index=BOND, num_nodes=2)), "pos"),
+        (lambda: BondsAndDistances(no_path=-1), "no_path"),
+        (lambda: AddDummyNode(-1.0), "distance"),
+        (lambda: AddDummyNode()(Data(x=torch.ones(2), edge_index=BOND)), "x"),
     ],
 )
-def test_what_does_not_fit_is_told(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_does_not_fit_is_named(make, option):
+    with pytest.raises(ValueError, match=option):
         make()
 
 
@@ -344,15 +304,6 @@ def test_batches_are_refused_where_they_would_break(transform):
     batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=BOND)])
     with pytest.raises(TypeError, match="expected one graph as a Data; transform graphs before"):
         transform(batch)
-
-
-def test_gradients_and_modules_stay_out_of_data():
-    basis = nn.Linear(1, 4)
-    data = Data(pos=torch.eye(3), edge_index=BOND)
-    out = PairDistances(lambda distance: basis(distance.unsqueeze(-1)))(data)
-    assert not out.edge_attr.requires_grad
-    data.pos.requires_grad_()
-    assert not PairDistances()(data).edge_attr.requires_grad
 
 
 def test_the_dummy_lies_beyond_the_farthest_node_along_x():
@@ -373,61 +324,9 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
         kept = (length >= 0) & (length <= radius)
         assert torch.equal(near.edge_index, whole.edge_index[:, kept])
         assert torch.equal(near.edge_attr, whole.edge_attr[kept])
-    with pytest.raises(ValueError, match="radius: got 0, expected a whole number of at least 1"):
-        TopologicalRadiusGraph(0)
-    for edges in ([[0], [3]], [[-1], [0]]):
-        with pytest.raises(ValueError, match=r"edge_index: got nodes .*, expected 0 to 2"):
-            TopologicalRadiusGraph(1)(Data(edge_index=torch.tensor(edges), num_nodes=3))
-        with pytest.raises(ValueError, match=r"edge_index: got nodes .*, expected 0 to 2"):
-            PairDistances()(Data(edge_index=torch.tensor(edges), pos=torch.eye(3)))
 
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-
-
-def test_the_dummy_leaves_labels_and_indices():
-    for count in (1, 2, 3, 4):  # of nodes 3, of edges 4
-        given = {
-            "y": torch.ones(count),
-            "edge_label": torch.ones(count),
-            "edge_label_index": torch.zeros(2, count, dtype=torch.long),
-            "ring_index": torch.zeros(count, dtype=torch.long),
-        }
-        out = AddDummyNode()(Data(x=torch.ones(3, 2), edge_index=PATH, **given))
-        for name, value in given.items():
-            assert torch.equal(out[name], value)
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_the_dummy_extends_attributes_in_any_order(backward):
-    given = {
-        "x": torch.ones(3, 2),
-        "edge_index": PATH[:, :3],  # as many as nodes
-        "charge": torch.ones(3),
-        "edge_weight": torch.ones(3),
-        "u": torch.ones(1, 5),
-        "row": torch.ones(4),  # as many as there will be nodes
-        "rings": torch.ones(10),  # as many as there will be edges
-        "pos": torch.ones(3, 3),  # PyG counts the nodes of pos or x, whichever comes first
-    }
-    data = Data()
-    for name in reversed(given) if backward else given:
-        data[name] = given[name]
-    out = AddDummyNode()(data)
-    sizes = {name: out[name].size(0) for name in ("charge", "edge_weight", "u", "row", "rings")}
-    assert sizes == {"charge": 4, "edge_weight": 10, "u": 1, "row": 4, "rings": 10}
-    assert out.charge.tolist() == [1, 1, 1, 0]
-
-
-def test_the_dummy_extends_along_the_dimension_of_batches():
-    class Across(Data):
-        def __cat_dim__(self, key, value, *args, **kwargs):
-            return 1 if key in ("node_map", "edge_map") else super().__cat_dim__(key, value)
-
-    data = Across(x=torch.ones(3, 2), edge_index=PATH)
-    data.node_map, data.edge_map = torch.ones(4, 3), torch.ones(3, 4)
-    out = AddDummyNode()(data)
-    assert (out.node_map.shape, out.edge_map.shape) == ((4, 4), (3, 11))
 
 
 @pytest.mark.parametrize("num_edges", [0, 1])
@@ -444,35 +343,6 @@ def test_the_dummy_of_a_single_atom(num_edges):
     assert out.pos.shape == (2, 3)
     expected = [2, 2, 1, 1, 1, num_edges + 3, num_edges]
     assert [out[name].size(0) for name in names] == expected
-
-
-@pytest.mark.parametrize(
-    "dtype, distance, held",
-    [
-        (torch.float32, 1e6, True),
-        (torch.float32, 0.1, True),
-        (torch.float32, float("inf"), True),
-        (torch.bfloat16, 1e6, True),
-        (torch.float16, 1e6, False),
-        (torch.float16, 1e-9, False),
-        (torch.int64, 1e6, True),
-        (torch.int64, 1.5, False),
-        (torch.int64, float("inf"), False),
-        (torch.int8, 100, True),
-        (torch.int8, 1e6, False),
-        (torch.bool, 1e6, False),
-    ],
-)
-def test_the_dummys_distance_fits_the_dtype(dtype, distance, held):
-    features = torch.ones(4, 2, dtype=dtype)
-    data = Data(x=torch.ones(3, 2), edge_index=PATH, edge_attr=features)
-    if held:
-        out = AddDummyNode(distance)(data).edge_attr
-        assert out.dtype == dtype
-        assert float(out[-1, 0]) == pytest.approx(distance, rel=0.01)
-    else:
-        with pytest.raises(ValueError, match=rf"distance: got {distance}, expected .* {dtype} can"):
-            AddDummyNode(distance)(data)
 
 
 PAIR_GRAPHS = [CompleteGraph, partial(TopologicalRadiusGraph, 300)]
@@ -503,21 +373,6 @@ def test_a_radius_of_a_complete_graph():
     assert data.edge_attr[:, -2:].tolist() == [[1, 1]] * 8
 
 
-@pytest.mark.parametrize("make", [*PAIR_GRAPHS, BondsAndDistances])
-def test_other_attributes_of_replaced_edges_are_refused(make):
-    given = Data(edge_index=PATH, num_nodes=3)
-    for name, shape in (("edge_weight", [4]), ("edge_type", [4, 1]), ("my_edges", [4, 4, 2])):
-        data = given.clone()
-        data[name] = torch.ones(shape)
-        message = f"{name}: got a row for each of 4 edges, .*replaced; remove it or put it into"
-        with pytest.raises(ValueError, match=message):
-            make()(data)
-    data = given.clone()
-    data.edge_label, data.edge_label_index = torch.ones(4), torch.zeros(2, 4, dtype=torch.long)
-    data.edge_scale, data.edge_total, data.charge = torch.ones(1), torch.tensor(4.0), torch.ones(4)
-    assert make()(data).edge_label.tolist() == [1] * 4
-
-
 @pytest.mark.parametrize("make", PAIR_GRAPHS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8])
 def test_narrow_dtypes_hold_all_distances(make, dtype):
@@ -539,12 +394,3 @@ def test_batch_vectors_have_a_row_for_the_dummy_node():
     empty = Data(x=torch.ones(0, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     empty.batch = torch.zeros(0, dtype=torch.int64)
     assert CompleteGraph()(empty).num_edges == 0
-
-
-def test_a_distance_that_positions_cannot_hold_is_refused():
-    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), pos=torch.eye(2).half())
-    with pytest.raises(ValueError, match=r"a number that pos of torch\.float16 can"):
-        AddDummyNode()(copy.copy(data))
-    data.pos *= 6e4
-    with pytest.raises(ValueError, match=r"position of the dummy node: got 70000\.0, expected"):
-        AddDummyNode(1e4)(data)

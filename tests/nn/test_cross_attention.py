@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from molattn.nn.attention_heads import COMBINES, HeadScore
+from molattn.nn.attention_heads import COMBINES
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.functional import SCORES
 
@@ -90,34 +90,9 @@ def test_a_graph_with_nobody_to_attend_to_is_left_to_itself():
         ((1, 2, 8), (2, 2, 8), None),
         ((1, 2, 8), (1, 2, 4), None),
         ((2, 8), (2, 8), None),
-        ((1, 2, 8), (1, 2, 8), (1, 3)),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(x, y, mask):
     mask = None if mask is None else torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"got .* expected"):
         CrossAttention(8, 2)(torch.zeros(x), torch.zeros(y), mask)
-
-
-class Score(HeadScore):
-    def query(self, query):
-        return 2 * super().query(query)
-
-
-@pytest.mark.parametrize("kind", ["explain", "hook", "forward hook", "forward", "step", "score"])
-def test_what_needs_messages_is_refused(kind):
-    block = CrossAttention(8, 2)
-    if kind == "explain":
-        block.conv.explain = True
-    elif kind == "step":
-        block.conv.message = lambda value_j, edge_value, alpha: 2 * value_j
-    elif kind == "score":
-        block.conv.head_score = Score("scaled_dot", 2, 4)
-    elif kind == "forward":
-        block.conv.forward = lambda *args: None
-    elif kind == "forward hook":
-        block.conv.register_forward_hook(lambda *args: None)
-    else:
-        block.conv.register_message_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match="conv: got hooks, an edge mask, a changed method or anot"):
-        block(torch.randn(1, 3, 8), torch.randn(1, 5, 8))

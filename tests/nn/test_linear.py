@@ -4,13 +4,10 @@ import pytest
 import torch
 import torch.fx
 from torch.autograd import forward_ad
-from torch.func import grad, jacrev, jvp, vmap
+from torch.func import grad, jvp, vmap
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
-from molattn.graph import CompleteGraphs
-from molattn.nn import EdgeAttentionConv
-from molattn.nn.linear import _HAS_BF16, _ONEDNN, Linear, linear, side_by_side, split
+from molattn.nn.linear import _HAS_BF16, _ONEDNN, Linear, linear
 
 X, W, B = (300, 40), (50, 40), (50,)
 
@@ -42,11 +39,6 @@ def test_what_needs_no_gradient_gets_none(frozen: int) -> None:
     assert inputs[1 - frozen].grad is not None
 
 
-def test_input_without_columns_gives_the_bias() -> None:
-    bias = torch.randn(4)
-    assert torch.equal(linear(torch.ones(200, 0), torch.ones(4, 0), bias), bias.expand(200, 4))
-
-
 def test_strided_input_is_read_as_it_lies() -> None:
     wide, weight = _inputs((300, 80), W)
     torch.testing.assert_close(linear(wide[:, ::2], weight), F.linear(wide[:, ::2], weight))
@@ -67,19 +59,6 @@ def test_function_transforms_see_through_it() -> None:
         torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, along)
 
 
-def test_function_transforms_see_through_a_layer() -> None:
-    conv, x = EdgeAttentionConv(4, 8, heads=2), torch.randn(6, 4)
-    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return conv(x, edges)
-
-    expected = torch.autograd.functional.jacobian(run, x)
-    torch.testing.assert_close(jacrev(run)(x), expected)
-    summed = grad(lambda x: run(x).sum())(x)
-    torch.testing.assert_close(summed, expected.sum(dim=(0, 1)))
-
-
 @pytest.mark.parametrize("rows", [128, 129, 255, 256, 300])
 def test_any_number_of_rows_gives_what_torch_gives(rows: int) -> None:
     inputs = _inputs((rows, 40), W, B)
@@ -96,19 +75,6 @@ def test_batches_of_gradients_go_back_through_it() -> None:
     upstream = torch.randn(3, 300, 50)
     (many,) = torch.autograd.grad(linear(x, weight), weight, upstream, is_grads_batched=True)
     torch.testing.assert_close(many, upstream.mT @ x.detach(), rtol=1e-4, atol=1e-3)
-
-
-def test_gradients_without_memory_of_their_own_are_laid_out_first() -> None:
-    x, weight = _inputs(X, W)
-    linear(x, weight).sum().backward()  # the gradient is one number, expanded
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad, weight.detach().sum(dim=0).expand(X), rtol=1e-4, atol=1e-4)
-
-
-def test_shapes_that_do_not_fit_raise_as_in_torch() -> None:
-    x, weight = _inputs((300, 41), W)
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        linear(x, weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -153,73 +119,3 @@ def test_a_module_of_unknown_width_settles_on_first_use() -> None:
     layer = Linear(-1, 7)
     assert layer(torch.randn(300, 5)).shape == (300, 7)
     assert layer.weight.shape == (7, 5)
-
-
-def test_columns_come_apart_and_their_gradients_together() -> None:
-    (x,) = _inputs((6, 12))
-    parts = split(x, (3, 4, 5))
-    assert [part.shape[1] for part in parts] == [3, 4, 5]
-    (parts[0].sum() + 2 * parts[2].sum()).backward()
-    expected = torch.tensor([1.0] * 3 + [0.0] * 4 + [2.0] * 5).expand(6, 12)
-    assert x.grad is not None
-    assert torch.equal(x.grad, expected)
-
-
-def test_side_by_side_finds_columns_in_order_and_nothing_else() -> None:
-    x = torch.randn(6, 12)
-    a, b, c = x[:, 2:12].split((2, 4, 4), dim=-1)
-    whole = side_by_side(a, b.view(6, 2, 2), c)
-    assert whole is not None
-    assert torch.equal(whole, x[:, 2:12])
-    assert whole.data_ptr() == x[:, 2:].data_ptr()
-    assert side_by_side(a, c, b) is None
-    assert side_by_side(a, c) is None
-    assert side_by_side(a, b.clone(), c) is None
-    assert side_by_side(x[:3, :2], x[:, 2:4]) is None
-    assert side_by_side(x[:, :2].t(), x[:, 2:4].t()) is None
-
-
-def test_hooks_before_the_gradient_have_their_effect() -> None:
-    conv, x = EdgeAttentionConv(4, 4), torch.randn(3, 4, requires_grad=True)
-    conv.lin_key.register_full_backward_pre_hook(lambda module, grads: (0 * grads[0],))
-    conv(x, torch.tensor([[0, 1, 2], [2, 2, 2]])).square().sum().backward()
-    assert not conv.lin_key.weight.grad.any()
-    assert conv.lin_value.weight.grad.any()
-
-
-@pytest.mark.parametrize("name", ["lin_query", "lin_key", "lin_value"])
-def test_a_forward_that_is_set_on_a_map_is_called(name) -> None:
-    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, 4)
-    conv, low_rank = EdgeAttentionConv(4, 4, 2), torch.randn(4, 4)
-    lin = getattr(conv, name)
-    plain = lin.forward
-    lin.forward = lambda x: plain(x) + x @ low_rank
-    found = conv(x, graphs.edge_index), graphs.rows_to_nodes(conv(graphs.nodes_to_rows(x), graphs))
-    del lin.forward
-    with torch.no_grad():
-        lin.weight += low_rank.T
-    for one in found:
-        torch.testing.assert_close(one, conv(x, graphs.edge_index))
-
-
-def test_hooks_of_all_modules_have_their_effect() -> None:
-    conv, x = EdgeAttentionConv(4, 4), torch.randn(5, 4)
-
-    def hook(module, given, out):
-        return 0 * out if module is conv.lin_value else None
-
-    with torch.nn.modules.module.register_module_forward_hook(hook):
-        found = conv(x, torch.zeros(2, 0, dtype=torch.int64))
-        of_edges = conv(x, torch.tensor([[0, 1], [2, 2]]))
-    torch.testing.assert_close(of_edges, found)
-
-
-def test_hooks_that_only_watch_leave_the_fused_step(monkeypatch) -> None:
-    """Such as those of torch's counter of operations."""
-    monkeypatch.setattr(EdgeAttentionConv, "_attend_edge_list", None)
-    graphs = CompleteGraphs([2, 3])
-    conv = EdgeAttentionConv(4, 4, 2, edge_dim=3)
-    x, e = torch.randn(graphs.num_rows, 4), torch.randn(graphs.num_pairs, 3)
-    with FlopCounterMode(display=False):
-        found = conv(x, graphs, e)
-    torch.testing.assert_close(found, conv(x, graphs, e))

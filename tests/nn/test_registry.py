@@ -98,7 +98,6 @@ def test_layers_are_called_alike(name):
     reads = inspect.signature(LAYERS[name].conv.forward).parameters
     assert list(reads)[1:4] == ["x", "edge_index", "edge_attr"]
     assert reads["return_attention_weights"].default is False
-    assert reads["size"].default is None
 
 
 def test_switches_that_are_off_may_be_named_for_any_layer():

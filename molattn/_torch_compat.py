@@ -1,0 +1,59 @@
+"""What torch has no public interface for: hooks, transforms, modes, and oneDNN's linear map.
+
+Each function has a safe answer for versions of torch that lack what it reads.
+"""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+_functorch: Any = getattr(torch._C, "_functorch", None)
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module runs more than the ``forward`` of its class; True if unknown."""
+    return "forward" in vars(module) or any(getattr(module, name, True) for name in _HOOKS)
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether a transform of torch.func, forward mode or a batch of gradients is active.
+
+    If unknown, True: operations that are not ordinary ones are then avoided.
+    """
+    try:
+        return (
+            _functorch.is_legacy_batchedtensor(x)
+            or torch._C._are_functorch_transforms_active()
+            or forward_ad._current_level >= 0
+        )
+    except AttributeError:
+        return True
+
+
+def has_modes() -> bool:
+    """Whether a mode such as that of fake tensors replaces operations; True if unknown."""
+    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
+    return count is None or count() > 0
+
+
+def onednn_linear() -> Optional[Callable[..., Any]]:
+    """Return the operator that torch's compiler calls for linear maps on a CPU with AVX-512.
+
+    Its arguments are ``(x, weight, bias, "none", [], "")``. None where there is no such operator.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return None
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return None
+    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+def has_bfloat16() -> bool:
+    """Whether the CPU multiplies in bfloat16."""
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in names)
