@@ -1,18 +1,20 @@
 """The application: the page, models, predictions, structures, explanations."""
 
 import asyncio
+import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from contextlib import ExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.security import HTTPAuthorizationCredentials
 from fastapi.staticfiles import StaticFiles
-from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
@@ -22,62 +24,40 @@ from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
 from molattn.config.validation import as_in_file
 from molattn.errors import InputError, MolattnError, SmilesError
-from molattn.serve.batching import BusyError, Worker
-from molattn.serve.bodies import (
-    CSV,
-    JSON,
-    NDJSON,
-    SDF,
-    ExplainRequest,
-    Level,
-    Neighbors,
-    PredictRequest,
-    accepts,
-    check_parameters,
-    content_type,
-    line_queries,
-    queries,
-    read_json,
-    spool,
-    unless_gone,
-    validation_line,
+from molattn.serve import bodies
+from molattn.serve.answers import (
+    HeldResponse,
+    Molecule,
+    PredictResponse,
+    dumps,
+    file_parts,
+    molecules,
 )
-from molattn.serve.catalog import LEVEL, Catalog, ModelsResponse
-from molattn.serve.depiction import depict
-from molattn.serve.errors import APIError
-from molattn.serve.explanations import ExplainResponse, Explanations
-from molattn.serve.guard import Guard
+from molattn.serve.batching import BusyError, Predicted, Work, Worker
+from molattn.serve.bodies import CSV, FILES, JSON, NDJSON
+from molattn.serve.catalog import Catalog, ModelsResponse
+from molattn.serve.explanations import ExplainResponse, Explanations, depict
+from molattn.serve.guard import APIError, Guard
 from molattn.serve.metrics import CONTENT_TYPE, Metrics
-from molattn.serve.molecules import Molecule, PredictResponse, dumps, molecule_json
 from molattn.serve.openapi import (
     BEARER,
     EXPLAIN_BODIES,
     PREDICT_ANSWERS,
     PREDICT_BODIES,
-    error_responses,
-)
-from molattn.serve.tables import (
     ROWS_HEADER,
-    Extend,
-    HeldResponse,
-    OpenTable,
-    held_folder,
-    predicted_lines,
+    error_responses,
 )
 from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
 
 __all__ = ["make_app"]
 
+Result = TypeVar("Result")
+
 _PAGE = Path(__file__).parent / "page"
 _ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _CODES = {404: "not_found", 405: "method_not_allowed"}
-_OF_LINES = ("model", "level", "neighbors")
-_PARAMETERS = {JSON: (), NDJSON: _OF_LINES} | dict.fromkeys(
-    (CSV, SDF), (*_OF_LINES, "smiles_column")
-)
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
-_GONE = 499  # the status of a request whose client has disconnected, which nobody reads
 _DOCS = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>molattn: API</title>
 <link rel="stylesheet" href="docs/assets/swagger-ui.css"></head>
@@ -90,7 +70,7 @@ _DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((sp
   SwaggerUIBundle({spec, dom_id: "#swagger-ui", validatorUrl: null});
 });
 """
-_ERRORS_OF_BODIES = error_responses(408, 413, 415, 422, 429, 503)
+_ERRORS_OF_BODIES = error_responses(408, 413, 415, 422, 429)
 
 
 class HealthResponse(TypedDict):
@@ -107,14 +87,14 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     called.
     """
     metrics = Metrics(lambda: worker.reserved)
-    worker = Worker(catalog, config, metrics.batch)
-    explanations = Explanations(catalog, config)
+    worker = Worker(config, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        predicting = asyncio.create_task(worker.run())
         yield
+        predicting.cancel()
         worker.close()
-        explanations.thread.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="molattn",
@@ -127,12 +107,42 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     )
     app.state.guard = Guard(app, config, metrics, _ENDPOINTS)
     app.state.worker = worker
-    _handle_errors(app)
-    guarded = APIRouter(
-        dependencies=[Depends(BEARER)] if config.token else [],
-        responses=error_responses(401) if config.token else {},
-    )
+    for kind in (
+        APIError,
+        MolattnError,
+        RequestValidationError,
+        HTTPException,
+        ClientDisconnect,
+        Exception,
+    ):
+        app.add_exception_handler(kind, _answer_error)
+    _add_pages(app)
+    guarded = APIRouter()
+    if config.token:
+        guarded = APIRouter(
+            dependencies=[Depends(_check_token(config.token))], responses=error_responses(401)
+        )
 
+    @guarded.get(
+        "/metrics",
+        summary="Numbers of the server, in the format of Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def numbers() -> Response:
+        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    @guarded.get("/models", summary="The models, their tasks and what is known of them")
+    async def models() -> ModelsResponse:
+        return {"models": [one.describe() for one in catalog.models.values()]}
+
+    _add_predict(guarded, catalog, config, worker)
+    _add_pictures(guarded, catalog, config, worker)
+    app.include_router(guarded)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
     @app.get("/static/colors.css", include_in_schema=False)
     async def colors() -> FileResponse:
         return FileResponse(str(SHARED_TEMPLATES / "colors.css"))
@@ -155,125 +165,89 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         return Response(_DOCS_SCRIPT, media_type="text/javascript")
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", summary="Whether the server answers", responses=error_responses(503))
+    @app.get("/health", summary="Whether the server answers")
     async def health() -> HealthResponse:
         return {"status": "ok", "version": __version__}
 
-    @guarded.get(
-        "/metrics",
-        summary="Numbers of the server, in the format of Prometheus",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def numbers() -> Response:
-        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    @guarded.get(
-        "/models",
-        summary="The models, their tasks and what is known of them",
-        responses=error_responses(503),
-    )
-    async def models() -> ModelsResponse:
-        return {"models": [one.describe() for one in catalog.models.values()]}
-
-    @guarded.post(
+def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
+    @router.post(
         "/predict",
         summary="Predict molecules",
         response_model=PredictResponse,
         responses={200: PREDICT_ANSWERS, **_ERRORS_OF_BODIES},
         openapi_extra={"requestBody": {"content": PREDICT_BODIES, "required": True}},
-        description="JSON gives JSON, or JSON lines with `Accept: application/x-ndjson`. JSON "
-        "lines give JSON lines. CSV gives CSV, as `molattn predict` writes it, or JSON lines; SDF "
-        "likewise. Each line of JSON lines is an object, of an answer a `Molecule`. The parameters "
-        "are for bodies other than JSON, which has fields of these names and defaults. CSV has no "
+        description="JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn "
+        "predict` writes it. `Accept` may name JSON lines or the type of a file in place of these. "
+        "Each line of JSON lines is an object, of an answer a `Molecule`. The parameters are for "
+        "bodies other than JSON, which has fields of these names and defaults. Files have no "
         "`neighbors`.",
     )
     async def predict(
-        request: Request,
-        # Defaults in the document would be sent by its page, with JSON too.
-        level: Annotated[Level, Query(default_factory=lambda: LEVEL)],
-        neighbors: Annotated[Neighbors, Query(default_factory=int)],
-        smiles_column: Annotated[
-            str,
-            Query(
-                default_factory=lambda: "smiles",
-                description="Of a CSV or SDF; by default `smiles`.",
-            ),
-        ],
-        model: Annotated[
-            str | SkipJsonSchema[None],
-            Query(description="Name of the model; by default the first."),
-        ] = None,
+        request: Request, given: Annotated[bodies.PredictOptions, Query()]
     ) -> Response:
-        kind = content_type(request, PREDICT_BODIES)
-        check_parameters(request, _PARAMETERS[kind])
-        wants_lines = accepts(request, NDJSON)
-        if kind == JSON:
-            return await predict_json(request, wants_lines)
-        served = catalog[model]
-        served.check_neighbors(neighbors)
-        count = partial(metrics.molecule, served.name)
-        extend = Extend(worker, served, neighbors)
+        kind = bodies.content_type(request, PREDICT_BODIES)
+        answer = bodies.accepted(request, kind if kind in (JSON, NDJSON) else CSV)
+        stop = threading.Event()
         with ExitStack() as stack:
-            stack.enter_context(worker.reserve(config.batch_size))
-            path = held_folder(stack)
-            with open(path, "wb") as file:
-                await spool(request, file)
-            loop = asyncio.get_running_loop()
-            if kind == NDJSON:
-                rows = await loop.run_in_executor(
-                    worker.tables, lambda: sum(1 for _ in line_queries(path, served))
-                )
-                parts = predicted_lines(
-                    line_queries(path, served), served, level, worker, count, extend
-                )
+            stack.callback(stop.set)
+            if kind == JSON:
+                bodies.check_no_parameters(request)
+                options = asked = await bodies.read_json(request, bodies.PredictRequest)
+                served, count = catalog[asked.model], len(asked.smiles)
+                table = bodies.json_table(served, asked, config)
+                work = Work(served, table, asked.level, smiles=asked.smiles)
+                stack.enter_context(worker.reserve(count))
             else:
-                table = await loop.run_in_executor(
-                    worker.tables, OpenTable, path, kind, served, config, level, smiles_column
-                )
-                rows, wants_csv = table.count, not wants_lines
-                if wants_csv and neighbors:
-                    raise InputError("neighbors: expected 0 for CSV, or Accept: " + NDJSON)
-                parts = (
-                    table.csv(worker, count) if wants_csv else table.lines(worker, count, extend)
-                )
-            media_type = CSV if kind != NDJSON and not wants_lines else NDJSON
-            headers = {ROWS_HEADER: str(rows)}
-            return HeldResponse(parts, stack.pop_all(), media_type, headers)
+                options, served = given, catalog[given.model]
+                stack.enter_context(worker.reserve(config.batch_size))
+                folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
+                path = Path(stack.enter_context(folder)) / f"body.{FILES.get(kind, 'jsonl')}"
+                stack.enter_context(bodies.shown_as_body(path))
+                await bodies.spool(request, path)
+                opened = _in_thread(worker.slow, bodies.file_table, path, kind, served, stop)
+                table, count = await bodies.unless_gone(request, opened)
+                work = Work(served, table, given.level, given.smiles_column)
+            served.check_neighbors(options.neighbors)
+            if options.neighbors and answer in FILES:
+                raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
+            if answer in FILES:
+                write = file_parts(work, worker.options(work), FILES[answer])
+                parts = write(worker.predict(work, stop))
+            else:
+                found = _molecules(work, worker.predict(work, stop), options.neighbors, worker.slow)
+                if answer == JSON:
+                    every = await bodies.unless_gone(request, _all(found))
+                    whole: PredictResponse = {
+                        "model": served.name,
+                        "level": work.level,
+                        "molecules": every,
+                    }
+                    return Response(dumps(whole), media_type=JSON)
+                parts = (b"".join(dumps(one) + b"\n" for one in some) async for some in found)
+            response = HeldResponse(parts, media_type=answer, headers={ROWS_HEADER: str(count)})
+            response.held = stack.pop_all()
+            return response
 
-    async def predict_json(request: Request, wants_lines: bool) -> Response:
-        asked = await read_json(request, PredictRequest)
-        served = catalog[asked.model]
-        served.check_neighbors(asked.neighbors)
-        found = queries(served, asked, config)
-        count = partial(metrics.molecule, served.name)
-        extend = Extend(worker, served, asked.neighbors)
-        with ExitStack() as stack:
-            stack.enter_context(worker.reserve(len(found)))
-            if wants_lines:
-                parts = predicted_lines(iter(found), served, asked.level, worker, count, extend)
-                headers = {ROWS_HEADER: str(len(found))}
-                return HeldResponse(parts, stack.pop_all(), NDJSON, headers)
-            columns = [*served.spec(asked.level).columns]
 
-            async def predicted() -> list[Molecule]:
-                answers = await worker.predict(served, asked.level, found)
-                molecules = []
-                for query, answer in zip(found, answers, strict=True):
-                    count(answer.code)
-                    molecules.append(molecule_json(served, columns, query.smiles, answer))
-                await extend(molecules, answers)
-                return molecules
+async def _molecules(
+    work: Work, predicted: AsyncIterator[Predicted], neighbors: int, pool: Executor
+) -> AsyncIterator[list[Molecule]]:
+    async for found in predicted:
+        if neighbors:
+            yield await _in_thread(pool, molecules, work, found, neighbors)
+        else:
+            yield molecules(work, found, 0)
 
-            molecules = await unless_gone(request, predicted())
-        whole: PredictResponse = {
-            "model": served.name,
-            "level": asked.level,
-            "molecules": molecules,
-        }
-        return Response(dumps(whole), media_type=JSON)
 
-    @guarded.post(
+async def _all(parts: AsyncIterator[list[Molecule]]) -> list[Molecule]:
+    return [one async for some in parts for one in some]
+
+
+def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
+    explanations = Explanations(config)
+
+    @router.post(
         "/explain",
         summary="Score the atoms of a molecule by their importance for a prediction",
         response_model=ExplainResponse,
@@ -281,95 +255,72 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         openapi_extra={"requestBody": {"content": EXPLAIN_BODIES, "required": True}},
     )
     async def explain(request: Request) -> Response:
-        content_type(request, EXPLAIN_BODIES)
-        check_parameters(request, ())
-        asked = await read_json(request, ExplainRequest)
+        bodies.content_type(request, EXPLAIN_BODIES)
+        bodies.check_no_parameters(request)
+        asked = await bodies.read_json(request, bodies.ExplainRequest)
         served, stop = catalog[asked.model], threading.Event()
-        loop = asyncio.get_running_loop()
-
-        async def explained() -> ExplainResponse:
-            return await loop.run_in_executor(
-                explanations.thread, explanations.explain, served, asked, stop
-            )
-
         with worker.reserve(min(_EXPLANATION, config.max_queue)):
+            work = _in_thread(worker.explaining, explanations.explain, served, asked, stop)
             try:
-                found = await unless_gone(request, explained())
+                found = await bodies.unless_gone(request, work)
             finally:
                 stop.set()
         return Response(dumps(found), media_type=JSON)
 
-    @guarded.get(
+    @router.get(
         "/depict",
         summary="Draw a molecule as SVG",
         description="With `other`, the atoms that differ from that molecule are marked.",
         response_class=Response,
         responses={
             200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
-            **error_responses(422, 429, 503),
+            **error_responses(422, 429),
         },
     )
-    async def depiction(
-        request: Request,
-        smiles: Annotated[str, Query(openapi_examples={"ethanol": {"value": "CCO"}})],
-        width: Annotated[int, Query(ge=50, le=2000)] = 250,
-        height: Annotated[int, Query(ge=50, le=2000)] = 180,
-        other: str | SkipJsonSchema[None] = None,
-    ) -> Response:
-        check_parameters(request, ("smiles", "width", "height", "other"))
-        pool = worker.drawing if other is None and is_fast(smiles) else worker.slow
-        loop = asyncio.get_running_loop()
+    async def depiction(asked: Annotated[bodies.Depiction, Query()]) -> Response:
+        pool = worker.quick if asked.other is None and is_fast(asked.smiles) else worker.slow
         with worker.reserve(1):
-            svg = await loop.run_in_executor(pool, depict, smiles, other, width, height, config)
+            svg = await _in_thread(pool, depict, *asked.values, config)
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
 
-    app.include_router(guarded)
-    return app
+
+async def _in_thread(pool: Executor, function: Callable[..., Result], *arguments: object) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
 
-def _handle_errors(app: FastAPI) -> None:
-    """Answer with a code and a message, which say nothing of how the server works."""
+def _check_token(token: str) -> Callable[..., None]:
+    def check(
+        given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+    ) -> None:
+        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
+            message = "expected the header 'Authorization: Bearer TOKEN' with the server's token"
+            raise APIError(401, "token", message, {"WWW-Authenticate": "Bearer"})
 
-    def as_response(error: APIError) -> JSONResponse:
-        return error.response()
+    return check
 
-    def wrong(error: InputError) -> JSONResponse:
-        code = error.code if isinstance(error, SmilesError) else "bad_request"
-        return APIError(422, code, as_in_file(str(error))).response()
 
-    def busy(error: BusyError) -> JSONResponse:
-        return APIError(429, "busy", str(error), {"Retry-After": "1"}).response()
+async def _answer_error(_: Request, error: Exception) -> JSONResponse:
+    return _refusal(error).response()
 
-    def invalid(error: RequestValidationError) -> JSONResponse:
-        return APIError(422, "bad_request", validation_line(error.errors())).response()
 
-    def http_error(error: HTTPException) -> JSONResponse:
-        code = _CODES.get(error.status_code, "bad_request")
-        return APIError(error.status_code, code, str(error.detail), error.headers).response()
-
-    def told(error: MolattnError) -> JSONResponse:
-        return APIError(500, "internal", str(error)).response()
-
-    def failed(error: Exception) -> JSONResponse:
-        return APIError(500, "internal", "the server failed to answer").response()
-
-    def gone(error: ClientDisconnect) -> JSONResponse:
-        return APIError(_GONE, "gone", "the client has disconnected").response()
-
-    handlers: list[tuple[type[Exception], Any]] = [
-        (APIError, as_response),
-        (InputError, wrong),
-        (BusyError, busy),
-        (MolattnError, told),
-        (RequestValidationError, invalid),
-        (HTTPException, http_error),
-        (ClientDisconnect, gone),
-        (Exception, failed),
-    ]
-    for kind, make in handlers:
-
-        async def handler(_: Request, error: Exception, make: Any = make) -> JSONResponse:
-            return make(error)
-
-        app.add_exception_handler(kind, handler)
+def _refusal(error: Exception) -> APIError:
+    """Return a code and a message, which say nothing of how the server works."""
+    match error:
+        case APIError():
+            return error
+        case BusyError():
+            return APIError(429, "busy", str(error), {"Retry-After": "1"})
+        case InputError():
+            code = error.code if isinstance(error, SmilesError) else "bad_request"
+            return APIError(422, code, as_in_file(str(error)))
+        case RequestValidationError():
+            return APIError(422, "bad_request", bodies.validation_line(error.errors()))
+        case HTTPException():
+            code = _CODES.get(error.status_code, "bad_request")
+            return APIError(error.status_code, code, str(error.detail), error.headers)
+        case ClientDisconnect():
+            return APIError(499, "gone", "the client has disconnected")
+        case MolattnError():
+            return APIError(500, "internal", str(error))
+    return APIError(500, "internal", "the server failed to answer")

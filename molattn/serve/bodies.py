@@ -2,47 +2,63 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
+from molattn.data.table import Row, Table, open_table
 from molattn.errors import InputError, quoted
 from molattn.explain import METHODS
-from molattn.serve.batching import Query, text_of
 from molattn.serve.catalog import LEVEL, ServedModel
-from molattn.serve.errors import APIError
-from molattn.serve.guard import next_part
+from molattn.serve.guard import APIError
+from molattn.utils.time_limit import StoppedError
 
 __all__ = [
     "CSV",
+    "FILES",
     "JSON",
     "NDJSON",
-    "SDF",
+    "Depiction",
     "ExplainRequest",
     "Level",
     "Neighbors",
+    "PredictOptions",
     "PredictRequest",
-    "accepts",
-    "check_parameters",
+    "accepted",
+    "check_inputs",
+    "check_no_parameters",
     "content_type",
-    "line_queries",
-    "parse",
-    "queries",
+    "file_table",
+    "json_table",
     "read_json",
+    "shown_as_body",
     "spool",
     "unless_gone",
     "validation_line",
 ]
 
-JSON, NDJSON = "application/json", "application/x-ndjson"
-CSV, SDF = "text/csv", "chemical/x-mdl-sdfile"
+JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
+FILES = {
+    CSV: "csv",
+    "text/tab-separated-values": "tsv",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.apache.parquet": "parquet",
+    "chemical/x-mdl-sdfile": "sdf",
+    "chemical/x-daylight-smiles": "smi",
+}
+"""Content types of files, each with the format (:data:`molattn.data.table.FORMATS`)."""
+
 _MOST_JSON = 20_000_000  # bytes: it is kept in memory
 _MOST_LINE = 1_000_000  # bytes
+_MOST_SILENCE, _MOST_SECONDS = 30.0, 300.0  # without data, and for a whole body
 
 Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
 Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
@@ -51,15 +67,33 @@ Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class _Request(BaseModel):
+_Model = Annotated[str | None, Field(description="Name of the model; by default the first.")]
+
+
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str | None = Field(None, description="Name of the model; by default the first.")
+
+class PredictOptions(BaseModel):
+    """Parameters of the address, for bodies other than JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | SkipJsonSchema[None] = Field(
+        None, description="Name of the model; by default the first."
+    )
+    # Defaults in the document would be sent by its page, with JSON too.
+    level: Level = Field(default_factory=lambda: LEVEL)
+    neighbors: Neighbors = Field(default_factory=int)
+    smiles_column: str = Field(
+        default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
+    )
 
 
-class PredictRequest(_Request):
+class PredictRequest(_Strict):
     """Molecules to predict."""
 
+    model: _Model = None
     smiles: list[str | None] = Field(description="The molecules; null where one is missing.")
     level: Level = LEVEL
     neighbors: Neighbors = 0
@@ -71,9 +105,26 @@ class PredictRequest(_Request):
     )
 
 
-class ExplainRequest(_Request):
+class Depiction(BaseModel):
+    """A structure to draw."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    smiles: str = Field(json_schema_extra={"examples": ["CCO"]})
+    other: str | SkipJsonSchema[None] = None
+    width: int = Field(250, ge=50, le=2000)
+    height: int = Field(180, ge=50, le=2000)
+
+    @property
+    def values(self) -> tuple[str, str | None, int, int]:
+        """The fields."""
+        return self.smiles, self.other, self.width, self.height
+
+
+class ExplainRequest(_Strict):
     """A prediction to explain."""
 
+    model: _Model = None
     smiles: str = Field(description="The molecule.")
     task: str | None = Field(
         None, description="What to explain, a task or a class's column; by default the first task."
@@ -92,9 +143,7 @@ class ExplainRequest(_Request):
     height: int = Field(340, ge=150, le=2000, description="Height of the picture, in pixels.")
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class _Line(_Strict):
     smiles: str | None
     partner: str | None = None
     features: dict[str, FiniteFloat | None] | None = None
@@ -117,27 +166,27 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
     return given
 
 
-def accepts(request: Request, kind: str) -> bool:
-    """Return whether a request names a type that it accepts, with a weight ``q`` above 0."""
+def accepted(request: Request, default: str) -> str:
+    """Return the first type of an answer, JSON lines or a file, that ``Accept`` names."""
     for part in request.headers.get("accept", "").lower().split(","):
         name, *parameters = (one.strip() for one in part.split(";"))
-        if name == kind and not any(re.fullmatch(r"q=0(\.0*)?", one) for one in parameters):
-            return True
-    return False
+        is_refused = any(re.fullmatch(r"q=0(\.0*)?", one) for one in parameters)
+        if name in (NDJSON, *FILES) and not is_refused:
+            return name
+    return default
 
 
-def check_parameters(request: Request, names: Sequence[str]) -> None:
-    """Check that the address has no parameters but those named: others would do nothing.
+def check_no_parameters(request: Request) -> None:
+    """Check that the address has no parameters: those of JSON are in the body.
 
     Raises:
-        InputError: It has, or has one twice.
+        InputError: It has.
     """
     for name in request.query_params:
-        if len(values := request.query_params.getlist(name)) > 1:
-            raise InputError(f"{name}: got {len(values)} values in the address, expected one")
-        if name not in names:
-            expected = ", ".join(names) or "none, as the body has fields of these names"
-            raise InputError(f"parameter of the address: got {quoted(name)}, expected {expected}")
+        raise InputError(
+            f"parameter of the address: got {quoted(name)}, expected none, as the body has fields "
+            "of these names"
+        )
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
@@ -156,47 +205,61 @@ async def read_json(request: Request, kind: type[Body]) -> Body:
                 f"got more than {_MOST_JSON} bytes of JSON, expected fewer; send a table instead",
                 {"Connection": "close"},
             )
-    return parse(kind, bytes(body))
+    return _parse(kind, bytes(body))
 
 
-def parse(kind: type[Body], text: bytes, place: str = "") -> Body:
-    """Parse JSON; ``place`` is where it is, for the message.
-
-    Raises:
-        APIError: It is not such JSON.
-    """
+def _parse(kind: type[Body], text: bytes, where: str = "") -> Body:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        message = place + validation_line(error.errors(include_url=False))
+        message = where + validation_line(error.errors(include_url=False))
         raise APIError(422, "bad_request", message) from None
 
 
-async def spool(request: Request, file: IO[bytes]) -> None:
+async def spool(request: Request, path: Path) -> None:
     """Write a body to a file."""
-    async for part in _parts(request):
-        file.write(part)
-    file.flush()
+    with open(path, "wb") as file:
+        async for part in _parts(request):
+            file.write(part)
+
+
+@contextmanager
+def shown_as_body(path: Path) -> Iterator[None]:
+    """Within the block, let errors name the file of a body ``body``."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(str(path), "body")) from error
 
 
 async def _parts(request: Request) -> AsyncIterator[bytes]:
-    while True:
-        message = await next_part(request.receive)
+    loop = asyncio.get_running_loop()
+    end, more = loop.time() + _MOST_SECONDS, True
+    while more:
+        try:
+            async with asyncio.timeout_at(min(end, loop.time() + _MOST_SILENCE)):
+                message = await request.receive()
+        except TimeoutError:
+            text = f"got no data for {_MOST_SILENCE:g} s, or no end of it in {_MOST_SECONDS:g} s"
+            raise APIError(408, "timeout", text, {"Connection": "close"}) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         yield message.get("body", b"")
-        if not message.get("more_body", False):
-            return
+        more = message.get("more_body", False)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Do something for a request whose body is read; give it up when the client disconnects.
+    """Return the result of work for a request whose body is read.
 
     Raises:
-        ClientDisconnect: The client has.
+        ClientDisconnect: The client has disconnected; the work is cancelled.
     """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+
+    async def wait() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait())
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -208,19 +271,32 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Re
         await asyncio.gather(task, gone, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+class _JSONTable(Table):
+    """Molecules of JSON as a table of a model's inputs."""
+
+    path = Path("body")
+
+    def __init__(self, served: ServedModel, rows: Callable[[], Iterable[list[Any]]]) -> None:
+        model = served.model.config
+        partner = [model.partner_column] if model.partner_column else []
+        self.header = ["smiles", *partner, *model.features]
+        self._texts, self._rows = 1 + len(partner), rows
+
+    def __iter__(self) -> Iterator[Row]:
+        for number, values in enumerate(self._rows(), start=1):
+            texts, numbers = values[: self._texts], values[self._texts :]
+            cells = ["null" if text is None else text for text in texts]
+            yield Row(number, [*cells, *("" if n is None else repr(n) for n in numbers)])
 
 
-def queries(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> list[Query]:
+def json_table(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> Table:
     """Return the molecules of a request.
 
     Raises:
         APIError: There are too many.
         InputError: Second molecules or features that do not fit the model.
     """
-    count = len(asked.smiles)
+    count, features = len(asked.smiles), asked.features or {}
     if count > config.max_molecules:
         raise APIError(
             413,
@@ -228,20 +304,13 @@ def queries(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> 
             f"smiles: got {count} molecules, expected at most {config.max_molecules} "
             "(--max-molecules); send a table instead",
         )
-    features = asked.features or {}
     for name, values in {"partner": asked.partner, **features}.items():
         if values is not None and len(values) != count:
             raise InputError(f"{name}: got {len(values)} values, expected {count}")
     check_inputs(served, asked.partner is not None, features)
-    columns = [features[name] for name in served.model.config.features]
-    return [
-        Query(
-            smiles,
-            None if asked.partner is None else text_of(asked.partner[place]),
-            tuple(column[place] for column in columns),
-        )
-        for place, smiles in enumerate(asked.smiles)
-    ]
+    partner = [] if asked.partner is None else [asked.partner]
+    columns = [asked.smiles, *partner, *(features[name] for name in served.model.config.features)]
+    return _JSONTable(served, lambda: map(list, zip(*columns, strict=True)))
 
 
 def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]) -> None:
@@ -263,13 +332,36 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
         )
 
 
-def line_queries(path: Path, served: ServedModel) -> Iterator[Query]:
-    """Yield the molecules of a file of JSON lines; blank lines are skipped.
+def file_table(
+    path: Path, kind: str, served: ServedModel, stop: threading.Event
+) -> tuple[Table, int]:
+    """Return the table of a body, and the number of its rows.
+
+    Args:
+        path: The file of the body.
+        kind: Its content type.
+        served: The model.
+        stop: Set once nobody waits for the result.
 
     Raises:
-        APIError: A line that is not such JSON, or too long; names it.
-        InputError: Second molecules or features that do not fit the model.
+        APIError: A line of JSON lines that is not such JSON, or too long.
+        InputError: It is not such a table.
+        StoppedError: ``stop`` was set.
     """
+    if kind == NDJSON:
+        table: Table = _JSONTable(served, lambda: _line_values(path, served))
+    else:
+        table = open_table(path)
+    if type(table).count is not Table.count:
+        return table, table.count()
+    count = 0
+    for count, _ in enumerate(table, start=1):  # noqa: B007
+        if stop.is_set():
+            raise StoppedError("stopped")
+    return table, count
+
+
+def _line_values(path: Path, served: ServedModel) -> Iterator[list[Any]]:
     with open(path, "rb") as file:
         number = 0
         while text := file.readline(_MOST_LINE + 1):
@@ -279,23 +371,23 @@ def line_queries(path: Path, served: ServedModel) -> Iterator[Query]:
                 raise APIError(422, "bad_request", message)
             if not text.strip():
                 continue
-            line = parse(_Line, text, f"line {number}: ")
-            features, partner = line.features or {}, line.partner
-            if "partner" in line.model_fields_set and served.model.config.has_partner:
-                partner = text_of(partner)
+            line = _parse(_Line, text, f"line {number}: ")
+            features, has_partner = line.features or {}, line.partner is not None
+            if served.model.config.has_partner:
+                has_partner = "partner" in line.model_fields_set
             try:
-                check_inputs(served, partner is not None, features)
+                check_inputs(served, has_partner, features)
             except InputError as error:
                 raise InputError(f"line {number}: {error}") from None
-            columns = tuple(features[name] for name in served.model.config.features)
-            yield Query(line.smiles, partner, columns)
+            numbers = [features[name] for name in served.model.config.features]
+            yield [line.smiles, *([line.partner] if has_partner else []), *numbers]
 
 
 def validation_line(errors: Iterable[Any]) -> str:
     """Return the first error of pydantic as a line."""
     error = next(iter(errors))
-    place = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
+    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
     is_told = error["type"] in ("missing", "json_invalid", "model_type")
     got = "" if is_told else f"got {quoted(error['input'])}, "
     words = " ".join(str(error["msg"]).split())
-    return f"{place or 'body'}: {got}{words[:1].lower()}{words[1:]}"
+    return f"{where or 'body'}: {got}{words[:1].lower()}{words[1:]}"

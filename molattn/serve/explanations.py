@@ -1,16 +1,19 @@
-"""Explanations of predictions, and whether their methods hold."""
+"""Explanations of predictions, whether their methods hold, and drawings of structures."""
 
 import copy
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Annotated, Any
+from xml.sax.saxutils import escape
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from molattn.chem.difference import differing_atoms
+from molattn.chem.draw import NOT_DRAWN, draw_molecule
 from molattn.chem.limits import read_molecule
-from molattn.config import ServeConfig
+from molattn.config import MoleculeLimits, ServeConfig
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
@@ -20,12 +23,13 @@ from molattn.explain.faithfulness.deletion_insertion import instances_faithfulne
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
+from molattn.model.model import MolAttn
 from molattn.serve.bodies import ExplainRequest, check_inputs
-from molattn.serve.catalog import Catalog, ServedModel
-from molattn.serve.errors import APIError
+from molattn.serve.catalog import ServedModel
+from molattn.serve.guard import APIError
 from molattn.utils.time_limit import StoppedError
 
-__all__ = ["ExplainResponse", "Explanations"]
+__all__ = ["ExplainResponse", "Explanations", "depict"]
 
 _CHECKED = 40  # molecules, of which a method is tested on: a verdict needs 30
 _MOST_ATOMS = 200
@@ -47,25 +51,23 @@ class ExplainResponse(TypedDict):
 
 
 class Explanations:
-    """Explains predictions in a thread of its own, with copies of the models.
+    """Explains predictions, in one thread, with a copy of the model's networks.
 
-    The methods follow what happens within a network, which must then predict nothing else.
+    The methods follow what happens within a network by hooks, and other threads use the model.
 
     Args:
-        catalog: The models, which must not be in use yet.
         config: The options.
     """
 
-    def __init__(self, catalog: Catalog, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig) -> None:
         self._config = config
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="molattn-explain")
-        self._copies = {name: copy.deepcopy(one.model) for name, one in catalog.models.items()}
+        self._copies: dict[str, MolAttn] = {}
         self._checks: dict[tuple[str, str, str], str] = {}
 
     def explain(
         self, served: ServedModel, asked: ExplainRequest, stop: threading.Event
     ) -> ExplainResponse:
-        """Explain a prediction, given as JSON types; called in :attr:`thread`.
+        """Explain a prediction, given as JSON types.
 
         Args:
             served: The model.
@@ -90,7 +92,7 @@ class Explanations:
             )
         if stop.is_set():
             raise StoppedError("stopped")
-        model = self._copies[served.name]
+        model = self._copy(served)
         find_target(model, asked.task, [0.0] * len(model.config.output_names), option="task")
         atoms = read_molecule(asked.smiles, self._config, _count_atoms)[1]
         if atoms > _MOST_ATOMS:
@@ -116,14 +118,23 @@ class Explanations:
             "atoms": found.atom_scores.tolist(),
             "unit": found.unit,
             "text": _text(found),
-            "check": self._check(served, asked, stop) if asked.check else None,
+            "check": self._check(model, served, asked, stop) if asked.check else None,
         }
 
-    def _check(self, served: ServedModel, asked: ExplainRequest, stop: threading.Event) -> str:
+    def _copy(self, served: ServedModel) -> MolAttn:
+        if served.name not in self._copies:
+            model = served.model
+            shared = [*model.parameters(), *model.buffers(), *vars(model).values()]
+            memo = {id(one): one for one in shared if one is not model.nets}
+            self._copies[served.name] = copy.deepcopy(model, memo)
+        return self._copies[served.name]
+
+    def _check(
+        self, model: MolAttn, served: ServedModel, asked: ExplainRequest, stop: threading.Event
+    ) -> str:
         """Return in words what deletion and insertion tests found, once for each target."""
         key = served.name, asked.method, asked.task or ""
         if key not in self._checks:
-            model = self._copies[served.name]
             instances = [*read_instances(model, _some_molecules(), asked.task)]
 
             def progress() -> None:
@@ -167,3 +178,36 @@ def _text(found: Explanation) -> list[str]:
 
 def _count_atoms(mol: Any) -> int:
     return mol.GetNumAtoms()
+
+
+@lru_cache(maxsize=256)
+def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
+    """Draw a molecule, with a line of text in its place if it cannot be drawn.
+
+    Args:
+        smiles: The molecule.
+        other: Another molecule; the atoms that differ from it are marked.
+        width: Width in pixels.
+        height: Height in pixels.
+        limits: Limits of the molecule.
+
+    Raises:
+        SmilesError: One of them is not a molecule, or beyond a limit.
+    """
+    read_molecule(smiles, limits, bool)
+    marked: list[int] = []
+    if other is not None:
+        read_molecule(other, limits, bool)
+        marked = differing_atoms(smiles, other)
+    drawn = draw_molecule(smiles, width, height, marked)
+    if drawn is not None:
+        return drawn
+    lines = "".join(
+        f'<text x="50%" y="{height // 2 + 18 * line - 6}" text-anchor="middle" '
+        f'font-family="sans-serif" font-size="12">{escape(words)}</text>'
+        for line, words in enumerate(NOT_DRAWN)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}px" height="{height}px" '
+        f'viewBox="0 0 {width} {height}">{lines}</svg>'
+    )

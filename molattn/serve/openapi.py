@@ -4,35 +4,35 @@ from typing import Any
 
 from fastapi.security import HTTPBearer
 
-from molattn.serve.bodies import CSV, JSON, NDJSON, SDF, ExplainRequest, PredictRequest
-from molattn.serve.errors import Error
-from molattn.serve.molecules import Molecule, dumps
-from molattn.serve.tables import ROWS_HEADER
+from molattn.serve.answers import Molecule, dumps
+from molattn.serve.bodies import CSV, FILES, JSON, NDJSON, ExplainRequest, PredictRequest
+from molattn.serve.guard import Error
 
-__all__ = ["BEARER", "EXPLAIN_BODIES", "PREDICT_ANSWERS", "PREDICT_BODIES", "error_responses"]
+__all__ = [
+    "BEARER",
+    "EXPLAIN_BODIES",
+    "PREDICT_ANSWERS",
+    "PREDICT_BODIES",
+    "ROWS_HEADER",
+    "error_responses",
+]
 
 BEARER = HTTPBearer(
-    auto_error=False,  # the guard refuses, before a body is read
-    description="The token of the server (`--token` or `MOLATTN_TOKEN`).",
+    auto_error=False, description="The token of the server (`--token` or `MOLATTN_TOKEN`)."
 )
+ROWS_HEADER = "X-Molattn-Rows"
+"""Header of a response with the number of its molecules, from which a client tells progress."""
 
 _TEXT = {"schema": {"type": "string"}}
-_METHANE = """methane
-
-
-  1  0  0  0  0  0  0  0  0  0999 V2000
-    0.0000    0.0000    0.0000 C   0  0
-M  END
-$$$$
-"""
+_FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in FILES}
 PREDICT_BODIES: dict[str, dict[str, Any]] = {
     JSON: {
         "schema": PredictRequest.model_json_schema(),
         "example": {"smiles": ["CCO", "c1ccccc1O"]},
     },
     NDJSON: {**_TEXT, "example": '{"smiles": "CCO"}\n{"smiles": "c1ccccc1O"}\n'},
+    **_FILES,
     CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
-    SDF: {**_TEXT, "example": _METHANE},
 }
 
 _ETHANOL: Molecule = {
@@ -56,6 +56,7 @@ PREDICT_ANSWERS: dict[str, Any] = {
     },
     "content": {  # FastAPI leaves null out of examples, hence none of JSON
         NDJSON: {**_TEXT, "example": dumps(_ETHANOL).decode() + "\n"},
+        **_FILES,
         CSV: {**_TEXT, "example": _CSV_ANSWER},
     },
 }
@@ -79,7 +80,6 @@ _ERRORS: dict[int, dict[str, Any]] = {
     422: {"description": "A request that cannot be understood, or a molecule that cannot be used."},
     429: {"description": "Too many molecules are waiting.", "headers": _RETRY_AFTER},
     500: {"description": "The server failed."},
-    503: {"description": "The server is ending.", "headers": _RETRY_AFTER},
 }
 
 

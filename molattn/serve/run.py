@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from rich.console import Console
@@ -18,7 +19,6 @@ from molattn.config.serving import is_loopback
 from molattn.errors import InputError
 from molattn.serve.app import make_app
 from molattn.serve.catalog import add_reference, load_models
-from molattn.serve.guard import Guard
 from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
@@ -26,6 +26,8 @@ __all__ = ["run_server"]
 
 _log = logging.getLogger(__package__)
 _IDLE_SECONDS = 5  # after which a connection that has not sent the head of a request is closed
+
+_DRAIN_SECONDS = 30  # after which requests that are not answered are given up
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
@@ -80,12 +82,12 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
                 lifespan="on",
                 http=_Connection,
                 timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
                 backlog=1,  # asyncio accepts as many at once, before it looks at any of them
                 server_header=False,
                 ws="none",
                 proxy_headers=False,
             ),
-            app.state.guard,
             announce,
         )
         server.run(sockets=[listener])
@@ -127,28 +129,24 @@ def _most_connections() -> int:
 
 
 class _Server(uvicorn.Server):
-    """A server that refuses new requests at the first signal, and ends when none is left.
+    """Ends with exit code 0 once all is answered after a signal, at once after a second one.
 
     Args:
         config: Of uvicorn.
-        guard: The application.
         announce: Called once the server handles requests and signals.
     """
 
-    def __init__(self, config: uvicorn.Config, guard: Guard, announce: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
-        self._guard, self._announce = guard, announce
+        self._announce = announce
         self.signum: int | None = None
         """The signal that ended it before all was answered."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle SIGINT and SIGTERM within the block."""
-        loop = asyncio.get_running_loop()
-        former = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-        for one in former:
-            signal.signal(one, lambda signum, _: loop.call_soon_threadsafe(self._end, signum))
-        self._guard.when_idle = self._end_if_idle
+        handled = (signal.SIGINT, signal.SIGTERM)
+        former = {one: signal.signal(one, self.handle_exit) for one in handled}
         try:
             yield
         finally:
@@ -160,16 +158,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._announce()
 
-    def _end(self, signum: int) -> None:
-        if self._guard.is_draining:
-            self.should_exit = self.force_exit = True
-            self.signum = signum
-        self._guard.is_draining = True
-        self._end_if_idle()
-
-    def _end_if_idle(self) -> None:
-        if self._guard.is_draining and not self._guard.in_flight:
-            self.should_exit = True
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Finish what was accepted; at a second signal, nothing."""
+        if self.should_exit:
+            self.force_exit, self.signum = True, sig
+        self.should_exit = True
 
 
 @contextmanager

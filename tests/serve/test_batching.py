@@ -7,9 +7,22 @@ import pytest
 
 from molattn.config import ServeConfig
 from molattn.serve import batching
-from molattn.serve.batching import BusyError, Query, Worker
+from molattn.serve.batching import BusyError, Work, Worker
+from molattn.serve.bodies import PredictRequest, json_table
+from molattn.serve.metrics import Metrics
 
 from .conftest import run_apart
+
+
+class Sizes(Metrics):
+    """Keeps the sizes of the batches."""
+
+    def __init__(self):
+        super().__init__(lambda: 0)
+        self.sizes = []
+
+    def batch(self, count):
+        self.sizes.append(count)
 
 
 @pytest.fixture
@@ -18,19 +31,31 @@ def mixed(catalog):
 
 
 @pytest.fixture
-def working(catalog):
-    """A worker with options; a context manager of it and of the sizes of its batches."""
+def run():
+    """Run a coroutine of a worker; return its result and the sizes of the batches."""
 
-    @contextmanager
-    def opened(**options):
-        sizes = []
-        worker = Worker(catalog, ServeConfig(**options), sizes.append)
-        try:
-            yield worker, sizes
-        finally:
-            worker.close()
+    def run(main, **options):
+        metrics = Sizes()
 
-    return opened
+        async def whole():
+            worker = Worker(ServeConfig(**options), metrics)
+            running = asyncio.create_task(worker.run())
+            try:
+                return await main(worker)
+            finally:
+                running.cancel()
+                worker.close()
+
+        return run_apart(whole()), metrics.sizes
+
+    return run
+
+
+async def predict(worker, served, level, *smiles, **others):
+    asked = PredictRequest(smiles=[*smiles], **others)
+    table = json_table(served, asked, ServeConfig())
+    work = Work(served, table, level, smiles=smiles)
+    return [one async for found in worker.predict(work, threading.Event()) for one in found]
 
 
 @pytest.fixture
@@ -41,181 +66,122 @@ def gate(monkeypatch):
     def computed(spec, batch):
         entered.set()
         assert opened.wait(60)
-        return original(spec, batch)
-
-    monkeypatch.setattr(batching, "computed", computed)
-    opened.entered = entered
-    yield opened
-    opened.set()
-
-
-def asked(*smiles):
-    return [Query(one) for one in smiles]
-
-
-async def entered(event):
-    await asyncio.to_thread(event.wait, 60)
-
-
-def test_molecules_that_wait_are_predicted_together_and_each_request_gets_its_own(
-    working, mixed, gate
-):
-    smiles = [["C" * n, "C" * n + "O", "C("][: 1 + n % 3] for n in range(1, 41)]
-
-    async def main(worker):
-        first = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("N")))
-        await entered(gate.entered)
-        others = [
-            asyncio.ensure_future(worker.predict(mixed, 0.9, asked(*some))) for some in smiles
-        ]
-        await asyncio.sleep(0)
-        gate.set()
-        return await asyncio.gather(first, *others)
-
-    with working() as (worker, sizes):
-        first, *found = run_apart(main(worker))
-    assert sizes == [1, sum(map(len, smiles))]
-    assert len(first) == 1
-    for some, answers in zip(smiles, found, strict=True):
-        good = [one for one in some if one != "C("]
-        values = [answer.cells[0] for answer in answers if not answer.code]
-        np.testing.assert_allclose(values, mixed.model.predict(good)[:, 0], rtol=1e-4)
-        assert [answer.code for answer in answers] == [
-            "parenthesis" if one == "C(" else "" for one in some
-        ]
-
-
-def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(working, catalog, gate):
-    mixed, pair = catalog["mixed"], catalog["pair"]
-
-    async def main(worker):
-        pairs = [Query("C", "O", (1.0,))]
-        waiting = [asyncio.ensure_future(worker.predict(mixed, 0.9, asked("N")))]
-        await entered(gate.entered)
-        for served, level, queries in [
-            (mixed, 0.9, asked("C", "CC", "CCC")),
-            (pair, 0.9, pairs),
-            (mixed, 0.8, asked("C")),
-            (mixed, 0.9, asked("CC")),
-            (mixed, 0.9, asked("CO")),
-        ]:
-            waiting.append(asyncio.ensure_future(worker.predict(served, level, queries)))
-            await asyncio.sleep(0)
-        gate.set()
-        return await asyncio.gather(*waiting)
-
-    with working(batch_size=4, max_queue=10_000) as (worker, sizes):
-        found = run_apart(main(worker))
-    assert sizes == [1, 4, 1, 1, 1]  # the first four of 0.9, the pair, those of 0.8, the last
-    low, narrow = found[1][0].cells, found[3][0].cells
-    assert low[0] == pytest.approx(narrow[0], rel=1e-4)
-    assert narrow[2] - narrow[1] < low[2] - low[1]
-
-
-def test_a_request_that_fails_leaves_the_others(working, mixed, gate, monkeypatch):
-    original = batching.computed
-
-    def computed(spec, batch):
         if any(row.smiles == "CBr" for row in batch):
             raise RuntimeError("broken")
         return original(spec, batch)
 
+    @contextmanager
+    def closed():
+        yield
+        opened.set()
+
     monkeypatch.setattr(batching, "computed", computed)
+    closed.entered = entered
+    yield closed
+    opened.set()
+
+
+async def behind(worker, served, gate, *waiting):
+    """Start requests while the first batch, of another, is held; return their results."""
+    first = asyncio.ensure_future(predict(worker, served, 0.9, "N"))
+    await asyncio.to_thread(gate.entered.wait, 60)
+    with gate():
+        others = []
+        for one in waiting:
+            others.append(asyncio.ensure_future(one))
+            await asyncio.sleep(0.05)  # each is read before the next
+    await first
+    return await asyncio.gather(*others, return_exceptions=True)
+
+
+def test_requests_that_wait_are_predicted_together_and_each_gets_its_own(run, mixed, gate):
+    smiles = [["C" * n, "C" * n + "O", "C("][: 1 + n % 3] for n in range(1, 11)]
 
     async def main(worker):
-        first = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("N")))
-        await entered(gate.entered)
-        others = [
-            asyncio.ensure_future(worker.predict(mixed, 0.9, asked(one)))
-            for one in ("C", "CBr", "CO")
-        ]
-        await asyncio.sleep(0)
-        gate.set()
-        await first
-        return await asyncio.gather(*others, return_exceptions=True)
+        return await behind(
+            worker, mixed, gate, *(predict(worker, mixed, 0.9, *some) for some in smiles)
+        )
 
-    with working() as (worker, _):
-        good, bad, other = run_apart(main(worker))
+    found, sizes = run(main)
+    assert sizes == [1, sum(map(len, smiles))]
+    for some, answers in zip(smiles, found, strict=True):
+        good = [one for one in some if one != "C("]
+        values = [cells[0] for _, cells, code in answers if not code]
+        np.testing.assert_allclose(values, mixed.model.predict(good)[:, 0], rtol=1e-4)
+        assert [code for *_, code in answers] == [
+            "parenthesis" if one == "C(" else "" for one in some
+        ]
+
+
+def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(run, catalog, gate):
+    mixed, pair = catalog["mixed"], catalog["pair"]
+
+    async def main(worker):
+        return await behind(
+            worker,
+            mixed,
+            gate,
+            predict(worker, mixed, 0.9, "C", "CC", "CCC"),
+            predict(worker, pair, 0.9, "C", partner=["O"], features={"temperature": [1.0]}),
+            predict(worker, mixed, 0.8, "C"),
+            predict(worker, mixed, 0.9, "CC"),
+            predict(worker, mixed, 0.9, "CO"),
+        )
+
+    found, sizes = run(main, batch_size=4)
+    assert sizes == [1, 4, 1, 1, 1]  # the first four of 0.9, the pair, that of 0.8, the last
+    low, narrow = found[0][0][1], found[2][0][1]
+    assert low[0] == pytest.approx(narrow[0], rel=1e-4)
+    assert narrow[2] - narrow[1] < low[2] - low[1]
+
+
+def test_a_request_that_fails_leaves_the_others(run, mixed, gate):
+    async def main(worker):
+        return await behind(
+            worker, mixed, gate, *(predict(worker, mixed, 0.9, one) for one in ("C", "CBr", "CO"))
+        )
+
+    (good, bad, other), _ = run(main)
     assert isinstance(bad, RuntimeError)
     expected = mixed.model.predict(["C", "CO"])[:, 0]
-    np.testing.assert_allclose([good[0].cells[0], other[0].cells[0]], expected, rtol=1e-4)
+    np.testing.assert_allclose([good[0][1][0], other[0][1][0]], expected, rtol=1e-4)
 
 
-def test_a_cancelled_request_is_not_predicted(working, mixed, gate):
+def test_a_cancelled_request_is_not_predicted(run, mixed, gate):
     async def main(worker):
-        first = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("N")))
-        await entered(gate.entered)
+        async def cancelled():
+            waiting = asyncio.ensure_future(predict(worker, mixed, 0.9, *["C"] * 50))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+
+        return await behind(worker, mixed, gate, cancelled(), predict(worker, mixed, 0.9, "CO"))
+
+    assert run(main)[1] == [1, 1]
+
+
+def test_no_more_molecules_wait_than_the_queue_holds(run):
+    async def main(worker):
         with worker.reserve(200):
-            cancelled = asyncio.ensure_future(worker.predict(mixed, 0.9, asked(*["C"] * 200)))
-            other = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("CO")))
-            await asyncio.sleep(0)
-            cancelled.cancel()
-            await asyncio.sleep(0)
-        gate.set()
-        return await first, await other
+            with pytest.raises(BusyError):
+                worker.reserve(101).__enter__()
+            with worker.reserve(100):
+                pass
+        return worker.reserved
 
-    with working() as (worker, sizes):
-        run_apart(main(worker))
-        assert sizes == [1, 1]
-        assert worker.reserved == 0
+    assert run(main, max_queue=300, max_molecules=300)[0] == 0
 
 
-def test_no_more_molecules_wait_than_the_queue_holds(working):
-    with working(max_queue=300, max_molecules=300) as (worker, _), worker.reserve(200):
-        with pytest.raises(BusyError, match="got 101 molecules while 200 are waiting"):
-            worker.reserve(101).__enter__()
-        with worker.reserve(100):
-            pass
-        assert worker.reserved == 200
-
-
-def test_a_molecule_that_is_slow_to_read_keeps_no_other_waiting(working, mixed, monkeypatch):
-    opened, original = threading.Event(), batching._read_one
-
-    def read(reader, query):
-        assert opened.wait(60)
-        return original(reader, query)
-
-    monkeypatch.setattr(batching, "_read_one", read)
-    slow = "C" * 300
-
+def test_a_molecule_that_is_slow_to_read_keeps_no_other_waiting(run, mixed):
     async def main(worker):
-        waiting = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("C", slow, "CC")))
-        (other,) = await worker.predict(mixed, 0.9, asked("CO"))
-        assert not waiting.done()
+        held, opened = threading.Event(), threading.Event()
+        for _ in range(4):  # all threads of slow work
+            worker.slow.submit(lambda: (held.set(), opened.wait(60)))
+        slow = asyncio.ensure_future(predict(worker, mixed, 0.9, "C", "C" * 300))
+        (other,) = await predict(worker, mixed, 0.9, "CO")
+        assert not slow.done()
         opened.set()
-        return other, await waiting
+        return other, await slow
 
-    with working() as (worker, _):
-        other, found = run_apart(main(worker))
-    values = [other.cells[0], *(answer.cells[0] for answer in found)]
-    expected = mixed.model.predict(["CO", "C", slow, "CC"])[:, 0]
-    np.testing.assert_allclose(values, expected, rtol=1e-4)
-
-
-def test_steps_of_tables_and_molecules_take_turns(working, mixed, gate, monkeypatch):
-    order, original = [], batching.computed
-
-    def computed(spec, batch):
-        order.append(batch[0].smiles)
-        return original(spec, batch)
-
-    monkeypatch.setattr(batching, "computed", computed)
-
-    async def main(worker):
-        first = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("N")))
-        await entered(gate.entered)
-        steps = [
-            asyncio.ensure_future(worker.run(mixed, lambda batch, k=k: order.append(k), [k]))
-            for k in range(3)
-        ]
-        await asyncio.sleep(0)
-        other = asyncio.ensure_future(worker.predict(mixed, 0.9, asked("CO")))
-        await asyncio.sleep(0)
-        gate.set()
-        await asyncio.gather(first, *steps, other)
-
-    with working() as (worker, sizes):
-        run_apart(main(worker))
-    assert order == ["N", 0, "CO", 1, 2]
-    assert len(sizes) == 5
+    (other, found), _ = run(main)
+    expected = mixed.model.predict(["CO", "C", "C" * 300])[:, 0]
+    np.testing.assert_allclose([cells[0] for _, cells, _ in (other, *found)], expected, rtol=1e-4)

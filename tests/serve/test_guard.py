@@ -51,17 +51,6 @@ def test_a_token_is_needed_for_all_but_the_pages(served):
         assert error(client.get(f"{PATHS[0]}?token=s3cret"), 401) == "token"
 
 
-def test_nothing_new_is_answered_once_the_server_is_ending(client):
-    client.guard.is_draining = True
-    for path in ("/", "/health", "/models"):
-        response = client.get(path)
-        assert error(response, 503) == "ending"
-        assert response.headers["retry-after"]
-    assert error(client.post("/predict", content="smiles\nC\n", headers=CSV), 503) == "ending"
-    assert client.get("/metrics").status_code == 200
-    assert client.guard.in_flight == 0
-
-
 def test_too_much_waiting_is_refused_until_later(served):
     with served(max_queue=256, max_molecules=256) as client:
         worker = client.guard._app.state.worker
