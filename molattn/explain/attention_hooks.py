@@ -100,24 +100,18 @@ def attention_weights(
     The result has no layers (``L = 0``) if a custom encoder does not apply attention layers of
     ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
     """
-    n, reads_blocks = molecule.layout.num_nodes, cast(Network, model.nets[0]).reads_blocks
-    batch = molecule if reads_blocks else _edge_list(model, molecule)
-    with record_attention(model, batch.edge_index) as members:
-        model(batch, features)
+    data, n = _edge_list(model, molecule), molecule.layout.num_nodes
+    with record_attention(model, data.edge_index) as members:
+        model(data, features)
     if len({weights.shape for net in members for weights in net.weights}) != 1:
         no_layer = np.zeros((len(members), 0, 0, n, n))
         return Attention(no_layer, no_layer[..., 0], False)
     weights = torch.stack([torch.stack(net.weights) for net in members])
-    if reads_blocks:
-        # One graph is a block without padding: all pairs, ordered by receiver.
-        weights = weights.unflatten(2, (n, n)).permute(0, 1, 4, 2, 3)
-    else:
-        weights = _matrices(weights, molecule.edge_index.edge_index, n)
+    weights = _matrices(weights, molecule.edge_index.edge_index, n)
     gated = bool(members[0].gates)
     gates = weights.new_ones(1)
     if gated:
         gates = torch.stack([torch.stack(net.gates) for net in members]).transpose(2, 3)
-        gates = gates[..., :n]  # without padding after the block
     return Attention(
         weights.cpu().double().numpy(),
         gates.expand(weights.shape[:-1]).cpu().double().numpy(),

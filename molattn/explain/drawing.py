@@ -2,8 +2,9 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -12,6 +13,7 @@ import numpy as np
 from matplotlib.font_manager import findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from rdkit.Geometry import Point2D
 
 from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
 from molattn.chem.parse import Molecule, written
@@ -43,11 +45,12 @@ SHARE: Color = (0.66, 0.50, 0.84)
 """The largest score of an unsigned method."""
 
 _LEGEND = 62  # pixels below the molecule
-_BAR = 12
+_STEPS = 40  # of color in the scale
 _BOND = 34.0  # pixels, at most: small molecules are not enlarged
 _RADIUS = 0.4  # in Å, where a bond is 1.5 Å
 _FAINT = 0.02  # of the limit; scores below are not drawn
-_INK = (24, 32, 42)
+_INK, _FRAME = (24, 32, 42), (0.46, 0.46, 0.46)
+_ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
 _PATH = re.compile(r"<path\b[^>]*?\bd='([^']*)'\s+([^>]*)>")
 _WIDTH = re.compile(r"stroke-width:\s*([\d.]+)")
 
@@ -119,65 +122,25 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the drawing as SVG text."""
-        drawer = drawing_module().MolDraw2DSVG(
-            self.width, self.height, self.width, self.height - _LEGEND
-        )
-        text = str(self._draw_molecule(drawer, 1))
-        left, top, right, bottom = self._scale_box
-        kind = "signed" if self.signed else "share"
-        stops = "".join(
-            f'<stop offset="{place:.3f}" stop-color="rgb({r},{g},{b})"/>'
-            for place, (r, g, b) in self._ramp(11)
-        )
-        line = 'font-family="sans-serif" font-size="12" fill="#18202a" text-anchor='
-        anchors = ("start", "middle", "end") if len(self.ends) == 3 else ("start", "end")
-        places = np.linspace(left, right, len(self.ends))
-        labels = "".join(
-            f'<text {line}"{anchor}" x="{x:.1f}" y="{bottom + 15}">{escape(end)}</text>'
-            for anchor, x, end in zip(anchors, places, self.ends, strict=True)
-        )
-        legend = (
-            f'<defs><linearGradient id="molattn-{kind}">{stops}</linearGradient></defs>'
-            f'<rect x="{left}" y="{top}" width="{right - left}" height="{_BAR}" '
-            f'fill="url(#molattn-{kind})" stroke="#767676" stroke-width="0.5"/>{labels}'
-            f'<text {line}"middle" x="{self.width / 2}" y="{bottom + 33}" textLength='
-            f'"{min(6.2 * len(self.caption), self.width - 16):.0f}" '
-            f'lengthAdjust="spacingAndGlyphs">{escape(self.caption)}</text>'
-        )
-        legend += "".join(
-            f'<text {line}"middle" x="{self.width / 2}" y="{y}">{escape(words)}</text>'
-            for y, words in self._instead
-        )
+        text = str(self._draw(drawing_module().MolDraw2DSVG, 1))
         text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
         name = escape(f"{written(self.molecule)}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
         text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
-        return text.replace("</svg>", f"{legend}</svg>")
+        lines = "".join(
+            f'<text font-family="sans-serif" font-size="{size:.1f}" fill="#18202a" '
+            f'text-anchor="{anchor}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+            for x, y, anchor, size, words in self._lines
+        )
+        return text.replace("</svg>", f"{lines}</svg>")
 
     def png(self) -> bytes:
         """Return the drawing as PNG, at twice the size in pixels."""
-        width, height = 2 * self.width, 2 * self.height
-        drawer = drawing_module().MolDraw2DCairo(width, height, width, height - 2 * _LEGEND)
-        data = bytes(self._draw_molecule(drawer, 2))
+        data = bytes(self._draw(drawing_module().MolDraw2DCairo, 2))
         image = Image.open(io.BytesIO(data)).convert("RGB")
-        draw = ImageDraw.Draw(image)
-        left, top, right, bottom = (2 * edge for edge in self._scale_box)
-        for place, color in self._ramp(right - left + 1):
-            x = left + place * (right - left)
-            draw.line([(x, top), (x, bottom)], fill=color)
-        draw.rectangle((left, top, right, bottom), outline=(118, 118, 118))
-        font = ImageFont.truetype(findfont("DejaVu Sans"), 22)
-        anchors = ("lt", "mt", "rt") if len(self.ends) == 3 else ("lt", "rt")
-        places = np.linspace(left, right, len(self.ends)).tolist()
-        for anchor, x, end in zip(anchors, places, self.ends, strict=True):
-            draw.text((x, bottom + 10), end, _INK, font, anchor)
-        for y, words in self._instead:
-            draw.text((width / 2, 2 * y), words, _INK, font, "ms")
-        points = 22
-        while points > 10 and draw.textlength(self.caption, font) > width - 24:
-            points -= 1
-            font = font.font_variant(size=points)
-        draw.text((width / 2, bottom + 46), self.caption, _INK, font, "mt")
-        file = io.BytesIO()
+        draw, file = ImageDraw.Draw(image), io.BytesIO()
+        for x, y, anchor, size, words in self._lines:
+            font = ImageFont.truetype(findfont("DejaVu Sans"), 1.8 * size)
+            draw.text((2 * x, 2 * y), words, _INK, font, _ANCHORS[anchor])
         image.save(file, "PNG")
         return file.getvalue()
 
@@ -199,42 +162,42 @@ class Drawing:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     @property
-    def _instead(self) -> list[tuple[int, str]]:
-        """Lines of text in place of a molecule that is not drawn, each with its baseline."""
-        if laid_out(self.molecule) is not None:
-            return []
-        middle = (self.height - _LEGEND) // 2
-        return [(middle + 18 * place, words) for place, words in enumerate(NOT_DRAWN)]
+    def _lines(self) -> list[tuple[float, float, str, float, str]]:
+        """Lines of text: place, anchor, size and words."""
+        left, right, top = self._scale_box
+        middle, at = self.width / 2, (self.height - _LEGEND) // 2
+        aligned = ("start", "middle", "end") if len(self.ends) == 3 else ("start", "end")
+        places = np.linspace(left, right, len(self.ends)).tolist()
+        lines = [
+            (x, top + 27, anchor, 12.0, end)
+            for x, anchor, end in zip(places, aligned, self.ends, strict=True)
+        ]
+        size = min(12.0, (self.width - 16) / (0.56 * max(1, len(self.caption))))
+        lines.append((middle, top + 45, "middle", size, self.caption))
+        if laid_out(self.molecule) is None:
+            lines += [(middle, at + 18 * k, "middle", 12.0, one) for k, one in enumerate(NOT_DRAWN)]
+        return lines
 
     @property
-    def _scale_box(self) -> tuple[int, int, int, int]:
-        """Left, top, right and bottom of the color scale."""
-        middle, half = self.width // 2, min(130, self.width // 2 - 10)
-        top = self.height - _LEGEND + 6
-        return middle - half, top, middle + half, top + _BAR
+    def _scale_box(self) -> tuple[float, float, float]:
+        """Left, right and top of the color scale."""
+        half = min(130.0, self.width / 2 - 10)
+        return self.width / 2 - half, self.width / 2 + half, self.height - _LEGEND + 6.0
 
-    def _ramp(self, steps: int) -> list[tuple[float, tuple[int, int, int]]]:
-        """Return positions from 0 to 1 along the scale, each with its color."""
-        ramp = []
-        for place in np.linspace(0.0, 1.0, steps).tolist():
-            color = score_color(2 * place - 1 if self.signed else place, 1.0, signed=self.signed)
-            red, green, blue = (round(255 * part) for part in color)
-            ramp.append((place, (red, green, blue)))
-        return ramp
-
-    def _colors(self, scores: Iterable[tuple[int, float]]) -> dict[int, Color]:
-        return {
-            place: score_color(score, self.limit, signed=self.signed)
-            for place, score in scores
-            if abs(score) > _FAINT * self.limit
-        }
-
-    def _draw_molecule(self, drawer: Any, scale: int) -> Any:
+    def _draw(self, kind: Callable[..., Any], scale: int) -> Any:
+        """Draw the molecule and the color scale below it."""
+        width, height = scale * self.width, scale * self.height
+        drawer = kind(width, height, width, height - scale * _LEGEND)
+        _set_options(drawer, scale, padding=0.1)
         if (mol := laid_out(self.molecule)) is None:
             drawer.ClearDrawing()
-            drawer.FinishDrawing()
-            return drawer.GetDrawingText()
-        _set_options(drawer, scale, padding=0.1)
+        else:
+            self._draw_molecule(drawer, mol)
+        self._draw_scale(drawer, scale)
+        drawer.FinishDrawing()
+        return drawer.GetDrawingText()
+
+    def _draw_molecule(self, drawer: Any, mol: Any) -> None:
         indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in self.bonds]
         of_atoms = self._colors(enumerate(self.atom_scores.tolist()))
         of_bonds = self._colors(zip(indices, self.bond_scores.tolist(), strict=True))
@@ -246,8 +209,30 @@ class Drawing:
             highlightBondColors=of_bonds,
             highlightAtomRadii=dict.fromkeys(of_atoms, _RADIUS),
         )
-        drawer.FinishDrawing()
-        return drawer.GetDrawingText()
+
+    def _draw_scale(self, drawer: Any, scale: int) -> None:
+        left, right, top = self._scale_box
+
+        def rectangle(x: float, end: float, color: Color, filled: bool) -> None:
+            drawer.SetFillPolys(filled)
+            drawer.SetColour(color)
+            corners = Point2D(scale * x, scale * top), Point2D(scale * end, scale * (top + 12))
+            drawer.DrawRect(*corners, True)
+
+        drawer.SetLineWidth(scale)
+        edges = np.linspace(left, right, _STEPS + 1).tolist()
+        for step, (x, end) in enumerate(pairwise(edges)):
+            score = (step + 0.5) / _STEPS
+            score = 2 * score - 1 if self.signed else score
+            rectangle(x, end, score_color(score, 1.0, signed=self.signed), True)
+        rectangle(left, right, _FRAME, False)
+
+    def _colors(self, scores: Iterable[tuple[int, float]]) -> dict[int, Color]:
+        return {
+            index: score_color(score, self.limit, signed=self.signed)
+            for index, score in scores
+            if abs(score) > _FAINT * self.limit
+        }
 
 
 def molecule_outline(molecule: Molecule) -> Outline | None:

@@ -240,13 +240,14 @@ class Instance:
         Returns:
             Predictions ``[B]`` in the target's unit.
         """
-        count = len(atoms)
-        batch = self._batch([self.record] * count)
-        rows = batch.layout.nodes_to_rows(atoms.flatten(0, 1))
-        batch = replace(batch, x=rows, edge_attr=pairs.flatten(0, 2))
         if weights is None:
-            weights = self.input_weights.expand(count, -1)
-        return self._values(batch, weights)
+            weights = self.input_weights.expand(len(atoms), -1)
+        return self._values(self._featurized(atoms, pairs), weights)
+
+    def _featurized(self, atoms: Tensor, pairs: Tensor) -> MoleculeBatch:
+        batch = self._batch([self.record] * len(atoms))
+        rows = batch.layout.nodes_to_rows(atoms.flatten(0, 1))
+        return replace(batch, x=rows, edge_attr=pairs.flatten(0, 2))
 
     def member_values(self, batch: MoleculeBatch | Data) -> Tensor:
         """Return what each member predicts for a batch of the molecule, ``[members]``.
@@ -339,13 +340,13 @@ class Instance:
         Returns:
             ``[B]``, in the target's unit.
         """
-        predict = {"remove": self._removed, "blank": self._blanked}[masking]
         if groups is None:
             groups = np.ones((len(kept), len(self.number_groups)), dtype=bool)
         # Orders of the atoms share masks, at least the empty and the full one.
         masks = np.concatenate([kept, groups], axis=1)
-        distinct, place = np.unique(masks, axis=0, return_inverse=True)
-        return self._in_batches(predict, distinct)[place.reshape(-1)]
+        distinct, index = np.unique(masks, axis=0, return_inverse=True)
+        variants = {"remove": self._removed, "blank": self._blanked}[masking]
+        return self._predict(variants, distinct)[index.reshape(-1)]
 
     def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Predict with the features of some pairs of atoms set to zero.
@@ -356,45 +357,41 @@ class Instance:
         Returns:
             ``[B]``, in the target's unit.
         """
-        return self._in_batches(self._without_pairs, masked)
+        return self._predict(self._without_pairs, masked)
 
-    def _in_batches(
-        self, predict: Callable[[NDArray[np.bool_]], NDArray[np.float64]], masks: NDArray[np.bool_]
+    @torch.inference_mode()
+    def _predict(
+        self,
+        variants: Callable[[NDArray[np.bool_]], tuple[MoleculeBatch, Tensor]],
+        masks: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        starts = range(0, len(masks), self.batch_size)
-        parts = (predict(masks[start : start + self.batch_size]) for start in starts)
-        return np.concatenate([np.zeros(0), *parts])
-
-    def _without_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
-        some = torch.from_numpy(masked).to(self.device).unsqueeze(-1)
-        atoms = self.atoms.expand(len(masked), -1, -1)
-        return self._predict(atoms, torch.where(some, self.blank_pairs, self.pairs))
-
-    def _blanked(self, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
-        kept = masks[:, : self.num_atoms]
-        atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
-        pairs = (atoms & atoms.mT).unsqueeze(-1)
-        return self._predict(
-            torch.where(atoms, self.atoms, self.baseline_atoms),
-            torch.where(pairs, self.pairs, self.blank_pairs),
-            self._weights_of(masks),
-        )
-
-    @torch.inference_mode()
-    def _predict(self, *inputs: Tensor) -> NDArray[np.float64]:
+        """Predict the variants of masks, a batch at a time."""
+        parts = [np.zeros(0)]
         with self.evaluating():
-            return self(*inputs).cpu().numpy()
+            for start in range(0, len(masks), self.batch_size):
+                batch = variants(masks[start : start + self.batch_size])
+                parts.append(self._values(*batch).cpu().numpy())
+        return np.concatenate(parts)
 
-    @torch.inference_mode()
-    def _removed(self, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _without_pairs(self, masked: NDArray[np.bool_]) -> tuple[MoleculeBatch, Tensor]:
+        some = torch.from_numpy(masked).to(self.device).unsqueeze(-1)
+        pairs = torch.where(some, self.blank_pairs, self.pairs)
+        atoms = self.atoms.expand(len(masked), -1, -1)
+        return self._featurized(atoms, pairs), self.input_weights.expand(len(masked), -1)
+
+    def _blanked(self, masks: NDArray[np.bool_]) -> tuple[MoleculeBatch, Tensor]:
+        kept = torch.from_numpy(masks[:, : self.num_atoms]).to(self.device).unsqueeze(-1)
+        pairs = torch.where((kept & kept.mT).unsqueeze(-1), self.pairs, self.blank_pairs)
+        atoms = torch.where(kept, self.atoms, self.baseline_atoms)
+        return self._featurized(atoms, pairs), self._weights_of(masks)
+
+    def _removed(self, masks: NDArray[np.bool_]) -> tuple[MoleculeBatch, Tensor]:
+        atoms, pairs = self.record.atoms, self.record.pairs
         records = [
-            replace(
-                self.record, atoms=self.record.atoms[some], pairs=self.record.pairs[some][:, some]
-            )
+            replace(self.record, atoms=atoms[some], pairs=pairs[some][:, some])
             for some in masks[:, : self.num_atoms]
         ]
-        with self.evaluating():
-            return self._values(self._batch(records), self._weights_of(masks)).cpu().numpy()
+        return self._batch(records), self._weights_of(masks)
 
     def _weights_of(self, masks: NDArray[np.bool_]) -> Tensor:
         """Return the weights of masks of atoms and groups ``[B, n + G]``, ``[B, E + A + G]``."""

@@ -208,7 +208,8 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
                 opened = _in_thread(worker.slow, bodies.file_table, path, kind, served, stop)
                 table, count = await bodies.unless_gone(request, opened)
                 work = Work(served, table, given.level, given.smiles_column)
-            served.check_neighbors(options.neighbors)
+            if options.neighbors and not served.has_neighbors:
+                raise InputError("neighbors: expected 0: the model keeps no training molecules")
             if options.neighbors and answer in FILES:
                 raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
             if answer in FILES:

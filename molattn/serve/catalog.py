@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +93,7 @@ class ModelsResponse(TypedDict):
     models: list[ModelDescription]
 
 
-@dataclass
+@dataclass(eq=False)
 class ServedModel:
     """A model with its name.
 
@@ -108,33 +109,16 @@ class ServedModel:
     model: MolAttn
     reference_name: str = ""
     reference: dict[str, list[float]] = field(default_factory=dict)
-    _specs: dict[float, OutputSpec] = field(default_factory=dict, repr=False)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks of the model."""
         return self.model.config.tasks
 
-    def task(self, name: str | None) -> Task:
-        """Return the task of that name; None = the first.
-
-        Raises:
-            InputError: There is none.
-        """
-        if name is None:
-            return self.tasks[0]
-        known = {task.name: task for task in self.tasks}
-        check_one_of("task", name, known)
-        return known[name]
-
+    @lru_cache(maxsize=64)  # noqa: B019 (as many models as are served, for the life of a process)
     def spec(self, level: float) -> OutputSpec:
         """Return the output columns of a prediction at a level."""
-        found = self._specs.get(level)
-        if found is None:
-            if len(self._specs) >= 16:  # levels are chosen by requests
-                self._specs.clear()  # by any thread
-            self._specs[level] = found = prediction_spec(self.model, level)
-        return found
+        return prediction_spec(self.model, level)
 
     @property
     def has_neighbors(self) -> bool:
@@ -147,20 +131,8 @@ class ServedModel:
         known = self.model.training_set
         return None if known is None else known.labels[self.tasks.index(task)]
 
-    def check_neighbors(self, count: int) -> None:
-        """Check that a number of nearest training molecules can be returned.
-
-        Raises:
-            InputError: The model does not keep its training molecules.
-        """
-        if count and not self.has_neighbors:
-            raise InputError("neighbors: expected 0, as the model keeps no training molecules")
-
     def nearest(self, fingerprints: Sequence[Fingerprint], count: int) -> list[list[Neighbor]]:
-        """Return the training molecules that are most similar to each molecule, as JSON types.
-
-        The molecules are given by their fingerprints.
-        """
+        """Return the training molecules that are most similar to each molecule, as JSON types."""
         return [
             [
                 {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
@@ -276,18 +248,14 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
         max_atoms=config.max_atoms,
         max_seconds=config.max_seconds,
     )
-    names = [task.output_names[0] for task in served.tasks]
-    places = [[*spec.columns].index(name) for name in names]
-    values: list[list[Any]] = []
-    refused = 0
+    columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
+    values, refused = list[list[Any]](), 0
     with threads(config.threads):
         for batch in molecule_batches(table, served.model, options, **spec.reads):
             for _, rows, code in computed(spec, batch):
-                if code:
-                    refused += 1
-                else:
-                    cells = next(iter(rows))
-                    values.append([cells[place] for place in places])
+                refused += bool(code)
+                if not code:
+                    values.append([rows[0][column] for column in columns])
     if not values:
         raise InputError(f"{path}: got no molecule with a prediction, expected one or more")
     quantiles = np.quantile(np.array(values, float), LEVELS, axis=0)

@@ -18,7 +18,7 @@ from molattn.config import ServeConfig
 from molattn.config.serving import is_loopback
 from molattn.errors import InputError
 from molattn.serve.app import make_app
-from molattn.serve.catalog import add_reference, load_models
+from molattn.serve.catalog import Catalog, add_reference, load_models
 from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
@@ -45,23 +45,7 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
     """
     check_device(config.device)
     with _listening(config) as listener:
-        catalog = load_models(models, torch_device(config.device))
-        for served in catalog.models.values():
-            if remark := served.model.inputs_remark():
-                print_line(console, f"{served.name}: {remark}")
-        if config.reference is not None:
-            for served in catalog.models.values():
-                try:
-                    refused = add_reference(served, config.reference, config)
-                except InputError as error:
-                    raise InputError(f"--reference, model {served.name}: {error}") from error
-                if refused:
-                    print_line(
-                        console,
-                        f"{config.reference}: left out {counted(refused, 'row')} without a "
-                        f"prediction of {served.name}",
-                    )
-        app = make_app(catalog, config)
+        catalog = _load(models, config, console)
         host, port = listener.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
 
@@ -74,25 +58,40 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
 
         # What it logs of an error may repeat a request; the guard logs all errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)
-        server = _Server(
-            uvicorn.Config(
-                app.state.guard,
-                log_config=None,
-                access_log=False,
-                lifespan="on",
-                http=_Connection,
-                timeout_keep_alive=_IDLE_SECONDS,
-                timeout_graceful_shutdown=_DRAIN_SECONDS,
-                backlog=1,  # asyncio accepts as many at once, before it looks at any of them
-                server_header=False,
-                ws="none",
-                proxy_headers=False,
-            ),
-            announce,
+        options = uvicorn.Config(
+            make_app(catalog, config).state.guard,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            http=_Connection,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
+            backlog=1,  # asyncio accepts as many at once, before it looks at any of them
+            server_header=False,
+            ws="none",
+            proxy_headers=False,
         )
+        server = _Server(options, announce)
         server.run(sockets=[listener])
     if server.signum is not None:  # rather than wait for the threads
         os._exit(128 + server.signum)
+
+
+def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -> Catalog:
+    catalog = load_models(models, torch_device(config.device))
+    for served in catalog.models.values():
+        if remark := served.model.inputs_remark():
+            print_line(console, f"{served.name}: {remark}")
+        if config.reference is None:
+            continue
+        try:
+            refused = add_reference(served, config.reference, config)
+        except InputError as error:
+            raise InputError(f"--reference, model {served.name}: {error}") from error
+        if refused:
+            rows = f"{counted(refused, 'row')} without a prediction of {served.name}"
+            print_line(console, f"{config.reference}: left out {rows}")
+    return catalog
 
 
 class _Connection(H11Protocol):

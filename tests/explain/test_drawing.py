@@ -126,17 +126,7 @@ def test_the_legend_is_in_the_unit_of_the_target(explanation):
 def test_texts_of_the_user_are_texts(explanation):
     tree = ElementTree.fromstring(replace(explanation, target='"]]><script>µ</script>').draw())
     names = {part.tag.removeprefix(SVG) for part in tree.iter()}
-    assert names <= {
-        "svg",
-        "title",
-        "rect",
-        "path",
-        "ellipse",
-        "text",
-        "defs",
-        "linearGradient",
-        "stop",
-    }
+    assert names <= {"svg", "title", "rect", "path", "ellipse", "text"}
 
 
 @pytest.mark.parametrize("smiles", ["C", "[Na+].[Cl-]", "C" * 60, "C[C@H](N)C(=O)O |$<b>;;;;;$|"])
@@ -157,7 +147,6 @@ def test_a_molecule_that_is_too_large_is_replaced_by_a_sentence(small_model):
     assert (root.attrib["width"], root.attrib["height"]) == ("420px", "340px")
     texts = [one.text for one in root.iter() if one.tag.endswith("}text")]
     assert "Not drawn: more than 200 atoms," in texts
-    assert not [one for one in root.iter() if one.tag.endswith("}path")]
     image = np.asarray(Image.open(io.BytesIO(png_of(found))).convert("L"), dtype=float)
     assert image.shape == (680, 840)
     assert (image[220:340] < 100).sum() > 500  # letters in the middle
