@@ -36,7 +36,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     if not config.target_columns:
         others = [name for place, name in enumerate(table.header) if place != smiles]
         known = f"the other columns are {listed(others)}" if others else "there is no other column"
-        raise InputError(f"{table.path}{table.place}: --target-columns is required; {known}")
+        raise InputError(f"{table.path}: --target-columns is required; {known}")
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     relations = [table.column(name, "--relation-columns") for name in config.relation_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]

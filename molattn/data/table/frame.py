@@ -64,17 +64,14 @@ class FrameTable(Table):
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
             cells = zip(values, gaps, strict=True)
             found, error = [None if gap else _plain(value) for value, gap in cells], None
-            for place, value in enumerate(found):
-                if isinstance(value, Chem.Mol) or (value is None and place == self._smiles):
+            for column, value in enumerate(found):
+                if isinstance(value, Chem.Mol) or (value is None and column == self._smiles):
                     try:
-                        found[place] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
+                        found[column] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as fault:
-                        found[place], error = fault.smiles, fault
-            cells = [cell_text(one) for one in found]
-            if error is None:
-                yield Row(number, cells, values=tuple(found))
-            else:
-                yield Row(number, cells, error.reason, error.code, tuple(found))
+                        found[column], error = fault.smiles, fault
+            fault, code = (None, "") if error is None else (error.reason, error.code)
+            yield Row(number, [cell_text(one) for one in found], fault, code, tuple(found))
 
     def digest(self) -> str:
         """Return a SHA-256 of the header and the cells, in hexadecimal."""

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from molattn.data.table.base import LeftOpen, Row, Table, TableWriter, cell_text, listed
+from molattn.data.table.base import Row, Table, TableWriter, cell_text
 from molattn.data.table.text import valid_text
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError
 
 __all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
 
@@ -33,18 +33,15 @@ class ParquetTable(Table):
         self.path = path
         try:
             with pq.ParquetFile(path) as file:
-                self.schema = file.schema_arrow
+                self.schema, self._count = file.schema_arrow, file.metadata.num_rows
+                self.header = list(self.schema.names)
         except _ERRORS as error:
-            raise InputError(f"{path}: not a readable Parquet file: {_line(error)}") from error
-        self.header = list(self.schema.names)
-        if times := [field.name for field in self.schema if field.type == pa.time64("ns")]:
-            self.remarks += (f"times are read without nanoseconds: {listed(times)}",)
+            raise self._unreadable(error) from error
         self.check_header()
 
     def count(self) -> int:
         """Return the number of rows."""
-        with pq.ParquetFile(self.path) as file:
-            return file.metadata.num_rows
+        return self._count
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.
@@ -56,33 +53,21 @@ class ParquetTable(Table):
         try:
             with pq.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=_ROWS_READ):
-                    columns = [
-                        self._values(column, field, number)
-                        for column, field in zip(batch.columns, self.schema, strict=True)
-                    ]
+                    columns = [column.to_pylist() for column in batch.columns]
                     texts = [
-                        [_text(value, field.type) for value in values]
-                        for values, field in zip(columns, self.schema, strict=True)
+                        [_text(value, kind) for value in values]
+                        for values, kind in zip(columns, batch.schema.types, strict=True)
                     ]
-                    for row in range(batch.num_rows):
+                    rows = zip(zip(*texts, strict=True), zip(*columns, strict=True), strict=True)
+                    for cells, values in rows:
                         number += 1
-                        cells = [column[row] for column in texts]
-                        yield Row(number, cells, values=tuple(column[row] for column in columns))
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"{self.path}, after row {number}: not readable Parquet data: {_line(error)}"
-            ) from error
-
-    def _values(self, column: pa.Array, field: pa.Field, before: int) -> list[Any]:
-        try:
-            return column.to_pylist()
+                        yield Row(number, [*cells], values=values)
         except _ERRORS as error:
-            raise InputError(
-                f"{self.path}, rows {before + 1} to {before + len(column)}, column "
-                f"{quoted(field.name)}: got a value of type {quoted(str(field.type))} that cannot "
-                f"be read ({_line(error)}); expected text in UTF-8, numbers, or dates and times of "
-                "the years 1 to 9999"
-            ) from error
+            raise self._unreadable(error, f", after row {number}") from error
+
+    def _unreadable(self, error: Exception, where: str = "") -> InputError:
+        reason = " ".join(str(error).split())
+        return InputError(f"{self.path}{where}: not a readable Parquet file: {reason}")
 
 
 class ParquetWriter(TableWriter):
@@ -96,10 +81,9 @@ class ParquetWriter(TableWriter):
         self, file: IO[bytes], header: Sequence[str], schema: pa.Schema | None = None
     ) -> None:
         if len(set(header)) != len(header):
-            twice = next(name for name in header if list(header).count(name) > 1)
-            raise InputError(f"two columns are named {quoted(twice)}, which Parquet does not allow")
+            raise InputError(f"two columns of {list(header)} have the same name; not in Parquet")
         self._schema = schema or _texts(header)
-        self._file = pq.ParquetWriter(LeftOpen(file), self._schema)
+        self._file = pq.ParquetWriter(file, self._schema)
         self._are_texts = [pa.types.is_string(field.type) for field in self._schema]
         self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
         self._rows: list[Sequence[object]] = []
@@ -122,10 +106,8 @@ class ParquetWriter(TableWriter):
 
     def _flush(self) -> None:
         columns = list(zip(*self._rows, strict=True)) or [()] * len(self._schema)
-        arrays = [
-            pa.array(column, type=field.type)
-            for column, field in zip(columns, self._schema, strict=True)
-        ]
+        fields = zip(columns, self._schema, strict=True)
+        arrays = [pa.array(column, type=field.type) for column, field in fields]
         self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._rows = []
 
@@ -145,7 +127,3 @@ def _text(value: Any, kind: pa.DataType) -> str:
     if pa.types.is_float32(kind) and value is not None and not value.is_integer():
         return str(np.float32(value))
     return cell_text(value)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -1,23 +1,18 @@
 """Rows to files."""
 
-import gzip
-import os
+import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from molattn.data.table.base import LeftOpen, Table
-from molattn.data.table.formats import (
-    COMPRESSED,
-    FORMATS,
-    WriterMaker,
-    format_by_suffix,
-)
+from molattn.data.table.base import Table
+from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_by_suffix
+from molattn.data.table.text import COMPRESSIONS, compressed
 from molattn.errors import InputError
-from molattn.utils.files import atomic_write, keep_mode
+from molattn.utils.files import atomic_write
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -45,7 +40,7 @@ def check_output(path: Path) -> None:
 
 def is_resumable(path: Path) -> bool:
     """Return whether rows can be added to a table of this name later, before it is compressed."""
-    return (format_by_suffix(path) or FORMATS["csv"]).is_resumable
+    return _format_of(path).is_resumable
 
 
 def check_resumable(path: Path | IO[bytes]) -> None:
@@ -57,18 +52,16 @@ def check_resumable(path: Path | IO[bytes]) -> None:
     if not isinstance(path, Path):
         raise InputError("--resume needs a file to write to (--output)")
     if not is_resumable(path):
-        got = (format_by_suffix(path) or FORMATS["csv"]).name
-        *others, last = (one.name for one in FORMATS.values() if one.write and one.is_resumable)
+        names = ", ".join(one.name for one in FORMATS.values() if one.write and one.is_resumable)
         raise InputError(
-            f"--resume: {path}: {got} files cannot be resumed, expected {', '.join(others)} or "
-            f"{last} (also compressed)"
+            f"--resume: {path}: {_format_of(path).name} files cannot be resumed, expected one of "
+            f"{names} (also compressed)"
         )
 
 
 def runs_formulas(path: Path | IO[bytes]) -> bool:
     """Return whether a spreadsheet takes some text of an output for formulas."""
-    found = format_by_suffix(path) if isinstance(path, Path) else None
-    return found is None or (found.runs_formulas and not found.has_types)
+    return _format_of(path).runs_formulas and not _format_of(path).has_types
 
 
 def output_schema(path: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
@@ -79,8 +72,7 @@ def output_schema(path: Path | IO[bytes], table: Table | None, columns: Mapping[
         table: The input, if its columns come first.
         columns: The other columns, each with its Arrow type, such as ``float64``.
     """
-    found = format_by_suffix(path) if isinstance(path, Path) else None
-    if found is None or not found.has_types:
+    if not _format_of(path).has_types:
         return None
     from molattn.data.table.parquet import arrow_schema  # pyarrow is slow to import
 
@@ -113,28 +105,12 @@ def write_table(
         return
     path = Path(path)
     make_writer = _writer_of(path)
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(atomic_write(path))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-        compress = _COMPRESSIONS.get(path.suffix.lower())
-        stream = compress(file) if compress else file
-        try:
-            writer = make_writer(stream, header, schema)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-
-        def write(cells: Sequence[object]) -> None:
-            try:
-                writer.write(cells)
-            except InputError as error:
-                raise InputError(f"{path}: {error}") from None
-
-        yield write
-        writer.close()
-        if compress:
-            stream.close()
+    with (
+        atomic_write(path) as file,
+        compressed(file, path) as stream,
+        closing(make_writer(stream, header, schema)) as writer,
+    ):
+        yield writer.write
 
 
 def row_writer(
@@ -148,81 +124,51 @@ def row_writer(
         header: The columns.
         has_header: Whether they were written before.
     """
-    stream = _Silenced(file)
-    stream.is_silent = has_header
-    try:
-        writer = _writer_of(path)(stream, header, None)  # pyright: ignore[reportArgumentType]
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    stream.is_silent = False
-    return writer.write
+    rows = io.BytesIO()
+    writer = _writer_of(path)(rows, header, None)
+    if not has_header:
+        file.write(rows.getvalue())
+
+    def write(cells: Sequence[object]) -> None:
+        rows.seek(0)
+        rows.truncate()
+        writer.write(cells)
+        file.write(rows.getvalue())
+
+    return write
 
 
 def move_rows(rows: Path, path: Path) -> None:
-    """Move a whole file of :func:`row_writer` to the name of the table, compressed if it says so.
+    """Copy a whole file of :func:`row_writer` to the table, compressed if it says so; remove it.
 
     Raises:
         OSError: Names ``path``, also if the disk is full; the rows are left where they are.
     """
-    compress = _COMPRESSIONS.get(path.suffix.lower())
-    if compress is None and not path.is_symlink():
-        with open(rows, "rb") as file:
-            os.fsync(file.fileno())
-        keep_mode(path, rows)
-        rows.replace(path)
-        return
-    with open(rows, "rb") as source, atomic_write(path) as file:
-        stream = compress(file) if compress else file
+    with open(rows, "rb") as source, atomic_write(path) as file, compressed(file, path) as stream:
         shutil.copyfileobj(source, stream)
-        if compress:
-            stream.close()
     rows.unlink()
 
 
-class _Silenced:
-    """A file to which nothing is written for a while."""
-
-    is_silent = False
-
-    def __init__(self, file: "SupportsWrite[bytes]") -> None:
-        self._file = file
-
-    def write(self, data: bytes) -> None:
-        if not self.is_silent:
-            self._file.write(data)
-
-
-def _gzip(file: IO[bytes]) -> Any:
-    # No time stamp, so that the same rows make the same bytes.
-    return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-
-
-def _zstandard(file: IO[bytes]) -> Any:
-    import pyarrow as pa  # slow to import
-
-    return pa.CompressedOutputStream(LeftOpen(file), compression="zstd")
-
-
-_COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": _gzip, ".zst": _zstandard}
+def _format_of(path: Path | IO[bytes]) -> FileFormat:
+    found = format_by_suffix(path) if isinstance(path, Path) else None
+    return found or FORMATS["csv"]
 
 
 def _writer_of(path: Path) -> WriterMaker:
-    suffixes = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
-    expected = f"expected {', '.join(suffixes)}, .txt or none"
-    found = format_by_suffix(path)
-    if found is None:
-        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-        # Such as .xslx, but not the end of run_0.5 or of a date.
-        if plain.suffix.lower() != ".txt" and re.search("[A-Za-z]", plain.suffix):
-            raise InputError(f"{path}: got the suffix {plain.suffix}, {expected}")
-        found = FORMATS["csv"]
-    if not found.is_text and path.suffix.lower() in COMPRESSED:
+    found, plain = _format_of(path), path
+    if path.suffix.lower() in COMPRESSIONS:
+        plain = path.with_suffix("")
+    # Such as .xslx, but not the end of run_0.5 or of a date.
+    is_unknown = format_by_suffix(path) is None and re.search("[A-Za-z]", plain.suffix)
+    if (is_unknown and plain.suffix.lower() != ".txt") or found.write is None:
+        suffixes = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
         raise InputError(
-            f"{path}: {found.name} files are not compressed again, expected a name without "
-            f"{path.suffix}"
+            f"{path}: got a file {plain.suffix}, expected {', '.join(suffixes)}, .txt or none"
         )
-    if found.write is None:
-        raise InputError(f"{path}: {found.name} files cannot be written, {expected}")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: got a folder or a device, expected a file")
+    if plain != path and not found.is_text:
+        raise InputError(
+            f"{path}: {found.name} files are compressed already, expected the name {plain}"
+        )
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise InputError(f"{path}: expected a file in a folder that exists")
     return found.write

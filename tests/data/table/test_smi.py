@@ -1,14 +1,12 @@
-import gzip
-
 import pytest
 
 from molattn.data.table import open_table, write_table
 from molattn.errors import InputError
 
 
-def read(tmp_path, text, name="t.smi"):
-    path = tmp_path / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+def read(tmp_path, text):
+    path = tmp_path / "t.smi"
+    path.write_text(text)
     return open_table(path)
 
 
@@ -31,25 +29,14 @@ def test_a_header_names_more_columns(tmp_path):
         (["C", "2", ""], "ragged"),
         (["CC", "3", "b c"], "ragged"),
     ]
-    tabs = read(tmp_path, "smiles\tnote\ty\nC\ta b\t\n\t\t\n\n  \nCC\t\t1\n")
-    assert [(row.line, row.cells) for row in tabs] == [
-        (2, ["C", "a b", ""]),
-        (3, ["", "", ""]),
-        (6, ["CC", "", "1"]),
-    ]
-    late = read(tmp_path, "\t\nsmiles\ty\nCC\t1\n")
-    assert [(row.line, row.cells) for row in late] == [(3, ["CC", "1"])]
-    named = read(tmp_path, "\t\nCC\tethane\n\t\nC\tmethane\n")
-    assert [row.cells for row in named] == [["CC", "ethane"], ["C", "methane"]]
+    tabs = read(tmp_path, "smiles\tnote\ty\nC\ta b\t\n\n\t\t1\n")
+    assert [(row.line, row.cells) for row in tabs] == [(2, ["C", "a b", ""]), (4, ["", "", "1"])]
 
 
-def test_gzip_is_read_and_nothing_is_refused(tmp_path):
-    assert [row.cells for row in read(tmp_path, gzip.compress(b"C a\n"), "t.smi.gz")] == [
-        ["C", "a"]
-    ]
-    for text in ("", "\n \n"):
-        with pytest.raises(InputError, match=r"t\.smi: the file is empty"):
-            read(tmp_path, text)
+@pytest.mark.parametrize("text", ["", "\n \n", "smiles name \0\nCCCCCCCCCC 1 2\n"])
+def test_nothing_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match=r"t\.smi: "):
+        read(tmp_path, text)
 
 
 def test_what_is_written_is_read_again(tmp_path):
@@ -69,7 +56,6 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_a_table_without_smiles_is_not_written(tmp_path):
-    said = r"t.smi: a SMILES file needs a column named smiles, .*; the columns are 'row', 'atom'"
-    with pytest.raises(InputError, match=said), write_table(tmp_path / "t.smi", ["row", "atom"]):
+    with pytest.raises(InputError, match="'atom'"), write_table(tmp_path / "t.smi", ["atom"]):
         pass
     assert not [*tmp_path.iterdir()]

@@ -1,89 +1,109 @@
+"""Encodings, compression, and files that are not text."""
+
 import gzip
-import struct
+import os
 
 import pyarrow as pa
 import pytest
 
 from molattn.data.table import open_table
-from molattn.data.table.text import open_lines
 from molattn.errors import InputError
 
-
-def test_a_gzip_bomb_is_refused(tmp_path):
-    path = tmp_path / "bomb.csv"
-    path.write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 2_000_000))
-    assert path.stat().st_size < 20_000
-    with pytest.raises(
-        InputError, match=r"bomb\.csv: the gzip file expands to more than 200 times"
-    ):
-        sum(1 for _ in open_table(path))
-
-
-@pytest.mark.parametrize("row", [b"0", b"CCO,1\n", b"'0\n"])
-def test_a_large_gzip_bomb_is_refused_before_a_row_is_read(tmp_path, row, monkeypatch):
-    path = tmp_path / "bomb.csv.gz"
-    path.write_bytes(gzip.compress(b"smiles,y\n" + row * (40_000_000 // len(row))))
-    monkeypatch.setattr("molattn.data.table.text.io.TextIOWrapper", None)
-    with pytest.raises(InputError, match=r"bomb\.csv\.gz: the gzip file expands to more than 200"):
-        open_table(path)
-
-
-def test_a_repetitive_table_is_read_from_gzip(tmp_path):
-    path = tmp_path / "t.csv.gz"
-    path.write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 100_000))
-    assert sum(1 for _ in open_table(path)) == 100_000
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.smi", "t.csv.gz"])
-def test_a_file_of_blank_lines_is_refused_in_time(tmp_path, name, monkeypatch):
-    monkeypatch.setattr("molattn.data.table.text._MOST_BLANK_LINES", 1000)
-    text = b"\n" * 100_000
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    with pytest.raises(InputError, match=f"{name}, line 1001: got more than 1,000 blank lines"):
-        list(open_table(tmp_path / name))
-
-
-def test_some_blank_lines_are_skipped(tmp_path):
-    (tmp_path / "t.csv").write_bytes(b"smiles,y\n" + b"\n" * 5000 + b"C,1\n")
-    assert [row.line for row in open_table(tmp_path / "t.csv")] == [5002]
+from ...conftest import assert_one_line
 
 
 def zstandard(content):
     return pa.Codec("zstd").compress(content, asbytes=True)
 
 
-def read(path):
-    with open_lines(path) as lines:
-        return [*lines]
+def saved(tmp_path, content, name="t.csv"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
 
 
-def test_zstandard_is_read_under_any_name(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_bytes(zstandard(b"a,b\n1") + zstandard(b",2\n"))
-    assert read(path) == ["a,b\n", "1,2\n"]
+def cells(table):
+    return [row.cells for row in table]
 
 
-@pytest.mark.parametrize("kind, pack", [("gzip", gzip.compress), ("Zstandard", zstandard)])
-def test_compressed_data_that_are_cut_or_expand_without_limit_are_refused(tmp_path, kind, pack):
-    path = tmp_path / "t.csv"
-    path.write_bytes(pack(b"a" + b"\n0" * 2**22))
-    with pytest.raises(InputError, match=f"the {kind} file expands to more than 200 times"):
-        read(path)
-    whole = pack(bytes(range(33, 127)) * 40 + b"\n")
-    for size in (len(whole) - 5, 14, 5):
-        path.write_bytes(whole[:size])
-        with pytest.raises(InputError, match=f"the {kind} file is damaged or incomplete"):
-            read(path)
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t"])
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard])
+def test_compressed_text_is_recognized_under_any_name(tmp_path, name, pack):
+    table = open_table(saved(tmp_path, pack(b"smiles,y\nC,") + pack(b"1\n"), name))
+    assert cells(table) == [["C", "1"]]
 
 
-@pytest.mark.parametrize("number", [0, 15])
-@pytest.mark.parametrize("size", [0, 9, 100_000])
-def test_zstandard_may_begin_with_frames_without_content(tmp_path, number, size):
-    empty = struct.pack("<II", 0x184D2A50 + number, size) + bytes(size)
-    path = tmp_path / "t.csv"
-    path.write_bytes(empty + empty + zstandard(b"a,b\n") + empty + zstandard(b"1,2\n"))
-    assert read(path) == ["a,b\n", "1,2\n"]
-    assert open_table(path).header == ["a", "b"]
-    path.write_bytes(empty[:-1])
-    with pytest.raises(InputError, match="the Zstandard file is damaged or incomplete"):
-        read(path)
+@pytest.mark.parametrize("name", ["t.csv", "t.smi", "t.sdf"])
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard])
+def test_a_file_that_expands_without_limit_or_is_damaged_is_refused(tmp_path, name, pack):
+    whole = pack(bytes(range(33, 127)) * 400 + b"\n")
+    for content in (pack(b"a" + b"\n0" * 2**22), whole[:-5], whole[:14]):
+        path = saved(tmp_path, content, name)
+        with pytest.raises(InputError) as error:
+            open_table(path)
+        assert_one_line(error.value)
+        assert str(path) in str(error.value)
+
+
+def test_a_repetitive_table_is_read(tmp_path):
+    table = open_table(saved(tmp_path, gzip.compress(b"smiles,y\n" + b"C,1\n" * 100_000)))
+    assert table.count() == 100_000
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_utf_16_with_its_mark_is_read_and_reported(tmp_path, encoding, pack):
+    text = "\ufeffsmiles,Größe\nC,1\n\nCC,Ω\n"
+    table = open_table(saved(tmp_path, pack(text.encode(encoding))))
+    assert table.header == ["smiles", "Größe"]
+    assert table.remarks == ("read as UTF-16",)
+    assert [(row.line, row.cells) for row in table] == [(2, ["C", "1"]), (4, ["CC", "Ω"])]
+    cut = saved(tmp_path, "\ufeffsmiles,y\nC,1\nC,12".encode(encoding)[:-1])
+    assert cells(open_table(cut)) == [["C", "1"], ["C", "1\ufffd"]]
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path):
+    assert open_table(saved(tmp_path, b"\xef\xbb\xbfsmiles,y\nC,1\n")).header == ["smiles", "y"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b"\x1f\x8brest",
+        b"PAR1rest",
+        b"PK\x03\x04rest",
+        b'[{"smiles": "C", "y": 1}]',
+        b'\xef\xbb\xbf{"smiles": "C"}\n{"smiles": "CC"}\n',
+        "smiles,y\nC,1\n".encode("utf-32"),
+        "smiles,y\nC,1\n".encode("utf-16-le"),
+        b'smiles,y\nC,1\n"CC,2\nCCC,3\n',
+        b"smiles,\0\nC,1\n",
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_what_is_not_a_table_is_refused(tmp_path, content, suffix):
+    path = saved(tmp_path, content, f"t{suffix}")
+    with pytest.raises(InputError) as error:
+        list(open_table(path))
+    assert str(path) in str(error.value)
+    assert_one_line(error.value)
+
+
+def test_what_is_not_a_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    others = ("/dev/null", "name\0.csv", "n" * 300)
+    for path in (*(tmp_path / name for name in ("", "pipe", "loop", "absent.csv")), *others):
+        with pytest.raises(InputError) as error:
+            open_table(path)
+        assert_one_line(error.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_refused(tmp_path):
+    path = saved(tmp_path, b"smiles\nC\n")
+    path.chmod(0)
+    with pytest.raises(InputError):
+        open_table(path)
