@@ -19,7 +19,7 @@ from molattn.chem.parse import Molecule, mol_of_mol_block
 from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
-from molattn.data.store.index import is_store
+from molattn.data.store.table import is_store
 from molattn.data.table import (
     Row,
     Structure,

@@ -18,8 +18,7 @@ from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
-from molattn.data.store.shards import read_texts
-from molattn.data.store.store import READ, Shard
+from molattn.data.store.shards import READ, Shard, read_texts
 from molattn.data.store.table import StoreTable
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.pretraining_targets import NUM_COUNTS, PRETRAINING_DESCRIPTORS
-from molattn.data.store.index import StoreIndex
-from molattn.data.store.store import Shard, open_shard, store_featurizer
+from molattn.data.store.shards import Shard, open_shard, store_featurizer
+from molattn.data.store.table import StoreIndex
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 

@@ -11,8 +11,8 @@ from molattn.chem import Featurizer, parse_smiles
 from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import MoleculesConfig, PrepareConfig
 from molattn.data.store import prepare
-from molattn.data.store.index import INDEX_FILE
 from molattn.data.store.prepare import prepare_store
+from molattn.data.store.table import INDEX_FILE
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.scaling import descriptor_scaling

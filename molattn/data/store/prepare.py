@@ -1,23 +1,21 @@
 """From tables to a store of prepared molecules, shard by shard.
 
 While a store ``NAME`` is written, its shards are in ``NAME.unfinished``, beside ``run.json``, which
-says what they are made from, and lists each shard with its digest once it is written. A shard holds
-a fixed number of rows of the input, so that an interrupted command goes on after the last shard in
-the list that is as it was written.
+says what they are made from. A shard holds a fixed number of rows of the input and is written
+atomically, so that an interrupted command goes on after the last shard.
 """
 
-import hashlib
 import os
 import re
 import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,31 +35,27 @@ from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
 from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.labels import LabelError, number
-from molattn.data.store.index import (
-    INDEX_FILE,
-    REJECTED_FILE,
-    StoreIndex,
-    check_content,
-    is_store,
-    read_index,
-    write_content,
-    write_index,
-)
 from molattn.data.store.shards import (
-    Arrays,
-    join_arrays,
-    map_arrays,
-    read_texts,
-    text_arrays,
-    write_arrays,
-)
-from molattn.data.store.store import (
     FAULTY,
     INVALID,
     READ,
+    Arrays,
     Shard,
-    damage_named,
+    file_digest,
+    join_arrays,
+    map_arrays,
+    read_texts,
     store_featurizer,
+    text_arrays,
+    write_arrays,
+)
+from molattn.data.store.table import (
+    INDEX_FILE,
+    REJECTED_FILE,
+    StoreIndex,
+    is_store,
+    read_index,
+    write_index,
 )
 from molattn.data.table import Row, Table, escape_formula, listed, open_table, write_table
 from molattn.errors import InputError, SmilesError, is_of_input, quoted
@@ -73,6 +67,7 @@ from molattn.utils.files import (
     lock_file,
     read_json,
     replace_folder,
+    write_json,
 )
 from molattn.utils.progress import row_progress
 from molattn.utils.ray_workers import check_ray, ray_map
@@ -131,14 +126,13 @@ def prepare_store(
     tables = [open_table(source) for source in sources]
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
-    places = [_kept_columns(table, config) for table in tables]
+    columns = [_kept_columns(table, config) for table in tables]
     numbers = _pretraining_columns(tables[0], config)
-    for table in tables:
+    run = _run(tables, columns, numbers, config)
+    for table, own in zip(tables, columns, strict=True):  # the last cells of a row
+        own += [table.column(name, _COLUMNS_OPTION) for name in numbers]
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
-    run = _run(tables, places, numbers, config)
-    for table, own in zip(tables, places, strict=True):  # the last cells of a row
-        own += [table.column(name, _COLUMNS_OPTION) for name in numbers]
     unfinished = _unfinished(folder)
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
     check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
@@ -151,17 +145,25 @@ def prepare_store(
         _check_same(index._asdict(), run, folder)
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return Prepared(index, 0)
-    with _locked(unfinished, folder):
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with open(unfinished / _LOCK_FILE, "w") as lock:
+        if lock_file(lock.fileno()) is False:
+            raise InputError(f"{folder}: another process is writing to this folder")
         kept = _begin(unfinished, run, config.resume, console)
-        with _kept_if_resumable(folder):
-            index = _write_shards(tables, places, unfinished, kept, run, config, console)
+        try:
+            _write_shards(_Rows(tables, columns), unfinished, kept, run, config, console)
+            index = _index(unfinished, run, tables)
             _write_rejected(unfinished, index)
             write_index(unfinished, index)
             replace_folder(unfinished, folder)
+        except BaseException as error:
+            if not resume_hint(folder, error):
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise
     for name in (_RUN_FILE, _LOCK_FILE):
         with suppress(OSError):  # the store is whole
             (folder / name).unlink()
-    return Prepared(index, max(0, index.rows - SHARD_ROWS * len(kept)))
+    return Prepared(index, max(0, index.rows - SHARD_ROWS * kept))
 
 
 def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
@@ -186,22 +188,22 @@ def _pretraining_columns(table: Table, config: PrepareConfig) -> list[str]:
     """Return the names of the columns to pretrain on, in the order of a table for a pattern."""
     found = list[int]()
     for name in config.pretraining_columns:
-        alike = [place for place, one in enumerate(table.header) if fnmatchcase(one, name)]
-        if name in table.header or not alike:
-            alike = [table.column(name, _COLUMNS_OPTION)]
-        found += alike
+        matching = [column for column, one in enumerate(table.header) if fnmatchcase(one, name)]
+        if name in table.header or not matching:
+            matching = [table.column(name, _COLUMNS_OPTION)]
+        found += matching
     every = Counter([*found, *_kept_columns(table, config)])
-    if twice := [table.header[place] for place in found if every[place] > 1]:
+    if twice := [table.header[column] for column in found if every[column] > 1]:
         raise InputError(
             f"{table.path}: {_COLUMNS_OPTION}: got {listed([*dict.fromkeys(twice)])} more than "
             "once, or in another option too"
         )
-    return [table.header[place] for place in found]
+    return [table.header[column] for column in found]
 
 
 def _run(
     tables: Sequence[Table],
-    places: Sequence[Sequence[int]],
+    columns: Sequence[Sequence[int]],
     numbers: Sequence[str],
     config: PrepareConfig,
 ) -> dict[str, Any]:
@@ -209,12 +211,12 @@ def _run(
 
     Args:
         tables: The tables.
-        places: The columns of each that are kept as text.
+        columns: The columns of each that are kept as text.
         numbers: Names of those that are kept as numbers.
         config: The options.
     """
     headers = [
-        [table.header[place] for place in own] for table, own in zip(tables, places, strict=True)
+        [table.header[column] for column in own] for table, own in zip(tables, columns, strict=True)
     ]
     for table, header in zip(tables, headers, strict=True):
         if len(header) != len(headers[0]):
@@ -256,38 +258,13 @@ def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) ->
         )
     for old, new in zip(was["inputs"], now["inputs"], strict=True):
         check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
-    missing = {  # in stores of earlier versions
-        name: [] if isinstance(value, list) else None for name, value in now["options"].items()
-    }
-    former = {**missing, **was["options"]}
-    check_same_values(former, now["options"], folder)
-    if was["featurizer"] != now["featurizer"]:
-        raise InputError(
-            f"{folder}: contains molecules prepared with a featurizer other than "
-            f"{quoted(now['options']['featurizer'])}, which has changed since; use another --output"
-        )
-    rdkit = was["versions"]["rdkit"], now["versions"]["rdkit"]
-    if rdkit[0] != rdkit[1]:
-        raise InputError(
-            f"{folder}: contains molecules prepared with RDKit {rdkit[0]}, got {rdkit[1]}; use "
-            "another --output"
-        )
-
-
-@contextmanager
-def _locked(unfinished: Path, folder: Path) -> Iterator[None]:
-    """Make a folder that no other process writes to within the block."""
-    try:
-        unfinished.mkdir(parents=True, exist_ok=True)
-        lock = open(unfinished / _LOCK_FILE, "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    with lock:
-        if lock_file(lock.fileno()) is False:
+    check_same_values(was["options"], now["options"], folder)
+    for name in ("featurizer", "versions"):
+        if was[name] != now[name]:
             raise InputError(
-                f"{folder}: another process is writing to this folder; wait for it to end"
+                f"{folder}: contains molecules prepared with other {name} ({was[name]}); use "
+                "another --output"
             )
-        yield
 
 
 def resume_hint(folder: Path, error: BaseException | None = None) -> str:
@@ -295,74 +272,44 @@ def resume_hint(folder: Path, error: BaseException | None = None) -> str:
 
     After an ``error`` in the input nothing can be resumed.
     """
-    if is_of_input(error):
-        return ""
     unfinished = _unfinished(folder)
-    if not (kept := _listed(unfinished)):
+    if is_of_input(error) or not (kept := _whole_shards(unfinished)):
         return ""
-    what = counted(len(kept), "shard")
+    what = counted(kept, "shard")
     return f"{what} kept in {unfinished}; to resume: the same command with --resume"
-
-
-@contextmanager
-def _kept_if_resumable(folder: Path) -> Iterator[None]:
-    """Remove the unfinished store after an error that leaves nothing to resume."""
-    try:
-        yield
-    except BaseException as error:
-        if not resume_hint(folder, error):
-            shutil.rmtree(_unfinished(folder), ignore_errors=True)
-        raise
 
 
 def _unfinished(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{UNFINISHED}")
 
 
-def _begin(
-    unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None
-) -> list[Path]:
-    """Return the shards that are there and can be resumed; remove all others.
+def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> int:
+    """Return the number of shards that are there and can be resumed; remove all others.
 
     Raises:
         InputError: They are of another run, or it is not known of which.
     """
-    there = [path for path in unfinished.iterdir() if _SHARD.fullmatch(path.name)]
-    kept: list[Path] = []
-    if there and resume:
-        was = read_json(unfinished / _RUN_FILE)
-        check_content(unfinished / _RUN_FILE, was, {*run, "shards"})
-        _check_same(was, run, unfinished)
-        for shard in _listed(unfinished):
-            path = unfinished / shard["name"]
-            if _digest(path) != shard["sha256"]:
-                print_line(console, f"{path}: changed since it was written; prepared again")
-                break
-            kept.append(path)
-    elif there:
-        what = f"{counted(len(there), 'shard')} kept in {unfinished}"
+    kept = _whole_shards(unfinished)
+    if kept and resume:
+        _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)
+    elif kept:
+        what = f"{counted(kept, 'shard')} kept in {unfinished}"
         print_line(console, f"{what}: replaced, as --resume is not given")
-    for path in {*there} - {*kept}:
-        path.unlink()
-    if not kept:
-        write_content(unfinished / _RUN_FILE, {**run, "shards": []})
+        kept = 0
+    names = {_shard_name(number) for number in range(kept)}
+    for path in unfinished.iterdir():
+        if _SHARD.fullmatch(path.name) and path.name not in names:
+            path.unlink()
+    write_json(unfinished / _RUN_FILE, run)
     return kept
 
 
-def _listed(unfinished: Path) -> list[dict[str, Any]]:
-    """Return the shards that a run has written, up to the first that is missing."""
-    found = []
-    with suppress(InputError, LookupError, TypeError):  # no list, or a damaged one
-        for number, shard in enumerate(read_json(unfinished / _RUN_FILE)["shards"]):
-            if shard["name"] != _shard_name(number) or not (unfinished / shard["name"]).exists():
-                break
-            found.append(shard)
-    return found
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _whole_shards(unfinished: Path) -> int:
+    """Return the number of shards that a run has written, up to the first that is missing."""
+    number = 0
+    while (unfinished / _shard_name(number)).exists():
+        number += 1
+    return number
 
 
 def _shard_name(number: int) -> str:
@@ -375,104 +322,84 @@ def _is_of_store(name: str) -> bool:
 
 
 def _write_shards(
-    tables: Sequence[Table],
-    places: Sequence[Sequence[int]],
+    rows: "_Rows",
     folder: Path,
-    kept: Sequence[Path],
-    run: dict[str, Any],
+    kept: int,
+    run: Mapping[str, Any],
     config: PrepareConfig,
     console: Console | None,
-) -> StoreIndex:
-    """Write the shards after those that are kept, and return the index of all."""
-    featurizer = FEATURIZERS[config.featurizer]()
-    rejected: Counter[str] = Counter()
-    shards: list[dict[str, Any]] = []
-
-    def add(path: Path) -> None:
-        with damage_named(path):
-            shard = Shard(map_arrays(path), featurizer)
-        reasons = shard.reasons(0, len(shard) - len(shard.molecules))
-        rejected.update(code for code, _ in reasons)
-        sizes = {"rows": len(shard), "molecules": len(shard.molecules)}
-        size = path.stat().st_size
-        shards.append({"name": path.name, **sizes, "bytes": size, "sha256": _digest(path)})
-
-    for path in kept:
-        add(path)
-    start = sum(shard["rows"] for shard in shards)
-    if start:
-        print_line(console, f"resuming after {counted(start, 'row')}")
-    total = None if console is None or console.quiet else sum(table.count() for table in tables)
-    rows = [0] * len(tables)
+) -> None:
+    """Write the shards after those that are kept."""
+    rows.start = kept * SHARD_ROWS
+    if kept:
+        print_line(console, f"resuming after {counted(rows.start, 'row')}")
     numbers = run["descriptors"][len(PRETRAINING_DESCRIPTORS) :]
+    featurizer = FEATURIZERS[config.featurizer]()
     reader = _BlockReader(featurizer, config, config.pretraining_targets, numbers)
-    is_ray = config.engine == "ray"
-    size = _RAY_BLOCK_ROWS if is_ray else _BLOCK_ROWS
-    blocks = _Blocks(tables, places, start, size)
-    if is_ray:
-        report = partial(print_line, console)
-        address = config.ray_address
-        read = ray_map(reader, blocks, config.num_workers, address=address, report=report)
+    if config.engine == "ray":
+        rows.size = _RAY_BLOCK_ROWS
+        report, address = partial(print_line, console), config.ray_address
+        read = ray_map(reader, rows, config.num_workers, address=address, report=report)
     else:
-        read = parallel_map(reader, blocks, config.num_workers)
-    with closing(read), row_progress(console, "preparing", total, done=start) as advance:
-        arrays = _advancing(read, rows, advance)
-        while parts := list(islice(arrays, SHARD_ROWS // size)):
-            path = folder / _shard_name(len(shards))
-            write_arrays(path, join_arrays(parts))
-            add(path)
-            write_content(folder / _RUN_FILE, {**run, "shards": shards})
-    inputs = [{**one, "rows": n} for one, n in zip(run["inputs"], rows, strict=True)]
-    sums = {name: sum(shard[name] for shard in shards) for name in ("rows", "molecules")}
-    common = dict(sorted(rejected.items(), key=lambda reason: (-reason[1], reason[0])))
-    found: dict[str, Any] = {**run, **sums, "inputs": inputs, "rejected": common, "shards": shards}
-    return StoreIndex(**found)
-
-
-class _Block(NamedTuple):
-    """Rows, and how many of each table were read when the last of them was."""
-
-    rows: Sequence[Row]
-    counts: Sequence[int]
+        rows.size = _BLOCK_ROWS
+        read = parallel_map(reader, rows, config.num_workers)
+    total = None
+    if console is not None and not console.quiet:
+        total = sum(table.count() for table in rows.tables)
+    with closing(read), row_progress(console, "preparing", total, done=rows.start) as advance:
+        arrays = _advancing(read, advance)
+        while parts := list(islice(arrays, SHARD_ROWS // rows.size)):
+            write_arrays(folder / _shard_name(kept), join_arrays(parts))
+            kept += 1
 
 
 @dataclass
-class _Blocks:
-    """The rows of tables after the first ``start``, with the kept cells, ``size`` at a time.
-
-    The last block has no rows.
-    """
+class _Rows:
+    """The rows of tables after the first ``start``, with the kept cells, ``size`` at a time."""
 
     tables: Sequence[Table]
-    places: Sequence[Sequence[int]]
-    start: int
-    size: int
+    columns: Sequence[Sequence[int]]
+    start: int = 0
+    size: int = 1
 
-    def __iter__(self) -> Iterator[_Block]:
-        counts = [0] * len(self.tables)
-
-        def rows(number: int) -> Iterator[Row]:
-            places = self.places[number]
-            for row in self.tables[number]:
-                counts[number] += 1
-                yield row._replace(cells=[row.cells[place] for place in places], values=None)
-
-        left = islice(chain.from_iterable(map(rows, range(len(counts)))), self.start, None)
-        while block := list(islice(left, self.size)):
-            yield _Block(block, [*counts])
-        yield _Block([], counts)
+    def __iter__(self) -> Iterator[list[Row]]:
+        every = (
+            row._replace(cells=[row.cells[column] for column in own], values=None)
+            for table, own in zip(self.tables, self.columns, strict=True)
+            for row in table
+        )
+        remaining = islice(every, self.start, None)
+        while block := list(islice(remaining, self.size)):
+            yield block
 
 
-def _advancing(
-    read: Iterable[tuple[Arrays, Sequence[int]]], rows: list[int], advance: Callable[..., None]
-) -> Iterator[Arrays]:
-    """Yield the arrays, and keep the number of rows of each table."""
-    for part, counts in read:
-        rows[:] = counts
-        if part:
-            status = part["status"]
-            advance(len(status), int(np.count_nonzero(status != READ)))
-            yield part
+def _advancing(read: Iterable[Arrays], advance: Callable[..., None]) -> Iterator[Arrays]:
+    for part in read:
+        advance(len(part["status"]), int(np.count_nonzero(part["status"] != READ)))
+        yield part
+
+
+def _index(folder: Path, run: Mapping[str, Any], tables: Sequence[Table]) -> StoreIndex:
+    """Return the index of the shards in a folder."""
+    rejected: Counter[str] = Counter()
+    shards: list[dict[str, Any]] = []
+    featurizer = Featurizer.from_dict(run["featurizer"])
+    for path in (folder / _shard_name(place) for place in range(_whole_shards(folder))):
+        shard = Shard(map_arrays(path), featurizer)
+        sizes = {"rows": len(shard), "molecules": len(shard.molecules)}
+        size = path.stat().st_size
+        shards.append({"name": path.name, **sizes, "bytes": size, "sha256": file_digest(path)})
+        rejected.update(code for code, _ in shard.reasons(0, len(shard) - len(shard.molecules)))
+    counts = [table.count() for table in tables]
+    return StoreIndex(
+        **{
+            **run,
+            **{name: sum(shard[name] for shard in shards) for name in ("rows", "molecules")},
+            "inputs": [{**one, "rows": n} for one, n in zip(run["inputs"], counts, strict=True)],
+            "rejected": dict(sorted(rejected.items(), key=lambda one: (-one[1], one[0]))),
+            "shards": shards,
+        }
+    )
 
 
 @dataclass
@@ -494,12 +421,8 @@ class _BlockReader:
             targets=PretrainingTargets() if self.targets else None,
         )
 
-    def __call__(self, block: _Block) -> tuple[Arrays, Sequence[int]]:
-        """Return the arrays of a block, and the number of rows of each table."""
-        return self._arrays(block.rows) if block.rows else {}, block.counts
-
-    def _arrays(self, rows: Sequence[Row]) -> Arrays:
-        """Return the arrays of :class:`molattn.data.store.store.Shard`, to be joined."""
+    def __call__(self, rows: Sequence[Row]) -> Arrays:
+        """Return the arrays of :class:`molattn.data.store.shards.Shard`, to be joined."""
         rows, numbers = self._with_numbers(rows)
         found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
         status: list[int] = []
