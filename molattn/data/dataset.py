@@ -26,14 +26,12 @@ from molattn.config import DataConfig
 from molattn.data.columns import TrainingColumns, find_columns
 from molattn.data.labels import (
     LabelError,
+    Labels,
     RelationError,
-    infer_task,
     is_missing,
-    label_number,
-    label_values,
     number,
-    numbers_expected,
     positive_class,
+    read_labels,
 )
 from molattn.data.table import Row, Table, has_stereo_groups, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
@@ -58,11 +56,9 @@ __all__ = [
 
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 _MOST_CODES = 5  # of classes, each of which occurs often
-_LEAST_SPREAD = 1e-30  # of different labels; its square still fits a float64, and it a float32
 MOST_BASELINE_ROWS = 20_000
 """Most usable rows of a table with a random forest baseline, whose descriptors take long."""
 
-_WITH_LOGARITHM = "a number above 0 for --target-transform log"
 _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
 
 
@@ -239,10 +235,14 @@ def read_training_table(
     table = open_table(path)
     columns = find_columns(table, config)
     table.check_featurizer(featurizer)
-    rows, skipped = _complete_rows(table, columns)
-    rows = _rows_with_numbers(table, rows, columns, config, skipped)
-    if rows:  # labels first: an invalid one is then reported before the molecules are read
-        _labels(table, rows, columns, config)
+    complete, skipped = _complete_rows(table, columns)
+    if not complete:
+        raise _no_usable_row(table, config, skipped)
+    targets, reasons = _read_targets(table, complete, columns, config)
+    valid = [row for row in range(len(complete)) if row not in reasons]
+    for row, reason in reasons.items():
+        line, cells = complete[row].line, complete[row].cells
+        skipped.append(SkippedRow(line, str(cells[columns.smiles]), "invalid_label", reason))
     read = MoleculeReader(
         featurizer,
         table_calculator(config),
@@ -251,18 +251,19 @@ def read_training_table(
         counter=counter,
         canonical=True,
         scaffolds=config.split == "scaffold",
-        baseline=_BASELINE if baseline and len(rows) <= MOST_BASELINE_ROWS else None,
+        baseline=_BASELINE if baseline and len(valid) <= MOST_BASELINE_ROWS else None,
         distinct=True,
         limits=config,
         standardize=config.standardize,
         radius=radius,
         num_workers=config.num_workers,
     )
-    complete, rows, groups = rows, SpooledList[Row](_MOST_IN_MEMORY), 0
+    chosen = Selection(complete, valid)
+    rows, groups, kept = SpooledList[Row](_MOST_IN_MEMORY), 0, list[int]()
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
-    texts, partners = _cells(complete, columns.smiles), _cells(complete, columns.partner)
-    with row_progress(console, "reading molecules", len(complete)) as advance:
-        for row, record in zip(complete, read(texts or (), partners), strict=True):
+    texts, partners = _Column(chosen, columns.smiles), _cells(chosen, columns.partner)
+    with row_progress(console, "reading molecules", len(chosen)) as advance:
+        for number, row, record in zip(valid, chosen, read(texts, partners), strict=True):
             advance(1)
             if isinstance(record, SmilesError):
                 text = str(row.cells[columns.smiles])
@@ -271,11 +272,18 @@ def read_training_table(
                 groups += has_stereo_groups(row.cells[columns.smiles])
                 rows.append(row._replace(cells=[str(cell) for cell in row.cells]))
                 records.append(record)
+                kept.append(number)
     print_groups(groups, console)
     skipped.sort()
     if not rows:
         raise _no_usable_row(table, config, skipped)
-    tasks, targets, bounds = _labels(table, rows, columns, config)
+    values = np.column_stack([labels.values[kept] for labels in targets])
+    bounds = np.stack([labels.bounds[:, kept] for labels in targets], axis=-1)
+    for name, own in zip(config.target_columns, values.T, strict=True):
+        if np.isnan(own).all():
+            raise InputError(
+                f"{table.path}, column {quoted(name)}: no usable row has a measured label"
+            )
     return TrainingTable(
         path=table.path,
         header=table.header,
@@ -283,9 +291,9 @@ def read_training_table(
         smiles=_Column(rows, columns.smiles),
         partners=_cells(rows, columns.partner),
         records=records,
-        tasks=tuple(tasks),
-        targets=targets,
-        bounds=bounds,
+        tasks=tuple(labels.task for labels in targets),
+        targets=values,
+        bounds=None if np.isnan(bounds).all() else bounds,
         weights=None if columns.weight is None else _weights(table, rows, columns.weight),
         features=_features(table, rows, columns.features) if columns.features else None,
         parts=_cells(rows, columns.split),
@@ -403,57 +411,6 @@ def _complete_rows(
     return rows, skipped
 
 
-def _rows_with_numbers(
-    table: Table,
-    rows: Sequence[Row],
-    columns: TrainingColumns,
-    config: DataConfig,
-    skipped: list[SkippedRow],
-) -> Sequence[Row]:
-    """Move rows with a label that is no number or bound, where most are, to ``skipped``.
-
-    So are those without a logarithm for the transform ``log``. Where half of the labels of a target
-    are such, it may be a wrong column, or classes: its rows are kept, and the first such label is
-    an error later.
-    """
-    reasons: dict[int, str] = {}
-    choices = _for_each(config.task or (None,), columns.targets)
-    transforms = _for_each(config.target_transform, columns.targets)
-    given = zip(columns.targets, columns.relations, choices, transforms, strict=True)
-    for index, sign, choice, transform in given:
-        cells = [row.cells[index] for row in rows]
-        if not numbers_expected(cells, choice):
-            continue
-        relations = _cells(rows, sign) or [""] * len(cells)
-        invalid: dict[int, LabelError] = {}
-        for place, (cell, relation) in enumerate(zip(cells, relations, strict=True)):
-            try:
-                if label_number(cell, relation)[0] <= 0.0 and transform == "log":
-                    raise LabelError(cell, _WITH_LOGARITHM)
-            except LabelError as error:
-                invalid[place] = error
-        if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
-            valid = [cell for place, cell in enumerate(cells) if place not in invalid]
-            expected = ""
-            if not numbers_expected(valid, choice):  # but 0 and 1
-                classes = infer_task(table.header[index], valid).classes
-                expected = f"one of {', '.join(classes)} or an empty cell"
-            for place, error in invalid.items():
-                column = index
-                if isinstance(error, RelationError):
-                    column = sign or 0
-                elif expected:
-                    error = LabelError(cells[place], expected)
-                reasons.setdefault(place, f"column {quoted(table.header[column])}: {error}")
-    for place, reason in reasons.items():
-        row = rows[place]
-        text = row.cells[columns.smiles]
-        skipped.append(SkippedRow(row.line, text, "invalid_label", reason))
-    if not reasons:
-        return rows
-    return Selection(rows, [place for place in range(len(rows)) if place not in reasons])
-
-
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
     if not skipped:
         return InputError(f"{table.path}: the table has a header but no rows")
@@ -468,54 +425,44 @@ def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRo
     )
 
 
-def _labels(
+def _read_targets(
     table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
-) -> tuple[list[Task], NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the tasks, their labels ``[n, T]`` and the bounds of censored ones, if any."""
+) -> tuple[list[Labels], dict[int, str]]:
+    """Return the labels of each target, and why rows with a label that is not read are skipped."""
     indices = columns.targets
-    choices = _for_each(config.task or (None,), indices)
-    transforms = _for_each(config.target_transform, indices)
-    positives = _for_each(config.positive_class, indices)
-    units = config.target_units or ("",) * len(indices)
-    tasks: list[Task] = []
-    targets: list[NDArray[np.float64]] = []
-    bounds: list[NDArray[np.float64]] = []
-    given = zip(indices, columns.relations, choices, units, transforms, positives, strict=True)
-    for index, sign, choice, unit, transform, positive in given:
-        cells = [row.cells[index] for row in rows]
-        if all(map(is_missing, cells)):
-            raise InputError(
-                f"{table.path}, column {quoted(table.header[index])}: no usable row has a label"
-            )
+    options = (
+        tuple(columns.relations),
+        config.task or (None,),
+        config.target_transform,
+        config.positive_class,
+        config.target_units or ("",),
+    )
+    each = (values * len(indices) if len(values) == 1 else values for values in options)
+    targets: list[Labels] = []
+    reasons: dict[int, str] = {}
+    for index, sign, choice, transform, positive, unit in zip(indices, *each, strict=True):
+        cells, relations = list(_Column(rows, index)), _cells(rows, sign)
         with _located(table, rows, index, sign):
-            tasks.append(infer_task(table.header[index], cells, choice, unit, positive))
-            if positive != "auto" and tasks[-1].kind != "binary":
+            labels = read_labels(
+                table.header[index],
+                cells,
+                relations,
+                choice,
+                unit=unit,
+                positive=positive,
+                is_log=transform == "log",
+            )
+            if positive != "auto" and labels.task.kind != "binary":
                 raise InputError(
                     f"--positive-class: got {quoted(positive)}, expected auto for a target that "
-                    f"is not of two classes ({tasks[-1].kind})"
+                    f"is not of two classes ({labels.task.kind})"
                 )
-            labels, limits = label_values(cells, tasks[-1], _cells(rows, sign))
-            if np.isnan(labels).all():
-                raise InputError("got only censored labels, expected at least one measured value")
-            spread = float(np.nanmax(labels) - np.nanmin(labels))
-            if transform != "log" and 0.0 < spread < _LEAST_SPREAD:
-                raise InputError(
-                    f"got labels that differ by {spread:.3g} at most, expected at least "
-                    f"{_LEAST_SPREAD:g}; give them in smaller units"
-                )
-            if transform == "log" and tasks[-1].kind == "regression":
-                for row, label in enumerate(_values(labels, limits)):
-                    if label <= 0.0:
-                        raise LabelError(cells[row], _WITH_LOGARITHM, row)
+        for row, error in labels.invalid.items():
+            column = sign if isinstance(error, RelationError) and sign is not None else index
+            reasons.setdefault(row, f"column {quoted(table.header[column])}: {error}")
         targets.append(labels)
-        bounds.append(limits)
-    check_columns(tasks)
-    found = np.stack(bounds, axis=-1)
-    return tasks, np.column_stack(targets), None if np.isnan(found).all() else found
-
-
-def _for_each(values: tuple[Any, ...], targets: Sequence[int]) -> tuple[Any, ...]:
-    return values * len(targets) if len(values) == 1 else values
+    check_columns([labels.task for labels in targets])
+    return targets, reasons
 
 
 def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:

@@ -1,19 +1,21 @@
 """Labels from cells: the task of a target, inferred or requested, and its values."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.config import TaskChoice
+from molattn.data.table import listed
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task
 
 __all__ = [
     "LabelError",
+    "Labels",
     "RelationError",
     "infer_task",
     "is_missing",
@@ -23,13 +25,11 @@ __all__ = [
     "numbers_expected",
     "ordered_classes",
     "positive_class",
+    "read_labels",
 ]
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
-_PLAIN_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.0+)?")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")  # of no more digits than are told apart
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
 _RELATIONS = {
     **dict.fromkeys(("", "=", "~"), 0),
@@ -43,7 +43,7 @@ _NEGATIVE = re.compile(
     r"\(?[-\u2212].*|.*[-\u2212]\)?|0|f(alse)?|no?|neg(ative)?|inactive|non.+|not?[\s_-].+"
 )
 _NEGATION = r"(a|dis|il|im|in|ir|non?|not|un)[\s_-]?"  # before the name of the other class
-_BINARY_NUMBERS = ({"0", "1"}, {"-1", "1"})
+_BINARY_NUMBERS = ({0.0, 1.0}, {-1.0, 1.0})
 _MOST_CLASSES_FOUND = 20
 _MOST_CLASSES = 1000
 
@@ -81,9 +81,7 @@ def number(cell: str) -> float:
     if is_missing(text):
         return nan
     if not _NUMBER.fullmatch(text):
-        mended = " with a decimal point" if _NUMBER.fullmatch(text.replace(",", ".")) else ""
-        if _THOUSANDS.fullmatch(text):
-            mended = " with a decimal point and without separators of thousands"
+        mended = " with a decimal point and without separators" if "," in text else ""
         raise LabelError(cell, f"a number{mended} or an empty cell")
     value = float(text)
     if abs(value) > _LARGEST:
@@ -119,7 +117,8 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
     try:
         value = number(text)
     except LabelError as error:
-        raise LabelError(cell, error.expected) from None
+        expected = f"{error.expected}; for class labels use --task classification"
+        raise LabelError(cell, expected) from None
     if own not in _RELATIONS or isnan(value):
         raise LabelError(cell, "a number or an empty cell")
     if own and mark and _RELATIONS[own] != _RELATIONS[mark]:
@@ -156,6 +155,60 @@ def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
     return sorted(classes, key=lambda label: label == positive)
 
 
+class Labels(NamedTuple):
+    """A task, its labels and bounds (see :func:`label_values`), and errors of others by row."""
+
+    task: Task
+    values: NDArray[np.float64]
+    bounds: NDArray[np.float64]
+    invalid: dict[int, LabelError]
+
+
+def read_labels(
+    name: str,
+    cells: Sequence[str],
+    relations: Sequence[str] | None = None,
+    choice: TaskChoice | None = None,
+    *,
+    unit: str = "",
+    positive: str = "auto",
+    is_log: bool = False,
+) -> Labels:
+    """Return the labels of a target, and those of a regression that are not numbers.
+
+    Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
+    then an error.
+
+    Args:
+        name: The target.
+        cells: Its labels.
+        relations: The cells of their relation column; None = there is none.
+        choice: The requested kind, if any.
+        unit: Unit of a regression.
+        positive: The positive one of two classes, see :func:`ordered_classes`.
+        is_log: Whether the labels of a regression must have a logarithm.
+
+    Raises:
+        LabelError: See :func:`infer_task` and :func:`label_values`.
+        InputError: There is no label.
+    """
+    known = sum(not is_missing(cell) for cell in cells)
+    if not known:
+        raise InputError("no usable row has a label")
+    invalid: dict[int, LabelError] = {}
+    if numbers_expected(cells, choice):
+        numbers, limits = label_values(cells, Task(name), relations, invalid)
+        numbers = np.fmax(numbers, np.fmax(*limits))
+        for row in np.flatnonzero(numbers <= 0.0).tolist() if is_log else ():
+            expected = "a number above 0 for --target-transform log"
+            invalid[row] = LabelError(cells[row], expected, row)
+        if 2 * len(invalid) >= known:
+            raise invalid[min(invalid)]
+    valid = ["" if row in invalid else cell for row, cell in enumerate(cells)]
+    task = infer_task(name, valid, choice, unit, positive)
+    return Labels(task, *label_values(valid, task, relations), invalid)
+
+
 def infer_task(
     name: str,
     cells: Sequence[str],
@@ -180,30 +233,31 @@ def infer_task(
             alone; names it.
         InputError: There are too few or too many classes, or ``positive`` is none of two.
     """
+    if numbers_expected(cells, choice):
+        return Task(name, unit=unit)
     texts = [cell.strip() for cell in cells if not is_missing(cell)]
-    if choice == "regression":
-        return Task(name, unit=unit)
     distinct = list(dict.fromkeys(texts))
-    numbers = [text for text in distinct if _NUMBER.fullmatch(text)]
-    if choice is None and not _are_classes(distinct, numbers):
-        return Task(name, unit=unit)
-    if len(numbers) == len(distinct):
+    are_numbers = [_NUMBER.fullmatch(text) is not None for text in distinct]
+    if all(are_numbers):
         classes = sorted({_class_of_number(text) for text in distinct}, key=int)
-    elif numbers and choice != "multiclass":
-        kinds = Counter(bool(_NUMBER.fullmatch(text)) for text in texts)
-        odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
+    elif choice == "multiclass":
+        classes = sorted(distinct)
+    elif any(are_numbers):
+        odd = next(text for text in distinct if _NUMBER.fullmatch(text) is None)
         raise LabelError(odd, "class labels that are all numbers or all text")
     else:
-        classes = sorted(
-            {_class_of_number(text) if _PLAIN_WHOLE.fullmatch(text) else text for text in distinct}
-        )
-        if choice != "multiclass":
-            spelled: dict[str, str] = {}
-            for text in classes:
-                if (other := spelled.setdefault(text.casefold(), text)) != text:
-                    expected = f"{quoted(other)}, as other labels are written"
-                    raise LabelError(text, expected)
-    return _classification(name, classes, choice, positive)
+        spelled: dict[str, str] = {}
+        for text in (classes := sorted(distinct)):
+            if (other := spelled.setdefault(text.casefold(), text)) != text:
+                raise LabelError(text, f"{quoted(other)}, as other labels are written")
+    least, most = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}.get(
+        choice or "", (2, _MOST_CLASSES)
+    )
+    if not least <= len(classes) <= most:
+        raise InputError(f"got {listed(classes)}, expected {least} to {most} classes (--task)")
+    if len(classes) > 2:
+        return Task(name, "multiclass", tuple(classes))
+    return Task(name, "binary", tuple(ordered_classes(classes, positive)))
 
 
 def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> bool:
@@ -213,12 +267,19 @@ def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> 
     """
     if choice is not None:
         return choice == "regression"
-    distinct = list(dict.fromkeys(cell.strip() for cell in cells if not is_missing(cell)))
-    return not _are_classes(distinct, [text for text in distinct if _NUMBER.fullmatch(text)])
+    distinct = {cell.strip() for cell in cells if not is_missing(cell)}
+    if all(_NUMBER.fullmatch(text) for text in distinct):
+        return {float(text) for text in distinct} not in _BINARY_NUMBERS
+    # 45% or >5 is a number that the user has to correct, not the name of a class.
+    is_number = any(_NUMBER_WITHIN.match(text) for text in distinct)
+    return is_number or len(distinct) > _MOST_CLASSES_FOUND
 
 
 def label_values(
-    cells: Sequence[str], task: Task, relations: Sequence[str] | None = None
+    cells: Sequence[str],
+    task: Task,
+    relations: Sequence[str] | None = None,
+    invalid: dict[int, LabelError] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the labels of a task, and the bounds of those that are censored.
 
@@ -229,6 +290,7 @@ def label_values(
         task: The task.
         relations: The cells of their relation column, see :func:`label_number`; None = there is
             none.
+        invalid: Gets the errors by row, whose labels are then missing; None = the first is raised.
 
     Returns:
         The labels ``[n]`` as numbers or as class indices, NaN where missing or censored; and the
@@ -239,13 +301,20 @@ def label_values(
             not fit (:class:`RelationError`); names the first.
     """
     values, bounds = np.full(len(cells), nan), np.full((2, len(cells)), nan)
-    read = _read_number if task.kind == "regression" else _read_class
-    places = {label: float(place) for place, label in enumerate(task.classes)}
+    indices = {label: float(index) for index, label in enumerate(task.classes)}
     for row, cell in enumerate(cells):
+        relation = "" if relations is None else relations[row]
         try:
-            value, sign = read(cell, "" if relations is None else relations[row], places)
+            if task.kind == "regression":
+                value, sign = label_number(cell, relation)
+            else:
+                value, sign = _class_index(cell, relation, indices), 0
         except LabelError as error:
-            raise type(error)(error.text, error.expected, row) from None
+            located = type(error)(error.text, error.expected, row)
+            if invalid is None:
+                raise located from None
+            invalid[row] = located
+            continue
         if sign:
             bounds[0 if sign > 0 else 1, row] = value
         else:
@@ -253,31 +322,21 @@ def label_values(
     return values, bounds
 
 
-def _read_number(cell: str, relation: str, _: Mapping[str, float]) -> tuple[float, int]:
-    try:
-        return label_number(cell, relation)
-    except RelationError:
-        raise
-    except LabelError as error:
-        expected = f"{error.expected}; for class labels use --task classification"
-        raise LabelError(cell, expected) from None
-
-
-def _read_class(cell: str, relation: str, places: Mapping[str, float]) -> tuple[float, int]:
+def _class_index(cell: str, relation: str, indices: Mapping[str, float]) -> float:
     if is_missing(cell):
-        return nan, 0
+        return nan
     if _RELATIONS.get(_mark(relation), 1):
         expected = "no relation beside a class; for numeric targets use --task regression"
         raise RelationError(relation, expected)
     text = cell.strip()
-    if text not in places and _NUMBER.fullmatch(text):
+    if text not in indices and _NUMBER.fullmatch(text):
         text = _class_of_number(text)
-    if text not in places:
-        alike = [label for label in places if label.lower() == text.lower()]
-        text = alike[0] if len(alike) == 1 else text
-    if text not in places:
-        raise LabelError(cell, f"one of {', '.join(places)} or an empty cell")
-    return places[text], 0
+    if text not in indices:
+        same = [label for label in indices if label.lower() == text.lower()]
+        text = same[0] if len(same) == 1 else text
+    if text not in indices:
+        raise LabelError(cell, f"one of {', '.join(indices)} or an empty cell")
+    return indices[text]
 
 
 def _mark(relation: str) -> str:
@@ -286,40 +345,9 @@ def _mark(relation: str) -> str:
     return "" if is_missing(mark) else mark
 
 
-def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:
-    if len(numbers) == len(distinct):
-        values = {float(text) for text in distinct}
-        return any(values == set(map(float, pair)) for pair in _BINARY_NUMBERS)
-    # 45% or >5 is a number that the user has to correct, not the name of a class.
-    if any(_NUMBER_WITHIN.match(text) for text in distinct):
-        return False
-    return len(distinct) <= _MOST_CLASSES_FOUND
-
-
 def _class_of_number(text: str) -> str:
     value = float(text)
-    if isnan(value) or not value.is_integer() or abs(value) > _LARGEST:
+    if not value.is_integer() or abs(value) > _LARGEST:
         expected = "class labels (integers or text); for numeric targets use --task regression"
         raise LabelError(text, expected)
-    return str(int(text) if _WHOLE.fullmatch(text.strip()) else int(value))
-
-
-def _classification(
-    name: str, classes: list[str], choice: TaskChoice | None, positive: str
-) -> Task:
-    if len(classes) == 1:
-        raise InputError(f"all labels are {quoted(classes[0])}, expected two or more classes")
-    expected = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}.get(
-        choice or "", (2, _MOST_CLASSES)
-    )
-    if not expected[0] <= len(classes) <= expected[1]:
-        some = ", ".join(quoted(label) for label in classes[:5])
-        more = ", ..." if len(classes) > 5 else ""
-        raise InputError(
-            f"got {len(classes)} classes ({some}{more}), expected "
-            + ("two" if choice == "binary" else f"{expected[0]} to {expected[1]}")
-            + (f" (--task {choice})" if choice else "")
-        )
-    if len(classes) > 2:
-        return Task(name, "multiclass", tuple(classes))
-    return Task(name, "binary", tuple(ordered_classes(classes, positive)))
+    return str(int(value))

@@ -1,20 +1,17 @@
-"""Named datasets: MoleculeNet as downloaded by PyG, read as tables."""
+"""Named datasets: MoleculeNet, downloaded to where PyG looks for it, and read as tables."""
 
-import io
+import gzip
 import os
-import shutil
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
-from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
 from torch_geometric.datasets import MoleculeNet
 
 from molattn.data.table import open_table
-from molattn.errors import InputError, MolattnError, quoted
+from molattn.errors import MolattnError, check_one_of
+from molattn.utils.files import write_file
 
 __all__ = ["DATASETS", "NamedDataset", "default_folder", "named_dataset"]
 
@@ -62,17 +59,18 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     Source: Wu et al., Chem. Sci. 2018, 9, 513.
     """
     key = name.strip().lower()
-    if key not in DATASETS:
-        close = get_close_matches(key, DATASETS, n=1)
-        hint = f"; did you mean {DATASETS[close[0]]}? Expected" if close else ", expected"
-        raise InputError(
-            f"--dataset: got {quoted(name)}{hint} one of {', '.join(DATASETS.values())}"
-        )
+    check_one_of("--dataset", key, DATASETS)
     root = Path(folder) if folder is not None else default_folder()
     _, _, stem, smiles, targets = MoleculeNet.names[key]
     path = root / key / "raw" / f"{stem}.csv"
     if not path.is_file():
-        _download(key, root, path)
+        url = MoleculeNet.url.format(MoleculeNet.names[key][1])
+        try:
+            _download(url, path)
+        except (OSError, EOFError, HTTPException) as error:
+            raise MolattnError(
+                f"--dataset {DATASETS[key]}: cannot be downloaded from {url} to {root}: {error}"
+            ) from error
     header = open_table(path).header
     places = [*range(targets.start, targets.stop)] if isinstance(targets, slice) else [targets]
     try:
@@ -85,41 +83,8 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     return NamedDataset(path, smiles_column, chosen, (unit,) if unit else ())
 
 
-class _Download(MoleculeNet):
-    """Downloads without processing, which stops at a molecule that RDKit cannot read."""
-
-    def _process(self) -> None: ...
-
-    def load(self, path: str, data_cls: object = None) -> None: ...
-
-
-def _download(key: str, root: Path, path: Path) -> None:
-    """Download to a temporary folder and move the file, so that it is never incomplete."""
-    url = MoleculeNet.url.format(MoleculeNet.names[key][1])
-    partial = root / f".{key}.{os.getpid()}.partial"
-    new_parents = [parent for parent in (root, *root.parents) if not parent.exists()]
-    try:
-        with _time_limit(), redirect_stderr(io.StringIO()):  # PyG prints each download
-            _Download(str(partial), key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial / key / "raw" / path.name, path)
-    except (OSError, EOFError, HTTPException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise MolattnError(
-            f"--dataset {DATASETS[key]}: cannot be downloaded from {url} to {root}: {reason}"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        for parent in new_parents:  # those that are still empty
-            if parent.is_dir() and not any(parent.iterdir()):
-                parent.rmdir()
-
-
-@contextmanager
-def _time_limit() -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_SECONDS)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+def _download(url: str, path: Path) -> None:
+    with urlopen(url, timeout=_SECONDS) as response:
+        content = response.read()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, gzip.decompress(content) if url.endswith(".gz") else content)

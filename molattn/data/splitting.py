@@ -1,6 +1,5 @@
 """Splits of a table's rows into training, validation and test."""
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -28,7 +27,6 @@ _PARTS = {
     "test": "test",
     "testing": "test",
 }
-_ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?")
 
 
 def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
@@ -99,8 +97,8 @@ def missing_classes(table: TrainingTable, parts: Split) -> list[str]:
     """Return a log line for each target with classes that no training row is of."""
     learned = table.targets[_weighing(table, parts.train)]
     lines = []
-    for place, task in enumerate(table.tasks):
-        found = np.unique(learned[:, place])
+    for task, labels in zip(table.tasks, learned.T, strict=True):
+        found = np.unique(labels)
         missing = [name for number, name in enumerate(task.classes) if number not in found]
         if missing:
             lines.append(f"{quoted(task.name)}: no training row is of class {listed(missing)}")
@@ -160,11 +158,11 @@ def _split(
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows), config)
     if config.split == "order":
-        parts = order_split(groups, _places(table, rows, config.order_column), sizes=sizes)
+        parts = order_split(groups, _order(table, rows, config.order_column), sizes=sizes)
     else:
         parts = group_split(groups, sizes=sizes, seed=seed, balanced=_is_balanced(config))
-    places_in_table = np.asarray(rows, dtype=np.int64)
-    return Split(*(places_in_table[part] for part in parts))
+    among_all = np.asarray(rows, dtype=np.int64)
+    return Split(*(among_all[part] for part in parts))
 
 
 def _is_balanced(config: DataConfig) -> bool:
@@ -182,24 +180,18 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     return same_molecule(records)
 
 
-def _places(table: TrainingTable, rows: "list[int] | range", column: str | None) -> list[float]:
+def _order(table: TrainingTable, rows: "list[int] | range", column: str | None) -> list[float]:
     cells = [(table.order or ())[row].strip() for row in rows]
-    read, expected = _number, "a number"
-    if cells and _number(cells[0]) is None:
-        read = _seconds
-        expected = "a date like that of the first row"
-        if _seconds(cells[0]) is None:
-            expected = "a number, or a date such as 2024-03-31"
-    places = []
-    for row, cell in zip(rows, cells, strict=True):
-        place = read(cell)
-        if place is None:
-            raise InputError(
-                f"{table.where(row)}, column {quoted(column)}: got {quoted(cell)}, "
-                f"expected {expected}"
-            )
-        places.append(place)
-    return places
+    are_numbers = bool(cells) and _number(cells[0]) is not None
+    found = [_number(cell) if are_numbers else _seconds(cell) for cell in cells]
+    if None in found:
+        wrong = found.index(None)
+        expected = "a number" if are_numbers else "a number, or a date such as 2024-03-31"
+        raise InputError(
+            f"{table.where(rows[wrong])}, column {quoted(column)}: got {quoted(cells[wrong])}, "
+            f"expected {expected}"
+        )
+    return [value for value in found if value is not None]
 
 
 def _number(text: str) -> float | None:
@@ -210,10 +202,8 @@ def _number(text: str) -> float | None:
 
 
 def _seconds(text: str) -> float | None:
-    if not _ISO_DATE.fullmatch(text):
-        return None
     try:
-        moment = datetime.fromisoformat(text if len(text) > 7 else f"{text}-01")
+        moment = datetime.fromisoformat(f"{text}-01" if len(text) == 7 else text)
     except ValueError:
         return None
     # Times without a zone are taken as UTC; any zone gives the same order.

@@ -82,9 +82,7 @@ def test_pyg_reads_what_was_downloaded_with_our_molecules(server, tmp_path):
 
 
 def test_an_unknown_set_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(
-        InputError, match=r"'freesol'; did you mean FreeSolv\? Expected one of .*ESOL"
-    ):
+    with pytest.raises(InputError, match="did you mean 'freesolv'"):
         named_dataset("freesol", tmp_path)
 
 
@@ -112,17 +110,6 @@ def test_a_table_that_is_none_is_told(tmp_path, name, file):
     path.write_text("a\n1\n")
     with pytest.raises(MolattnError, match=rf"{file}: got 1 columns"):
         named_dataset(name, tmp_path)
-
-
-@pytest.mark.parametrize("words, code", [(["--dataset", "ESOL"], 1), (["--dataset", "ESLO"], 2)])
-def test_the_command_says_in_one_line_what_is_wrong(
-    offline, tmp_path, monkeypatch, capfd, words, code
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *words, "--dataset-folder", "sets"]) == code
-    shown = capfd.readouterr()
-    assert shown.err.startswith("error: --dataset")
-    assert (shown.err.count("\n"), list(tmp_path.iterdir())) == (1, [])
 
 
 def test_the_command_trains_on_a_set(server, tmp_path, monkeypatch):
