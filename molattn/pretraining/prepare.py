@@ -18,7 +18,7 @@ from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
-from molattn.data.store.shards import READ, Shard, read_texts
+from molattn.data.store.shards import Shard, read_texts
 from molattn.data.store.table import StoreTable
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
@@ -151,7 +151,7 @@ class _Chosen:
             own = []
             atoms = np.diff(arrays["atom_starts"]).tolist()
             cells = np.diff(arrays["cell_starts"])[:: shard.width]  # in bytes, as are most SMILES
-            lengths = cells[arrays["status"] == READ].tolist()
+            lengths = cells[arrays["is_read"] == 1].tolist()
             keys = read_texts(arrays, "key", 0, count)
             for number, text in enumerate(keys):
                 names = text.split(" ")

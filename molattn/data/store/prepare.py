@@ -36,9 +36,6 @@ from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
 from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.labels import LabelError, number
 from molattn.data.store.shards import (
-    FAULTY,
-    INVALID,
-    READ,
     Arrays,
     Shard,
     file_digest,
@@ -375,7 +372,7 @@ class _Rows:
 
 def _advancing(read: Iterable[Arrays], advance: Callable[..., None]) -> Iterator[Arrays]:
     for part in read:
-        advance(len(part["status"]), int(np.count_nonzero(part["status"] != READ)))
+        advance(len(part["is_read"]), int(np.count_nonzero(part["is_read"] == 0)))
         yield part
 
 
@@ -425,30 +422,24 @@ class _BlockReader:
         """Return the arrays of :class:`molattn.data.store.shards.Shard`, to be joined."""
         rows, numbers = self._with_numbers(rows)
         found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
-        status: list[int] = []
+        read = [next(found) if row.fault is None else None for row in rows]
+        kept = [n for n, record in enumerate(read) if isinstance(record, MoleculeRecord)]
+        records = [record for record in read if isinstance(record, MoleculeRecord)]
         reasons: list[str] = []
-        records: list[MoleculeRecord] = []
-        canonical: list[str] = []
-        kept: list[int] = []
-        for place, row in enumerate(rows):
-            record = None if row.fault is not None else next(found)
-            if record is None:
-                status.append(FAULTY)
-                reasons += [row.code, row.fault or ""]
-            elif isinstance(record, SmilesError):
-                status.append(INVALID)
+        for row, record in zip(rows, read, strict=True):
+            if isinstance(record, SmilesError):
                 reasons += [record.code, record.reason]
-            else:
-                status.append(READ)
-                own = record.smiles or ""
-                canonical.append("" if own == row.cells[0] else own)
-                records.append(record)
-                kept.append(place)
+            elif record is None:
+                reasons += [row.code, row.fault or ""]
+        texts = (
+            (rows[n].cells[0], record.smiles or "") for n, record in zip(kept, records, strict=True)
+        )
+        canonical = ["" if own == text else own for text, own in texts]
         graphs = [MoleculeRecord(record.atoms, record.pairs) for record in records]
         packed = PackedMolecules.pack(graphs, self.featurizer)
         prints = [record.fingerprint for record in records if record.fingerprint is not None]
         return {
-            "status": np.array(status, dtype=np.uint8),
+            "is_read": np.isin(np.arange(len(rows)), kept).astype(np.uint8),
             "lines": np.array([row.line for row in rows], dtype=np.uint32),
             **text_arrays("cell", [cell for row in rows for cell in row.cells]),
             **text_arrays("reason", reasons),
@@ -471,19 +462,15 @@ class _BlockReader:
         A row with such a cell that is no number cannot be used.
         """
         numbers, others = np.full((len(rows), len(self.numbers)), nan), list[Row]()
+        width = len(rows[0].cells) - len(self.numbers)
         for own, row in zip(numbers, rows, strict=True):
-            width = len(row.cells) - len(self.numbers)
-            other = row._replace(cells=row.cells[:width])
-            if row.fault is None:
-                for place, (name, cell) in enumerate(
-                    zip(self.numbers, row.cells[width:], strict=True)
-                ):
-                    try:
-                        own[place] = number(cell)
-                    except LabelError as error:
-                        reason = f"column {quoted(name)}: {error}"
-                        other = other._replace(fault=reason, code="invalid_label")
-                        break
+            other, column = row._replace(cells=row.cells[:width]), 0
+            try:
+                for column in range(len(self.numbers)) if row.fault is None else ():
+                    own[column] = number(row.cells[width + column])
+            except LabelError as error:
+                reason = f"column {quoted(self.numbers[column])}: {error}"
+                other = other._replace(fault=reason, code="invalid_label")
             others.append(other)
         return others, numbers
 
@@ -511,10 +498,10 @@ def _write_rejected(folder: Path, index: StoreIndex) -> None:
         for about in index.shards:
             shard = Shard(map_arrays(folder / about["name"]), featurizer)
             arrays = shard.arrays
-            places = np.flatnonzero(arrays["status"] != READ).tolist()
-            for place, (code, reason) in zip(places, shard.reasons(0, len(places)), strict=True):
-                (smiles,) = read_texts(arrays, "cell", width * place, width * place + 1)
-                name = index.inputs[bisect_right(ends, before + place)]["name"]
-                line = int(arrays["lines"][place])
+            rows = np.flatnonzero(arrays["is_read"] == 0).tolist()
+            for row, (code, reason) in zip(rows, shard.reasons(0, len(rows)), strict=True):
+                (smiles,) = read_texts(arrays, "cell", width * row, width * row + 1)
+                name = index.inputs[bisect_right(ends, before + row)]["name"]
+                line = int(arrays["lines"][row])
                 write([name, line, *map(escape_formula, (smiles, code, reason))])
             before += len(shard)

@@ -26,9 +26,6 @@ from molattn.record import MoleculeRecord
 from molattn.utils.files import write_file
 
 __all__ = [
-    "FAULTY",
-    "INVALID",
-    "READ",
     "Arrays",
     "Shard",
     "file_digest",
@@ -107,9 +104,6 @@ def ragged_rows(
     return arrays[name][starts[0] : starts[-1]], np.diff(starts)
 
 
-READ, INVALID, FAULTY = range(3)
-"""Status of a row: with a molecule, with an invalid SMILES, or not readable as intended."""
-
 _ROWS_AT_ONCE = 256
 
 
@@ -117,7 +111,7 @@ class Shard:
     """A range of rows of a store.
 
     Args:
-        arrays: ``status``, ``lines`` and ``cell`` of each row; of each row without a molecule two
+        arrays: ``is_read``, ``lines`` and ``cell`` of each row; of each row without a molecule two
             texts ``reason``, the code and the reason; of each molecule what
             :class:`molattn.chem.PackedMolecules` has, ``print`` (see
             :func:`molattn.chem.fingerprints.morgan_fingerprint`) and ``canonical``, its
@@ -136,7 +130,7 @@ class Shard:
         self.molecules = PackedMolecules(featurizer, *(arrays[name] for name in names))
 
     def __len__(self) -> int:
-        return len(self.arrays["status"])
+        return len(self.arrays["is_read"])
 
     @property
     def width(self) -> int:
@@ -144,34 +138,28 @@ class Shard:
         return (len(self.arrays["cell_starts"]) - 1) // len(self)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows; a SMILES is a :class:`molattn.chem.prepared.PreparedSmiles`.
-
-        An invalid one is a text as in a table: it is read again, perhaps with other limits.
-        """
+        """Yield the rows; a SMILES is a :class:`molattn.chem.prepared.PreparedSmiles`."""
         width, molecule = self.width, 0
         for first in range(0, len(self), _ROWS_AT_ONCE):
-            status = self.arrays["status"][first : first + _ROWS_AT_ONCE].tolist()
-            last, count = first + len(status), status.count(READ)
+            is_read = self.arrays["is_read"][first : first + _ROWS_AT_ONCE].tolist()
+            last, count = first + len(is_read), sum(is_read)
             lines = self.arrays["lines"][first:last].tolist()
             cells = read_texts(self.arrays, "cell", width * first, width * last)
             reasons = iter(self.reasons(first - molecule, last - molecule - count))
             molecules = self._prepared(molecule, molecule + count)
             molecule += count
-            for place, (state, line) in enumerate(zip(status, lines, strict=True)):
-                own = cells[width * place : width * (place + 1)]
-                fault: tuple[Any, str | None] = ("", None)
-                if state == READ:
-                    graph, fingerprint, canonical = next(molecules)
-                    record = MoleculeRecord(
-                        graph.atoms,
-                        graph.pairs,
-                        fingerprint=fingerprint,
-                        smiles=canonical or own[0],
-                    )
-                    own[0] = PreparedSmiles(own[0], record, self._featurizer)
-                elif (reason := next(reasons)) and state == FAULTY:
-                    fault = reason
-                yield Row(line, own, fault[1], fault[0])
+            for number, line in enumerate(lines):
+                own = cells[width * number : width * (number + 1)]
+                if not is_read[number]:
+                    code, reason = next(reasons)
+                    yield Row(line, own, reason, code)
+                    continue
+                graph, fingerprint, smiles = next(molecules)
+                record = MoleculeRecord(
+                    graph.atoms, graph.pairs, fingerprint=fingerprint, smiles=smiles or own[0]
+                )
+                own[0] = PreparedSmiles(own[0], record, self._featurizer)
+                yield Row(line, own)
 
     def reasons(self, first: int, last: int) -> list[tuple[Any, str]]:
         """Return code and reason of rows without a molecule, by their numbers among these."""

@@ -153,20 +153,16 @@ def _lazy(module: str, name: str) -> Callable[..., Any]:
     return make
 
 
-FORMATS.register("csv")(
-    FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, is_resumable=True)
-)
-FORMATS.register("tsv")(
-    FileFormat(
+for _key, _format in {
+    "csv": FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, is_resumable=True),
+    "tsv": FileFormat(
         "TSV",
         (".tsv", ".tab"),
         partial(DelimitedTable, delimiter="\t"),
         partial(DelimitedWriter, delimiter="\t"),
         is_resumable=True,
-    )
-)
-FORMATS.register("parquet")(
-    FileFormat(
+    ),
+    "parquet": FileFormat(
         "Parquet",
         (".parquet", ".pq"),
         _lazy("parquet", "ParquetTable"),
@@ -174,10 +170,8 @@ FORMATS.register("parquet")(
         signature=b"PAR1",
         is_text=False,
         has_types=True,
-    )
-)
-FORMATS.register("xlsx")(
-    FileFormat(
+    ),
+    "xlsx": FileFormat(
         "Excel",
         (".xlsx",),
         _lazy("xlsx", "XlsxTable"),
@@ -185,25 +179,22 @@ FORMATS.register("xlsx")(
         signature=b"PK\x03\x04",
         is_text=False,
         has_types=True,
-    )
-)
-FORMATS.register("sdf")(
-    FileFormat(
+    ),
+    "sdf": FileFormat(
         "SDF",
         (".sdf", ".sd", ".mol"),
         _lazy("sdf", "SDFTable"),
         _lazy("sdf", "SDFWriter"),
         runs_formulas=False,
         is_resumable=True,
-    )
-)
-FORMATS.register("smi")(
-    FileFormat(
+    ),
+    "smi": FileFormat(
         "SMILES",
         (".smi", ".smiles", ".ism"),
         SMITable,
         SMIWriter,
         runs_formulas=False,
         is_resumable=True,
-    )
-)
+    ),
+}.items():
+    FORMATS.register(_key)(_format)
