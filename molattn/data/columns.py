@@ -34,7 +34,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     """
     smiles = table.column(config.smiles_column, "--smiles-column")
     if not config.target_columns:
-        others = [name for place, name in enumerate(table.header) if place != smiles]
+        others = [name for index, name in enumerate(table.header) if index != smiles]
         known = f"the other columns are {listed(others)}" if others else "there is no other column"
         raise InputError(f"{table.path}: --target-columns is required; {known}")
     targets = [table.column(name, "--target-columns") for name in config.target_columns]

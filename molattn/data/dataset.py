@@ -316,10 +316,10 @@ def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
     It names the option that decides what the labels do not tell.
     """
     lines = []
-    for place, (task, values) in enumerate(zip(table.tasks, table.targets.T, strict=True)):
+    for index, (task, values) in enumerate(zip(table.tasks, table.targets.T, strict=True)):
         censored = ""
         if table.bounds is not None:
-            low, high = (~np.isnan(table.bounds[:, :, place])).sum(axis=1).tolist()
+            low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
             if low or high:
                 count = counted(low + high, "censored label")
                 censored = f"; {count} ({low:,} lower and {high:,} upper bounds)"
@@ -358,7 +358,7 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
     if task.kind == "regression":
         unit = f" {task.unit}" if task.unit else ""
         return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
-    counts = [int((values == place).sum()) for place in range(len(task.classes))]
+    counts = [int((values == index).sum()) for index in range(len(task.classes))]
     if task.kind == "binary":
         return (
             f"binary, {count}, of which {counts[1]} are {quoted(task.classes[1])} (positive) and "
@@ -378,10 +378,10 @@ class _Column(Sequence[str]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [row.cells[self._column] for row in self._rows[place]]
-        return self._rows[place].cells[self._column]
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [row.cells[self._column] for row in self._rows[index]]
+        return self._rows[index].cells[self._column]
 
     def __iter__(self) -> Iterator[str]:
         return (row.cells[self._column] for row in self._rows)
@@ -501,9 +501,9 @@ def _located(
     except LabelError as error:
         if isinstance(error, RelationError) and relation is not None:
             column = f"column {quoted(table.header[relation])}"
-        text, place = error.text.strip(), error.row
+        text, wrong = error.text.strip(), error.row
         same = (row.line for row in rows if row.cells[index].strip() == text)
-        line = next(same) if place is None else rows[place].line
+        line = next(same) if wrong is None else rows[wrong].line
         raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
     except InputError as error:
         raise InputError(f"{table.path}, {column}: {error}") from None

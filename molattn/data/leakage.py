@@ -146,9 +146,9 @@ def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]
         return groups
     partners = [record.partner for record in table.records if record.partner is not None]
     return [
-        [group[place] for place in places]
+        [group[index] for index in indices]
         for group in groups
-        for places in same_molecule(partners[row] for row in group)
+        for indices in same_molecule(partners[row] for row in group)
     ]
 
 

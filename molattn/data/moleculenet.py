@@ -72,9 +72,9 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
                 f"--dataset {DATASETS[key]}: cannot be downloaded from {url} to {root}: {error}"
             ) from error
     header = open_table(path).header
-    places = [*range(targets.start, targets.stop)] if isinstance(targets, slice) else [targets]
+    indices = [*range(targets.start, targets.stop)] if isinstance(targets, slice) else [targets]
     try:
-        chosen, smiles_column = tuple(header[place] for place in places), header[smiles]
+        chosen, smiles_column = tuple(header[index] for index in indices), header[smiles]
     except IndexError:
         raise MolattnError(
             f"{path}: got {len(header)} columns, which is not the table of {DATASETS[key]}"

@@ -381,7 +381,7 @@ def _index(folder: Path, run: Mapping[str, Any], tables: Sequence[Table]) -> Sto
     rejected: Counter[str] = Counter()
     shards: list[dict[str, Any]] = []
     featurizer = Featurizer.from_dict(run["featurizer"])
-    for path in (folder / _shard_name(place) for place in range(_whole_shards(folder))):
+    for path in (folder / _shard_name(n) for n in range(_whole_shards(folder))):
         shard = Shard(map_arrays(path), featurizer)
         sizes = {"rows": len(shard), "molecules": len(shard.molecules)}
         size = path.stat().st_size

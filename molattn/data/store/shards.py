@@ -92,8 +92,8 @@ def read_texts(arrays: Arrays, name: str, first: int, last: int) -> list[str]:
     """Return some of the texts, by their numbers from ``first`` to before ``last``."""
     starts = arrays[f"{name}_starts"][first : last + 1].astype(np.int64)
     content = arrays[name][starts[0] : starts[-1]].tobytes()
-    places = (starts - starts[0]).tolist()
-    return [content[a:b].decode(errors=_ENCODING_ERRORS) for a, b in pairwise(places)]
+    ends = (starts - starts[0]).tolist()
+    return [content[a:b].decode(errors=_ENCODING_ERRORS) for a, b in pairwise(ends)]
 
 
 def ragged_rows(

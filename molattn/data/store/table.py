@@ -155,7 +155,7 @@ class StoreTable(Table):
         featurizer = store_featurizer(self.path, self.index)
         is_counted = len(self.index.inputs) > 1  # lines of several tables would be ambiguous
         number = 0
-        for place in range(len(self.index.shards)):
-            for row in open_shard(self.path, self.index, place, featurizer).rows():
+        for shard in range(len(self.index.shards)):
+            for row in open_shard(self.path, self.index, shard, featurizer).rows():
                 number += 1
                 yield row._replace(line=number) if is_counted else row
