@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from molattn.config import TrainConfig
-from molattn.config.validation import python_names
-from molattn.errors import InputError
+from molattn.errors import InputError, python_names
 from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
@@ -60,7 +59,7 @@ class TrainingResult:
             InputError: If the folder is not a run or cannot be written, or there is a run of that
                 name and ``overwrite`` is false.
         """
-        names = python_names(("--folder", "--overwrite"), output="folder")
+        names = python_names(output="folder")
         with names, run_folder(folder, overwrite=overwrite) as place:
             write_run(self.run, self.run_scores, place)
 

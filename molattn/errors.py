@@ -1,7 +1,9 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 __all__ = [
@@ -11,9 +13,11 @@ __all__ = [
     "ReasonCode",
     "SmilesError",
     "check_one_of",
+    "in_python",
     "is_of_input",
     "is_out_of_memory",
     "os_error_line",
+    "python_names",
     "quoted",
     "reason_meaning",
     "reason_table",
@@ -88,7 +92,16 @@ class MolattnError(Exception):
 
 
 class InputError(MolattnError, ValueError):
-    """The user's input is wrong; the message is one line that says how to fix it."""
+    """The user's input is wrong; the message is one line that says how to fix it.
+
+    Args:
+        message: The message, which writes options as the command line does; see :func:`in_python`.
+        option: The option that is wrong, by its name in Python.
+    """
+
+    def __init__(self, message: str = "", *, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class SmilesError(InputError):
@@ -114,6 +127,31 @@ class SmilesError(InputError):
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)
+
+
+def in_python(message: str, **renamed: str) -> str:
+    """Return a message with options as Python, YAML and JSON write them: ``test_size``.
+
+    Args:
+        message: The message, with ``--test-size``.
+        renamed: Other names of some options, such as ``seed="random_state"``.
+    """
+
+    def name(found: re.Match[str]) -> str:
+        plain = found[1].replace("-", "_")
+        return renamed.get(plain, plain)
+
+    return re.sub(r"(?<![\w-])--(\w+(?:-\w+)*)", name, message)
+
+
+@contextmanager
+def python_names(**renamed: str) -> Iterator[None]:
+    """Let the messages of errors write options as Python does; see :func:`in_python`."""
+    try:
+        yield
+    except MolattnError as error:
+        error.args = (in_python(str(error), **renamed),)
+        raise
 
 
 def os_error_line(error: OSError) -> str:

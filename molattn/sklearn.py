@@ -27,13 +27,12 @@ from molattn.chem.groups import same_molecule
 from molattn.chem.parse import Molecule, written
 from molattn.chem.split import group_split
 from molattn.config import TrainConfig
-from molattn.config.validation import python_names
 from molattn.data.dataset import read_training_table
 from molattn.data.labels import ordered_classes
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, python_names, quoted
 from molattn.model.artefact import ModelFiles
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn

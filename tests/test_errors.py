@@ -3,7 +3,7 @@ import re
 import pytest
 
 from molattn.chem import parse, parse_smiles
-from molattn.config.limits import MoleculeLimits
+from molattn.config import MoleculeLimits
 from molattn.data.table import sdf
 from molattn.errors import (
     REASONS,

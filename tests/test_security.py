@@ -10,7 +10,7 @@ import torch
 
 from molattn.chem import parse
 from molattn.cli import main
-from molattn.config.limits import MoleculeLimits
+from molattn.config import MoleculeLimits
 from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS
 from molattn.utils import time_limit
 

@@ -59,7 +59,7 @@ def pretrain(
             process.
     """
     if num_workers < 0:
-        raise InputError(f"--num-workers: got {num_workers}, expected a whole number of at least 0")
+        raise InputError(f"--num-workers: got {num_workers}, expected 0 or more")
     molecules = replace(  # absolute paths, so that the run can be resumed from anywhere
         molecules,
         exclude=tuple(map(_absolute, molecules.exclude)),
@@ -67,7 +67,8 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
-    if run.is_finished(console):
+    if run.is_finished():
+        run.print_finished(console)
         return
     report_same_name(console, config.training.init_from, option="--init-from")
     if not config.files:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from molattn.config import TrainingLoopConfig
 
-__all__ = ["is_one_of_several", "is_other_node", "process_group", "run_on_devices"]
+__all__ = ["is_launched", "is_other_node", "process_group", "run_on_devices"]
 
 _COMMANDS = ("train", "pretrain")
 _GRACE = 10.0
@@ -39,12 +39,14 @@ _QUIET = ("TORCH_CPP_LOG_LEVEL", "ERROR")  # no warnings of connections, nor of 
 _NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
-def is_one_of_several(words: Sequence[str]) -> bool:
-    """Return whether ``torchrun`` or ``srun`` started this process of a command beside others.
+def is_launched(words: Sequence[str]) -> bool:
+    """Return whether ``torchrun`` or ``srun`` started this process of a command beside others."""
+    name = "WORLD_SIZE" if _is_torchrun() else "SLURM_STEP_NUM_TASKS"
+    return bool(words) and words[0] in _COMMANDS and int(os.environ.get(name, 1)) > 1
 
-    Called before torch is imported, which then does not warn.
-    """
-    return bool(words) and words[0] in _COMMANDS and _is_launched()
+
+def _is_torchrun() -> bool:
+    return all(name in os.environ for name in _LAUNCHED)
 
 
 @contextmanager
@@ -55,6 +57,13 @@ def process_group() -> Iterator[bool]:
         Whether this process is to run the command. All but the first process have joined its
         computations instead.
     """
+    os.environ.setdefault(*_QUIET)  # before torch is imported
+    if _is_torchrun():
+        os.environ.setdefault("LOCAL_WORLD_SIZE", "1")
+    else:
+        from molattn.training.lightning.cluster import set_slurm_variables
+
+        set_slurm_variables()
     from molattn.utils.process_group import ProcessLostError, joined_group
 
     try:
@@ -115,21 +124,6 @@ def run_on_devices(
         number = training.num_nodes * count
         print_line(make_console(), f"training in {number} processes, one for each device")
     _Processes(places, command, args).run()
-
-
-def _is_launched() -> bool:
-    """Return whether this is one of several processes, whose variables are set then."""
-    by_name = all(name in os.environ for name in _LAUNCHED)
-    if int(os.environ.get("WORLD_SIZE" if by_name else "SLURM_STEP_NUM_TASKS", 1)) == 1:
-        return False
-    os.environ.setdefault(*_QUIET)
-    if by_name:
-        os.environ.setdefault("LOCAL_WORLD_SIZE", "1")
-    else:
-        from molattn.training.lightning.cluster import set_slurm_variables
-
-        set_slurm_variables()
-    return True
 
 
 def _starts_processes(training: "TrainingLoopConfig") -> bool:

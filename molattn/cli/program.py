@@ -1,29 +1,33 @@
 """The program: its commands, its help and its exit codes."""
 
-import gc
 import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from cyclopts import App, CycloptsError
+from pydantic import ValidationError
 
 from molattn.cli import explain, fingerprint, predict, prepare, pretrain, serve, train, tune, verify
-from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
-from molattn.cli.processes import is_one_of_several, process_group
+from molattn.cli.processes import is_launched, process_group
 from molattn.cli.shared import STREAM
-from molattn.cli.usage_errors import refuse_fractions, usage_message
+from molattn.config.base import input_error, option
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
 from molattn.utils.lazy_imports import import_lazily
 from molattn.utils.memory import postpone_collection
 from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpPanel
+    from rich.console import Console, ConsoleOptions
 
 __all__ = ["app", "main", "make_app", "run"]
 
@@ -32,7 +36,6 @@ _LONGEST_MESSAGE = 2000
 _OUT_OF_MEMORY = (
     "out of memory; a smaller --batch-size needs less, and so does a smaller network (--width)"
 )
-
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
 # PyG imports these, which take longer than all of PyG that a command uses.
@@ -55,22 +58,63 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
     app = App(
         name="molattn",
         help="Attention models for molecules: train, predict, explain, embed.",
-        config=(options_file or OptionsFile(), refuse_fractions),
+        config=(options_file or OptionsFile(),),
         help_flags=_HELP,
         help_format="plaintext",
-        help_formatter=print_group,
+        help_formatter=_print_group,
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
     for command, examples in _COMMANDS.items():
-        hidden = frozenset() if all_options else advanced_options(command)
+        hidden = frozenset() if all_options else _uncommon_options(command)
         more = f"\nmolattn {command.__name__} {_HELP_ALL} shows all options." if hidden else ""
         app.command(
             command,
-            help_formatter=partial(print_group, hidden=hidden),
+            help_formatter=partial(_print_group, hidden=hidden),
             help_epilogue=examples + more,
         )
     return app
+
+
+def _uncommon_options(command: Callable[..., Any]) -> frozenset[str]:
+    """Return the options of a command that are not common; none if it declares none as common."""
+    levels = dict(_levels(get_type_hints(command)))
+    hidden = [name for name, common in levels.items() if common not in (True, command.__name__)]
+    return frozenset(map(option, hidden)) if len(hidden) < len(levels) else frozenset()
+
+
+def _levels(hints: dict[str, Any]) -> Iterator[tuple[str, bool | str]]:
+    """Yield each option of the sections among a command's parameters, and where it is common."""
+    for section in filter(is_dataclass, hints.values()):
+        kinds = get_type_hints(section)
+        yield from _levels(kinds)
+        for field in fields(section):
+            if not is_dataclass(kinds[field.name]):
+                yield field.name, field.metadata.get("common", False)
+
+
+def _print_group(
+    console: "Console",
+    options: "ConsoleOptions",
+    panel: "HelpPanel",
+    hidden: frozenset[str] = frozenset(),
+) -> None:
+    """Print a group of commands or options under a line; a ``help_formatter`` of cyclopts."""
+    from cyclopts.help import DefaultFormatter, PanelSpec
+    from rich.box import Box
+
+    shown = [
+        entry.copy(description=_text(entry.description), default=entry.default or None)
+        for entry in panel.entries
+        if not hidden & {*entry.names}
+    ]
+    box = Box("\n".join(["─── ", *["    "] * 7]))
+    DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=shown))
+
+
+def _text(description: Any) -> str:
+    """Return a description without the line breaks of the docstring."""
+    return " ".join(str(getattr(description, "primary_renderable", description) or "").split())
 
 
 app = make_app(all_options=True)
@@ -93,7 +137,11 @@ def run(argv: Sequence[str] | None = None) -> None:
     postpone_collection()
     import_lazily(_UNUSED)
     code = main(argv)
-    gc.freeze()  # the last collection, when the process ends, would search all modules
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:  # which is reported already; Python would report it again
+        os._exit(code)
     sys.exit(code)
 
 
@@ -102,10 +150,9 @@ def _run(words: list[str]) -> int:
     try:
         if any("\0" in word for word in words):
             raise InputError("an argument contains the character NUL")
-        several = is_one_of_several(words)
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
-        with process_group() if several else nullcontext(True) as is_first:
+        with process_group() if is_launched(words) else nullcontext(True) as is_first:
             if is_first:
                 make_app(options_file, all_options=_HELP_ALL in words)(
                     [STREAM if word == "-" else word for word in words],
@@ -113,27 +160,37 @@ def _run(words: list[str]) -> int:
                     print_error=False,
                     result_action="return_value",
                 )
-    except InputError as error:
-        return _fail(options_file.located(str(error)), 2)
-    except CycloptsError as error:
-        return _fail(usage_message(error, (command.__name__ for command in _COMMANDS)), 2)
-    except Interrupted as interrupt:
-        return _fail(str(interrupt), 128 + interrupt.signum)
-    except KeyboardInterrupt as interrupt:  # not in the main thread
-        return _fail(str(interrupt) or "interrupted", 130)
-    except MolattnError as error:
-        return _fail(str(error), 1)
+    except SystemExit as end:  # the reader of standard output has closed it
+        return int(end.code or 0)
     except Exception as error:
-        if os.environ.get(_TRACEBACK_VARIABLE):
+        if os.environ.get(_TRACEBACK_VARIABLE) and not isinstance(
+            error, (MolattnError, CycloptsError)
+        ):
             raise
-        if isinstance(error, OSError) and error.errno is not None:
-            return _fail(os_error_line(error), 1)
-        if is_out_of_memory(error):
-            return _fail(_OUT_OF_MEMORY, 1)
-        return _fail(
-            f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
-        )
+        return _fail(*_message(error, options_file))
+    except KeyboardInterrupt as interrupt:
+        signum = interrupt.signum if isinstance(interrupt, Interrupted) else 2
+        return _fail(str(interrupt) or "interrupted", 128 + signum)
     return 0
+
+
+def _message(error: Exception, options_file: OptionsFile) -> tuple[str, int]:
+    """Return the message of an error, and the exit code."""
+    if isinstance(error, CycloptsError) and isinstance(error.__cause__, ValidationError):
+        section = error.argument.hint  # pyright: ignore[reportOptionalMemberAccess]
+        error = input_error(section, error.__cause__)
+    if isinstance(error, InputError):
+        return options_file.located(error), 2
+    if isinstance(error, CycloptsError):
+        error.verbose = False
+        return str(error), 2
+    if isinstance(error, MolattnError):
+        return str(error), 1
+    if isinstance(error, OSError) and error.errno is not None:
+        return os_error_line(error), 1
+    if is_out_of_memory(error):
+        return _OUT_OF_MEMORY, 1
+    return f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
 
 
 def _fail(message: str, code: int) -> int:

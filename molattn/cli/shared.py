@@ -1,6 +1,5 @@
 """Shared by the commands: groups of options, the folder of a run, the terminal."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -101,20 +100,21 @@ class RunOptions:
             other = "--overwrite" if self.overwrite else "--output"
             raise InputError(f"--resume cannot be used with {other}")
 
-    def is_finished(self, console: "Console") -> bool:
-        """Return whether the run to resume is finished, and report it."""
+    def is_finished(self) -> bool:
+        """Return whether the run to resume is finished."""
         if self.resume is None:
             return False
         from molattn.training.run_folder import unfinished_run
 
-        if unfinished_run(self.resume) is not None:
-            return False
+        return unfinished_run(self.resume) is None
+
+    def print_finished(self, console: "Console") -> None:
+        """Report that the run to resume is finished."""
         print_line(
             console,
             f"{self.resume} is finished; there is nothing to resume. To train it further, start a "
             "run from it with --init-from",
         )
-        return True
 
     @contextmanager
     def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
@@ -165,18 +165,10 @@ def report_same_name(console: "Console", name: str | Path, *, option: str = "MOD
 
 
 def make_console(*, stderr: bool = False) -> "Console":
-    """Return a console on standard output, or on standard error.
-
-    Once its reader has closed it, nothing is printed.
-    """
+    """Return a console on standard output, or on standard error."""
     from rich.console import Console
 
-    class QuietConsole(Console):
-        def on_broken_pipe(self) -> None:
-            self.quiet = True
-            _discard(sys.stderr if stderr else sys.stdout)
-
-    return QuietConsole(stderr=stderr)
+    return Console(stderr=stderr)
 
 
 def check_is_path(output: Path) -> None:
@@ -239,10 +231,8 @@ class _StandardOutput:
         try:
             yield
         except BrokenPipeError:
-            _discard(self._stream)
             raise SystemExit(128 + getattr(signal, "SIGPIPE", 13)) from None
         except OSError as error:
-            _discard(self._stream)
             raise OSError(error.errno, error.strerror, "standard output") from error
 
 
@@ -267,12 +257,6 @@ def resume_told(
             raise MolattnError(f"{os_error_line(error)}; {hint}") from error
         error.args = (f"{str(error) or 'interrupted'}; {hint}",)
         raise
-
-
-def _discard(stream: Any) -> None:
-    """Let what is still buffered go nowhere, rather than fail when the program ends."""
-    with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), stream.fileno())
 
 
 def _shown_default(value: Any) -> str:

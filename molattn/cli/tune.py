@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from molattn.cli.shared import RunOptions, group, make_console, section
-from molattn.cli.train_options import TrainOptions
+from molattn.cli.train import TrainOptions
 from molattn.config import TuneConfig
 from molattn.errors import InputError
 from molattn.utils.console import print_line
@@ -32,7 +32,7 @@ def tune(
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
     space: Annotated[Path | None, group("Search")] = None,
     tuning: Annotated[TuneConfig, section("Search")] = TuneConfig(),
-    options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
+    options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),  # noqa: B008
 ) -> None:
     """Search for the options with the best validation loss; test rows are not used.
 

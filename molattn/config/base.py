@@ -1,12 +1,32 @@
-"""A run as sections of options: to and from JSON types, and compared with another."""
+"""How options are declared and checked, and a run as sections of options.
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
-from functools import cache
+Options are fields of dataclasses that pydantic validates when an instance is made: by type, by
+bounds (``annotated_types``), and by the rules of ``__post_init__`` that relate options.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, field, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_origin,
+    get_type_hints,
+)
 
-from molattn.config.validation import check_kinds, option
+from annotated_types import Ge, Gt, Interval, MinLen
+from pydantic import AfterValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+
 from molattn.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -18,12 +38,28 @@ __all__ = [
     "FIXED",
     "RESUMABLE",
     "TUNABLE",
+    "BelowOne",
+    "Between",
+    "Count",
+    "Fraction",
+    "Name",
+    "Names",
+    "NonNegative",
+    "NonNegativeInt",
     "Option",
+    "Positive",
     "RunConfig",
+    "Threads",
+    "Unique",
+    "Width",
     "check_same_digest",
     "check_same_options",
     "check_same_values",
-    "update_config",
+    "check_unused",
+    "checked",
+    "close_match",
+    "input_error",
+    "option",
 ]
 
 COMMON: dict[str, Any] = {"common": True}
@@ -40,6 +76,99 @@ RESUMABLE: dict[str, bool] = {"resumable": True}
 
 TUNABLE: dict[str, bool] = {"tunable": True}
 """Metadata of an option that ``molattn tune`` may vary although its section is fixed."""
+
+
+def _without_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len({*values}) != len(values):
+        raise ValueError("each value only once")
+    return values
+
+
+Count = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+Threads = Annotated[int, Interval(ge=1, le=1024)]  # torch crashes far above
+Width = Annotated[int, Interval(ge=1, le=2**16)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Interval(ge=0, le=1)]
+BelowOne = Annotated[float, Interval(ge=0, lt=1)]
+Between = Annotated[float, Interval(gt=0, lt=1)]
+Name = Annotated[str, MinLen(1)]
+Unique = AfterValidator(_without_repeats)
+Names = Annotated[tuple[str, ...], Unique]
+
+_T = TypeVar("_T")
+_CONFIG = ConfigDict(allow_inf_nan=False, extra="forbid")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def checked(cls: type[_T]) -> type[_T]:
+    """Make a class a frozen dataclass of options; invalid ones raise an ``InputError``.
+
+    Values are converted to the declared types: a list to a tuple, a NumPy scalar to a number.
+    """
+    made = dataclass(frozen=True, config=_CONFIG, repr=not issubclass(cls, RunConfig))(cls)
+    validate = made.__init__
+
+    @wraps(validate)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        try:
+            validate(self, *args, **options)
+        except ValidationError as error:
+            raise input_error(made, error) from None
+
+    made.__init__ = init
+    return cast("type[_T]", made)
+
+
+def input_error(cls: type, error: ValidationError) -> InputError:
+    """Return the first error of an option, with what was expected; choices are joined by "or"."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
+        return cause
+    known = {one.name: one for one in fields(cls)}
+    path: list[Any] = [*first["loc"]]
+    if issubclass(cls, RunConfig) and path[0] in (sections := cls.sections()) and len(path) > 1:
+        known, path = {one.name: one for one in fields(sections[path[0]])}, path[1:]
+    name = str(path[0])
+    if first["type"] == "unexpected_keyword_argument":
+        return InputError(f"unknown option {quoted(name)}{close_match(name, known)}", option=name)
+    expected = dict.fromkeys(_expected(one["msg"]) for one in errors if path[0] in one["loc"])
+    got = quoted(first["input"])
+    return InputError(f"{option(name)}: got {got}, expected {' or '.join(expected)}", option=name)
+
+
+def _expected(message: str) -> str:
+    text = re.sub(r"^(Value error, |\w+ should (be|have) )| after validation.*", "", message)
+    return f"a value {text}" if text.startswith(("greater", "less")) else text
+
+
+def option(name: str) -> str:
+    """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
+    return "--" + name.replace("_", "-")
+
+
+def close_match(name: Any, known: Iterable[str]) -> str:
+    """Return a hint at the closest of the known names, "" if none is close."""
+    close = get_close_matches(str(name).replace("-", "_").lower(), known, n=1)
+    return f", did you mean {quoted(close[0])}?" if close else ""
+
+
+def check_unused(config: object, reason: str, *names: str) -> None:
+    """Check that options without an effect have their defaults.
+
+    Args:
+        config: The section.
+        reason: Why they have no effect, such as ``needs --folds``.
+        names: The options.
+
+    Raises:
+        InputError: Names the option and the reason.
+    """
+    for name in names:
+        if getattr(config, name) != getattr(type(config), name):
+            raise InputError(f"{option(name)} {reason}", option=name)
 
 
 class Option(NamedTuple):
@@ -61,17 +190,10 @@ class Option(NamedTuple):
 
 
 class RunConfig:
-    """The base of a dataclass whose fields are sections of options, and files beside them.
-
-    Raises:
-        InputError: An option has a value of another type than the declared one.
-    """
-
-    def __post_init__(self) -> None:
-        for section in self.sections():
-            check_kinds(getattr(self, section))
+    """The base of a dataclass whose fields are sections of options, and files beside them."""
 
     @classmethod
+    @cache
     def sections(cls) -> "dict[str, type[DataclassInstance]]":
         """Return its sections, by name."""
         hints: dict[str, Any] = get_type_hints(cls)
@@ -90,13 +212,13 @@ class RunConfig:
         marks = {part.name: part.metadata for part in fields(cls)}  # pyright: ignore
         for section, kind in cls.sections().items():
             hints = get_type_hints(kind)
-            for field in fields(kind):
-                found[field.name] = Option(
+            for one in fields(kind):
+                found[one.name] = Option(
                     section,
-                    hints[field.name],
-                    field.default,
-                    tunable={**marks[section], **field.metadata}.get("tunable", True),
-                    from_pretrained=field.metadata.get("from_pretrained", True),
+                    hints[one.name],
+                    one.default,
+                    tunable={**marks[section], **one.metadata}.get("tunable", True),
+                    from_pretrained=one.metadata.get("from_pretrained", True),
                 )
         return found
 
@@ -106,28 +228,35 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> Self:
-        """Create a run from what :meth:`to_dict` returned, in this or an earlier version.
-
-        Options that are missing get their defaults.
+        """Create a run from what :meth:`to_dict` returned; missing options get their defaults.
 
         Raises:
             InputError: An unknown key, or a value that an option cannot have.
         """
-        config = update_config(config)
-        for key in sorted(set(config) - {*cls.file_keys(), *cls.sections()}):
-            raise InputError(f"run config: unknown key {key!r}")
-        hints = get_type_hints(cls)
-        values: dict[str, Any] = {  # "" and () for data that are not in a file
-            key: _tuple(config.get(key, (get_origin(hints[key]) or hints[key])()))
-            for key in cls.file_keys()
-        }
-        for section, kind in cls.sections().items():
-            options = config.get(section, {})
-            known = {known.name for known in fields(kind)}
-            for key in sorted(set(options) - known):
-                raise InputError(f"run config, {section}: unknown key {key!r}")
-            values[section] = kind(**{key: _tuple(value) for key, value in options.items()})
-        return cls(**values)
+        return cls(**config)
+
+    @classmethod
+    def from_options(cls, files: Any, options: Mapping[str, Any]) -> Self:
+        """Create a run from options by name, as keyword arguments give them.
+
+        Args:
+            files: The table, or tables.
+            options: Options of any section; the others keep their defaults. An option that takes
+                several values accepts a list of them or a single one.
+
+        Raises:
+            InputError: An unknown option, or a value that an option cannot have.
+        """
+        known = cls.options()
+        sections: dict[str, dict[str, Any]] = {section: {} for section in cls.sections()}
+        for name, value in options.items():
+            if name not in known:
+                raise InputError(f"unknown option {quoted(name)}{close_match(name, known)}")
+            if get_origin(known[name].kind) is tuple:
+                value = _as_tuple(value)
+            sections[known[name].section][name] = value
+        (key,) = cls.file_keys()
+        return cls(**{key: files}, **sections)
 
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
@@ -140,7 +269,7 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
     """
     was, now = former.to_dict(), latter.to_dict()
     for section, kind in former.sections().items():
-        kept = [field.name for field in fields(kind) if not field.metadata.get("resumable")]
+        kept = [one.name for one in fields(kind) if not one.metadata.get("resumable")]
         check_same_values(was[section], {name: now[section][name] for name in kept}, folder)
 
 
@@ -154,7 +283,8 @@ def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Pa
         if name in was and value != was[name]:
             raise InputError(
                 f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
-                f"{quoted(was[name])}; use the same value, or start a new run"
+                f"{quoted(was[name])}; use the same value, or start a new run",
+                option=name,
             )
 
 
@@ -178,63 +308,15 @@ def check_same_digest(what: str, now: str | None, before: str | None, folder: Pa
         )
 
 
-def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's options under their present names; unchanged if they have them already.
-
-    This is a ladder of pure updates, one for each change of names; files of each time are kept in
-    ``tests/config/golden``.
-    """
-    updated = dict(config)
-    if _FIRST_SECTIONS.keys() & updated.keys():
-        updated = _from_first(updated)
-    data = updated.get("data")
-    if isinstance(data, dict) and isinstance(data.get("descriptors"), bool):
-        updated = _from_second(updated)
-    return updated
-
-
-_FIRST_SECTIONS = {"architecture": "network", "optimisation": "training"}
-_FIRST_OPTIONS = {
-    ("data", "fold"): "only_fold",
-    ("fine_tuning", "pretrained_rate"): "backbone_lr_scale",
-    ("molecules", "held_out"): "validation_molecules",
-    ("training", "keep"): "checkpoint",
-}
-
-
-def _from_first(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename the sections ``architecture`` and ``optimisation``, and four options."""
-    renamed = {_FIRST_SECTIONS.get(key, key): value for key, value in config.items()}
-    return {
-        section: {
-            _FIRST_OPTIONS.get((section, name), name): value for name, value in options.items()
-        }
-        if isinstance(options, dict)
-        else options
-        for section, options in renamed.items()
-    }
-
-
-_SECOND_KERNELS = ["morgan", "atom_pairs", "embedding"]
-
-
-def _from_second(config: dict[str, Any]) -> dict[str, Any]:
-    """Name the descriptors: there were all or none. A network alone had the default kernels."""
-    data = config["data"]
-    updated = {**config, "data": {**data, "descriptors": "all" if data["descriptors"] else "none"}}
-    process = config.get("gaussian_process")
-    if isinstance(process, dict):
-        values = process.get("predictor"), process.get("kernels")
-        unused = {"kernels"} if values == ("network", _SECOND_KERNELS) else set()
-        updated["gaussian_process"] = {k: v for k, v in process.items() if k not in unused}
-    return updated
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _as_tuple(value: Any) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if value is None:
+        return ()
+    is_single = isinstance(value, str) or not isinstance(value, Iterable)
+    return (value,) if is_single else tuple(value)

@@ -1,25 +1,87 @@
-"""Options of the table and its split."""
+"""Options of tables: limits of molecules, workers, columns, and the split of the rows."""
 
-from dataclasses import dataclass, field
-from math import inf
-from typing import Literal, get_args
+from dataclasses import field
+from typing import Annotated, Literal
 
-from molattn.config.base import COMMON, COMMON_IN_TRAIN, RESUMABLE, TUNABLE
-from molattn.config.limits import MoleculeLimits
-from molattn.config.validation import check, check_choice, check_unused, option, plain_value
-from molattn.config.workers import WorkerOptions, check_workers
-from molattn.errors import InputError, check_one_of, quoted
+from annotated_types import Ge, Interval
 
-__all__ = ["DataConfig", "PrepareConfig", "TableColumns", "TaskChoice", "TransformChoice"]
+from molattn.config.base import (
+    COMMON,
+    COMMON_IN_TRAIN,
+    RESUMABLE,
+    TUNABLE,
+    BelowOne,
+    Count,
+    Name,
+    Names,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    check_unused,
+    checked,
+    option,
+)
+from molattn.errors import InputError
+
+__all__ = [
+    "WORKER_OPTIONS",
+    "DataConfig",
+    "MoleculeLimits",
+    "PrepareConfig",
+    "TableColumns",
+    "TaskChoice",
+    "TransformChoice",
+    "WorkerOptions",
+]
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
 DescriptorSet = Literal["none", "lipinski", "all"]
 SplitMethod = Literal["random", "scaffold", "cluster", "order"]
-MOST_MORGAN_COUNTS = 2**16
+Engine = Literal["local", "ray"]
+
+WORKER_OPTIONS = ("num_workers", "engine", "ray_address")
+"""Options on which no result depends."""
 
 
-@dataclass(frozen=True)
+@checked
+class MoleculeLimits:
+    """Molecules beyond a limit are not used; their reason codes begin with ``too_``.
+
+    Args:
+        max_length: Maximum number of characters of a SMILES.
+        max_atoms: Maximum number of atoms, not counting implicit hydrogens.
+        max_seconds: Maximum CPU time to read a molecule, in seconds.
+    """
+
+    max_length: Count = field(default=40_000, kw_only=True)
+    max_atoms: Count = field(default=2_000, kw_only=True)
+    max_seconds: Positive = field(default=10.0, kw_only=True)
+
+
+@checked
+class WorkerOptions:
+    """Which processes work on the rows of a table.
+
+    Args:
+        num_workers: Worker processes among which the rows are divided; 0 uses the main process
+            alone, or with --engine ray a worker for each CPU of the cluster.
+        engine: Where the workers are: local, on this machine, or ray, on the nodes of a Ray cluster
+            (extra ray).
+        ray_address: HOST:PORT of a running Ray cluster that this machine belongs to, or auto to
+            find it; by default Ray is started on this machine.
+    """
+
+    num_workers: NonNegativeInt = field(default=0, kw_only=True)
+    engine: Engine = field(default="local", kw_only=True)
+    ray_address: Name | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.engine != "ray":
+            check_unused(self, "needs --engine ray", "ray_address")
+
+
+@checked
 class TableColumns(MoleculeLimits):
     """The columns of a table of labeled molecules.
 
@@ -38,31 +100,18 @@ class TableColumns(MoleculeLimits):
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
-    target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
+    target_columns: Names = field(default=(), metadata=COMMON)
     relation_columns: tuple[str, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
-    feature_columns: tuple[str, ...] = ()
-    featurizer: str = "default"
+    feature_columns: Names = ()
+    featurizer: Name = "default"
     split_column: str | None = field(default=None, metadata=COMMON)
     order_column: str | None = None
-    num_workers: int = field(default=0, metadata=RESUMABLE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
-        check(self, "featurizer", bool, "the name of a featurizer", str)
-        for name in ("target_columns", "relation_columns", "feature_columns"):
-            if not isinstance(value := plain_value(self, name), tuple):
-                got = quoted(value)
-                raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
-        for name in ("target_columns", "feature_columns"):
-            if len(set(getattr(self, name))) != len(getattr(self, name)):
-                got = list(getattr(self, name))
-                raise InputError(f"{option(name)}: got {got}, expected each column only once")
+    num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
 
 
-@dataclass(frozen=True)
+@checked
 class PrepareConfig(TableColumns, WorkerOptions):
     """What is kept of tables of molecules that are prepared for training and prediction.
 
@@ -85,17 +134,13 @@ class PrepareConfig(TableColumns, WorkerOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_workers(self)
-        for name in ("keep_columns", "pretraining_columns"):
-            if not isinstance(value := getattr(self, name), tuple):
-                raise InputError(f"{option(name)}: got {quoted(value)}, expected a tuple of names")
         if self.pretraining_columns and not self.pretraining_targets:
             raise InputError("--pretraining-columns needs --pretraining-targets")
         if self.resume and self.overwrite:
             raise InputError("--resume cannot be used with --overwrite")
 
 
-@dataclass(frozen=True)
+@checked
 class DataConfig(TableColumns):
     """The table, and how its rows are split into training, validation and test rows.
 
@@ -133,85 +178,66 @@ class DataConfig(TableColumns):
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
     positive_class: tuple[str, ...] = ("auto",)
-    task_weights: tuple[float, ...] = ()
+    task_weights: tuple[NonNegative, ...] = ()
     standardize: bool = False
     descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON | TUNABLE)
-    morgan_counts: int = field(default=0, metadata=TUNABLE)
+    morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = field(default=0, metadata=TUNABLE)
     split: SplitMethod | None = field(default=None, metadata=COMMON)
-    cluster_cutoff: float = 0.65
+    cluster_cutoff: BelowOne = 0.65
     split_duplicates: bool = False
-    folds: int | None = field(default=None, metadata=COMMON_IN_TRAIN)
-    repeats: int = 1
-    only_fold: int | None = None
+    folds: Annotated[int, Ge(2)] | None = field(default=None, metadata=COMMON_IN_TRAIN)
+    repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
+    only_fold: Count | None = None
     final: bool = field(default=False, metadata=COMMON_IN_TRAIN)
-    validation_size: float = field(default=0.1, metadata=COMMON)
-    test_size: float = field(default=0.1, metadata=COMMON)
+    validation_size: BelowOne = field(default=0.1, metadata=COMMON)
+    test_size: BelowOne = field(default=0.1, metadata=COMMON)
     keep_training_molecules: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.descriptors, bool):  # of a search or an estimator of earlier versions
-            object.__setattr__(self, "descriptors", "all" if self.descriptors else "none")
-        check_choice(self, "descriptors", get_args(DescriptorSet))
-        if self.split is not None:
-            check_choice(self, "split", get_args(SplitMethod))
-        below_one = "a number of at least 0 and below 1"
-        check(self, "validation_size", lambda size: 0.0 <= size < 1.0, below_one)
         if self.validation_size == 0.0 and self.folds is None:
             raise InputError(
-                f"--validation-size: got {self.validation_size}, expected a number above 0, as the "
-                "validation rows calibrate the model; with --folds it may be 0, as the rows left "
-                "out of each fold do"
+                "--validation-size: got 0, expected a number above 0, as the validation rows "
+                "calibrate the model; with --folds it may be 0, as the rows left out of each fold "
+                "do",
+                option="validation_size",
             )
-        check(self, "test_size", lambda size: 0.0 <= size < 1.0, below_one)
         if self.validation_size + self.test_size >= 1.0:
             raise InputError(
                 f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
                 "expected a sum below 1"
             )
-        size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
-        check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
-        check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, below_one)
-        if self.split_column is not None:
-            reason = "cannot be used with --split-column, which marks the test rows"
-            check_unused(self, "test_size", reason)
         if self.split != "cluster":
-            check_unused(self, "cluster_cutoff", "is used only with --split cluster")
+            check_unused(self, "is used only with --split cluster", "cluster_cutoff")
         if self.split != "order":
-            check_unused(self, "order_column", "is used only with --split order")
+            check_unused(self, "is used only with --split order", "order_column")
         elif self.order_column is None:
             raise InputError("--split order needs --order-column")
         if self.split in ("scaffold", "cluster"):
             reason = f"cannot be used with --split {self.split}, which keeps duplicates together"
-            check_unused(self, "split_duplicates", reason)
+            check_unused(self, reason, "split_duplicates")
+        if self.split_column is not None:
+            reason = "cannot be used with --split-column, which gives one split"
+            check_unused(self, reason, "test_size", "folds")
         self._check_folds()
         self._check_lists()
 
     def _check_folds(self) -> None:
-        check(self, "repeats", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
         if self.folds is None:
-            for name in ("only_fold", "repeats", "final"):
-                check_unused(self, name, "needs --folds")
+            check_unused(self, "needs --folds", "only_fold", "repeats", "final")
             return
-        check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
         reason = "cannot be used with --folds, which uses every row as a test row once"
-        check_unused(self, "test_size", reason)
+        check_unused(self, reason, "test_size")
         if self.only_fold is not None:
-            check(self, "only_fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
-            for name in ("repeats", "final"):
-                check_unused(self, name, "cannot be used with --only-fold, which trains one fold")
-        if self.split_column is not None:
-            raise InputError("--folds cannot be used with --split-column, which gives one split")
+            if self.only_fold > self.folds:
+                raise InputError(f"--only-fold: got {self.only_fold}, expected 1 to {self.folds}")
+            reason = "cannot be used with --only-fold, which trains one fold"
+            check_unused(self, reason, "repeats", "final")
         if self.split == "order":
             raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
-        for name in ("target_units", "task", "target_transform", "positive_class", "task_weights"):
-            if not isinstance(value := plain_value(self, name), tuple):
-                got = quoted(value)
-                raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
         targets = len(self.target_columns)
-        for name, fits in (
+        for name, lengths in (
             ("relation_columns", (0, targets)),
             ("target_units", (0, targets)),
             ("task_weights", (0, targets)),
@@ -219,20 +245,11 @@ class DataConfig(TableColumns):
             ("target_transform", (1, targets)),
             ("positive_class", (1, targets)),
         ):
-            if (got := len(getattr(self, name))) not in fits:
+            if (got := len(getattr(self, name))) not in lengths:
                 raise InputError(
                     f"{option(name)}: got {got} values for {targets} target columns, expected one "
-                    "for each"
+                    "for each",
+                    option=name,
                 )
-        for name, kinds in (("task", TaskChoice), ("target_transform", TransformChoice)):
-            for value in getattr(self, name):
-                check_one_of(option(name), value, get_args(kinds))
-        for weight in self.task_weights:
-            if (
-                isinstance(weight, bool)
-                or not isinstance(weight, (int, float))
-                or not (0.0 <= weight < inf)
-            ):
-                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers >= 0")
         if self.task_weights and not any(self.task_weights):
             raise InputError("--task-weights: expected at least one positive number")

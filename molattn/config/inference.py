@@ -1,17 +1,16 @@
 """Options of the commands that apply a saved model to a table."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from molattn.config.limits import MoleculeLimits
-from molattn.config.validation import check, check_choice, check_threads
-from molattn.config.workers import WorkerOptions, check_workers
-from molattn.errors import InputError
+from annotated_types import MinLen
+
+from molattn.config.base import Between, Count, Names, Threads, checked
+from molattn.config.data import MoleculeLimits, WorkerOptions
 
 __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "StreamConfig", "TableConfig"]
 
 
-@dataclass(frozen=True)
+@checked
 class _TableOptions:
     """Options of a table.
 
@@ -25,22 +24,17 @@ class _TableOptions:
 
     smiles_column: str = "smiles"
     partner_column: str | None = None
-    batch_size: int = 256
-    threads: int = 1
+    batch_size: Count = 256
+    threads: Threads = 1
 
 
-@dataclass(frozen=True)
+@checked
 class TableConfig(MoleculeLimits, _TableOptions):
     """How a table is read, and the limits of its molecules."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "batch_size", lambda count: count >= 1, "a whole number of at least 1", int)
-        check_threads(self)
 
-
-@dataclass(frozen=True)
-class StreamConfig(TableConfig, WorkerOptions):
+@checked
+class StreamConfig(WorkerOptions, TableConfig):
     """Options of the commands that write a table with the columns of the input.
 
     Args:
@@ -58,13 +52,8 @@ class StreamConfig(TableConfig, WorkerOptions):
     resume: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "precision", ("fp32", "bf16"))
-        check_workers(self)
 
-
-@dataclass(frozen=True)
+@checked
 class IntervalConfig(TableConfig):
     """Options of the commands that show prediction intervals.
 
@@ -73,14 +62,10 @@ class IntervalConfig(TableConfig):
             NAME_high.
     """
 
-    interval: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "interval", lambda level: 0.0 < level < 1.0, "a number between 0 and 1")
+    interval: Between = 0.9
 
 
-@dataclass(frozen=True)
+@checked
 class PredictConfig(IntervalConfig, StreamConfig):
     """Options of predictions.
 
@@ -91,15 +76,11 @@ class PredictConfig(IntervalConfig, StreamConfig):
             those of the training, if the table has them; censored labels are not scored.
     """
 
-    neighbors: int | None = None
+    neighbors: Count | None = None
     relation_columns: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "neighbors", lambda count: count >= 1, "a whole number of at least 1", int)
 
-
-@dataclass(frozen=True)
+@checked
 class EmbedConfig(StreamConfig):
     """Options of embeddings.
 
@@ -111,7 +92,7 @@ class EmbedConfig(StreamConfig):
     atoms: bool = False
 
 
-@dataclass(frozen=True)
+@checked
 class ExplainConfig(IntervalConfig):
     """Options of explanations.
 
@@ -126,14 +107,7 @@ class ExplainConfig(IntervalConfig):
         limit: Explain only the first N rows.
     """
 
-    method: tuple[str, ...] = ("integrated_gradients",)
+    method: Annotated[Names, MinLen(1)] = ("integrated_gradients",)
     target: str | None = None
     check: bool = False
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "method", tuple(dict.fromkeys(self.method)))
-        if not self.method:
-            raise InputError("--method: expected at least one method")
-        check(self, "limit", lambda n: n >= 1, "a whole number of at least 1", int)
+    limit: Count | None = None

@@ -1,10 +1,11 @@
 """Options of the network."""
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import field, fields
+from typing import Annotated, Any, Literal
 
-from molattn.config.base import FIXED
-from molattn.config.validation import check, check_choice, check_unused
+from annotated_types import Interval
+
+from molattn.config.base import FIXED, Fraction, Width, check_unused, checked
 
 __all__ = ["NetworkConfig", "layer_arguments"]
 
@@ -23,7 +24,7 @@ def _of_layer(default: Any, argument: str, **metadata: Any) -> Any:
 _OWN = {"from_pretrained": False}
 
 
-@dataclass(frozen=True)
+@checked
 class NetworkConfig:
     """The network.
 
@@ -57,13 +58,13 @@ class NetworkConfig:
         partner: How to combine a second molecule with the first.
     """
 
-    width: int = 128
-    heads: int = 8
-    layers: int = 4
-    edge_width: int = _of_layer(16, "edge_dim")
+    width: Width = 128
+    heads: Width = 8
+    layers: Annotated[int, Interval(ge=0, le=1000)] = 4
+    edge_width: Width = _of_layer(16, "edge_dim")
     layer: str = "edge_attention"
     pairs: Pairs = "all"
-    radius: int | None = field(default=None, metadata=_OWN | FIXED)
+    radius: Width | None = field(default=None, metadata=_OWN | FIXED)
     distances: bool = True
     score: str = _of_layer("scaled_dot", "score")
     combine: str = _of_layer("linear", "combine")
@@ -71,24 +72,16 @@ class NetworkConfig:
     edge_value: bool = _of_layer(True, "edge_value")
     update_edges: bool = _of_layer(False, "update_edges")
     self_loops: bool = True
-    dropout: float = field(default=0.1, metadata=_OWN)
+    dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
-    head_dropout: float = field(default=0.5, metadata=_OWN)
-    attention_dropout: float = _of_layer(0.0, "dropout", **_OWN)
+    head_dropout: Fraction = field(default=0.5, metadata=_OWN)
+    attention_dropout: Fraction = _of_layer(0.0, "dropout", **_OWN)
     readout: str = "attentional+variance_preserving"
     partner: Partner = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
-        for name, choices in (("pairs", Pairs), ("partner", Partner)):
-            check_choice(self, name, get_args(choices))
-        for name in ("width", "edge_width", "heads"):
-            check(self, name, lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
-        check(self, "radius", lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
         if self.pairs == "bonds":
-            check_unused(self, "radius", "cannot be used with --pairs bonds, a radius of 1")
-        check(self, "layers", lambda n: 0 <= n <= 1000, "a whole number from 0 to 1000", int)
-        for name in ("dropout", "head_dropout", "attention_dropout"):
-            check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
+            check_unused(self, "cannot be used with --pairs bonds, a radius of 1", "radius")
 
 
 def layer_arguments() -> dict[str, str]:

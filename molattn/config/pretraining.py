@@ -1,14 +1,29 @@
 """Options of pretraining."""
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import field
+from typing import Annotated, Any, Literal, get_args
 
-from molattn.config.base import COMMON, FIXED, RESUMABLE, RunConfig
-from molattn.config.limits import MoleculeLimits
+from annotated_types import MinLen
+
+from molattn.config.base import (
+    COMMON,
+    FIXED,
+    RESUMABLE,
+    Between,
+    Count,
+    Fraction,
+    Name,
+    NonNegativeInt,
+    Positive,
+    RunConfig,
+    Unique,
+    check_unused,
+    checked,
+)
+from molattn.config.data import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
-from molattn.config.validation import check, check_choices, check_unused, option
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError
 
 __all__ = [
     "MoleculesConfig",
@@ -21,7 +36,7 @@ __all__ = [
 Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds", "columns"]
 
 
-@dataclass(frozen=True)
+@checked
 class MoleculesConfig(MoleculeLimits):
     """The molecules of pretraining, and how they are masked.
 
@@ -45,37 +60,26 @@ class MoleculesConfig(MoleculeLimits):
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
     exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
-    max_atoms: int = field(default=100, metadata=COMMON, kw_only=True)
-    validation_molecules: int = field(default=2000, metadata=COMMON)
-    masked_molecules: float = 0.3
-    masked_atoms: float = 0.15
-    featurizer: str = "default"
+    max_atoms: Count = field(default=100, metadata=COMMON, kw_only=True)
+    validation_molecules: Count = field(default=2000, metadata=COMMON)
+    masked_molecules: Between = 0.3
+    masked_atoms: Between = 0.15
+    featurizer: Name = "default"
     molecules_folder: str | None = None
     data_note: str | None = None
     pretraining_columns: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count = "a whole number of at least 1"
-        check(self, "validation_molecules", lambda number: number >= 1, count, int)
-        for name in ("masked_molecules", "masked_atoms"):
-            check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
-        check(self, "featurizer", bool, "the name of a featurizer", str)
-        for name, of in (("exclude", "files"), ("pretraining_columns", "names")):
-            if not isinstance(value := getattr(self, name), tuple):
-                raise InputError(f"{option(name)}: got {quoted(value)}, expected a tuple of {of}")
 
-
-@dataclass(frozen=True)
+@checked
 class PretrainNetworkConfig(NetworkConfig):
     """The network of pretraining: no dropout, as there are too many molecules to overfit."""
 
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     head: str = "mlp"
-    head_dropout: float = 0.0
+    head_dropout: Fraction = 0.0
 
 
-@dataclass(frozen=True)
+@checked
 class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
@@ -87,24 +91,19 @@ class PretrainLoopConfig(TrainingLoopConfig):
             none.
     """
 
-    epochs: int = field(default=10, metadata=COMMON)
+    epochs: Count = field(default=10, metadata=COMMON)
     checkpoint: Checkpoint = "best"
-    max_hours: float | None = field(default=None, metadata=COMMON | RESUMABLE)
-    batch_size: int = field(default=64, metadata=COMMON)
-    learning_rate: float = field(default=2e-3, metadata=COMMON)
-    warmup: float = 0.02
-    devices: int = field(default=1, metadata=FIXED | RESUMABLE)
-    checkpoint_steps: int = 1000
-    init_from: str = field(default="none", metadata=COMMON)
-    targets: tuple[Target, ...] = get_args(Target)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, "targets", get_args(Target), "target")
-        check(self, "init_from", bool, "the name or folder of a model, or none", str)
+    max_hours: Positive | None = field(default=None, metadata=COMMON | RESUMABLE)
+    batch_size: Count = field(default=64, metadata=COMMON)
+    learning_rate: Positive = field(default=2e-3, metadata=COMMON)
+    warmup: Fraction = 0.02
+    devices: Count = field(default=1, metadata=FIXED | RESUMABLE)
+    checkpoint_steps: NonNegativeInt = 1000
+    init_from: Name = field(default="none", metadata=COMMON)
+    targets: Annotated[tuple[Target, ...], MinLen(1), Unique] = get_args(Target)
 
 
-@dataclass(frozen=True, repr=False)
+@checked
 class PretrainConfig(RunConfig):
     """Everything that determines a pretraining run; written as ``config.yaml`` into its folder.
 
@@ -115,18 +114,17 @@ class PretrainConfig(RunConfig):
         training: How it is trained.
     """
 
-    files: tuple[str, ...]
+    files: tuple[str, ...] = ()
     molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
     network: PretrainNetworkConfig = field(default_factory=PretrainNetworkConfig)
     training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.molecules.pretraining_columns and "columns" not in self.training.targets:
             raise InputError("--pretraining-columns needs columns in --targets")
         reason = "cannot be used in pretraining, which has no second molecule"
-        check_unused(self.network, "partner", reason)
-        check_unused(self.network, "radius", "cannot be used in pretraining")
+        check_unused(self.network, reason, "partner")
+        check_unused(self.network, "cannot be used in pretraining", "radius")
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""

@@ -1,14 +1,16 @@
 """Options of ``molattn serve``."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import get_args
+from typing import Annotated
 
-from molattn.config.limits import MoleculeLimits
+from annotated_types import Interval
+
+from molattn.config.base import Count, Name, Threads, checked, option
+from molattn.config.data import MoleculeLimits
 from molattn.config.training import Device
-from molattn.config.validation import check, check_choice, check_threads
 from molattn.errors import InputError, quoted
 
 __all__ = ["ServeConfig", "is_loopback"]
@@ -16,7 +18,7 @@ __all__ = ["ServeConfig", "is_loopback"]
 TOKEN_VARIABLE = "MOLATTN_TOKEN"
 
 
-@dataclass(frozen=True)
+@checked
 class _ServerOptions:
     """Options of the server.
 
@@ -38,38 +40,29 @@ class _ServerOptions:
         device: Device to predict on.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8000
+    host: Name = "127.0.0.1"
+    port: Annotated[int, Interval(ge=0, le=65535)] = 8000
     token: str | None = field(default=None, repr=False)
     reference: Path | None = None
-    max_molecules: int = 10_000
-    max_request_size: int = 100
-    max_queue: int = 20_000
-    batch_size: int = 256
-    threads: int = 1
+    max_molecules: Count = 10_000
+    max_request_size: Count = 100
+    max_queue: Count = 20_000
+    batch_size: Count = 256
+    threads: Threads = 1
     device: Device = "cpu"
 
 
-@dataclass(frozen=True)
+@checked
 class ServeConfig(MoleculeLimits, _ServerOptions):
     """Options of the server, and the limits of its molecules."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.host:
-            raise InputError("--host: got '', expected an address such as 127.0.0.1")
-        check(self, "port", lambda n: 0 <= n <= 65535, "a whole number from 0 to 65535", int)
-        for name in ("max_molecules", "max_request_size", "max_queue", "batch_size"):
-            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         for name in ("max_molecules", "batch_size"):
             if getattr(self, name) > self.max_queue:
-                option = f"--{name.replace('_', '-')}"
                 raise InputError(
-                    f"--max-queue: got {self.max_queue}, expected at least {option} "
+                    f"--max-queue: got {self.max_queue}, expected at least {option(name)} "
                     f"({getattr(self, name)})"
                 )
-        check_threads(self)
-        check_choice(self, "device", get_args(Device))
         if self.token is None and os.environ.get(TOKEN_VARIABLE):
             object.__setattr__(self, "token", os.environ[TOKEN_VARIABLE])
         token = self.token or ""  # a header cannot carry others

@@ -1,26 +1,53 @@
-"""Options of training."""
+"""Options of training, of fine-tuning, and of the Gaussian process."""
 
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Literal, Self, get_args
+from dataclasses import field, replace
+from typing import Annotated, Literal, Self
 
-from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED, RESUMABLE
-from molattn.config.validation import check, check_choice, check_threads, check_unused
+from annotated_types import Interval
+
+from molattn.config.base import (
+    COMMON,
+    COMMON_IN_TRAIN,
+    FIXED,
+    RESUMABLE,
+    BelowOne,
+    Count,
+    Fraction,
+    Name,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    Threads,
+    Unique,
+    check_unused,
+    checked,
+)
 from molattn.errors import InputError
 
-__all__ = ["SupervisedConfig", "TrainingLoopConfig"]
+__all__ = [
+    "DEFAULT_KERNELS",
+    "FineTuningConfig",
+    "Freeze",
+    "GaussianProcessConfig",
+    "Kernel",
+    "SupervisedConfig",
+    "TrainingLoopConfig",
+]
 
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["auto", "fp32", "bf16"]
 Checkpoint = Literal["best", "last"]
 Device = Literal["auto", "cpu", "gpu"]
-
+Freeze = Literal["none", "embeddings", "encoder"]
+Predictor = Literal["both", "network", "gaussian_process"]
+Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
 
 DEFAULT_EPOCHS = 30
+DEFAULT_KERNELS: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
 
 
-@dataclass(frozen=True)
+@checked
 class TrainingLoopConfig:
     """Options of every training loop, with or without labels.
 
@@ -46,23 +73,23 @@ class TrainingLoopConfig:
         tensorboard: Also write TensorBoard logs to the run folder.
     """
 
-    epochs: int | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
+    epochs: Count | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
     checkpoint: Checkpoint = field(default="last", metadata=FIXED)
-    patience: int | None = None
-    max_hours: float | None = field(default=None, metadata=RESUMABLE | FIXED)
-    batch_size: int = field(default=32, metadata=COMMON)
-    learning_rate: float = field(default=1e-3, metadata=COMMON)
-    warmup: float = 0.1
+    patience: Count | None = None
+    max_hours: Positive | None = field(default=None, metadata=RESUMABLE | FIXED)
+    batch_size: Count = field(default=32, metadata=COMMON)
+    learning_rate: Positive = field(default=1e-3, metadata=COMMON)
+    warmup: Fraction = 0.1
     schedule: Schedule = "cosine"
-    weight_decay: float = 0.01
-    gradient_clip: float = 1.0
+    weight_decay: NonNegative = 0.01
+    gradient_clip: NonNegative = 1.0
     precision: Precision = "auto"
-    seed: int = field(default=0, metadata=COMMON | FIXED)
+    seed: Annotated[int, Interval(ge=0, lt=2**32)] = field(default=0, metadata=COMMON | FIXED)
     device: Device = field(default="auto", metadata=COMMON | FIXED)
-    devices: int = field(default=1, metadata=FIXED | RESUMABLE)
-    num_nodes: int = field(default=1, metadata=FIXED | RESUMABLE)
-    threads: int = field(default=1, metadata=FIXED)
-    checkpoint_steps: int = field(default=0, metadata=FIXED)
+    devices: Count = field(default=1, metadata=FIXED | RESUMABLE)
+    num_nodes: Count = field(default=1, metadata=FIXED | RESUMABLE)
+    threads: Threads = field(default=1, metadata=FIXED)
+    checkpoint_steps: NonNegativeInt = field(default=0, metadata=FIXED)
     tensorboard: bool = field(default=False, metadata=FIXED)
 
     @property
@@ -70,27 +97,8 @@ class TrainingLoopConfig:
         """Number of epochs, unless fewer are enough for the table."""
         return DEFAULT_EPOCHS if self.epochs is None else self.epochs
 
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "devices", "num_nodes"):
-            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
-        check_threads(self)
-        check(self, "learning_rate", lambda value: 0.0 < value < inf, "a positive number")
-        check(self, "patience", lambda n: n >= 1, "a whole number of at least 1", int)
-        check(self, "max_hours", lambda hours: 0.0 < hours < inf, "a positive number")
-        check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
-        for name in ("weight_decay", "gradient_clip"):
-            check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
-        check(
-            self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number from 0 to 2**32 - 1", int
-        )
-        check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        check_choice(self, "checkpoint", get_args(Checkpoint))
-        check_choice(self, "schedule", get_args(Schedule))
-        check_choice(self, "precision", get_args(Precision))
-        check_choice(self, "device", get_args(Device))
 
-
-@dataclass(frozen=True)
+@checked
 class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
@@ -107,29 +115,24 @@ class SupervisedConfig(TrainingLoopConfig):
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
-    epochs: int | None = field(default=None, metadata=COMMON)
-    ensemble: int = field(default=1, metadata=COMMON_IN_TRAIN | FIXED)
+    epochs: Count | None = field(default=None, metadata=COMMON)
+    ensemble: Annotated[int, Interval(ge=1, le=1000)] = field(
+        default=1, metadata=COMMON_IN_TRAIN | FIXED
+    )
     loss: Loss = field(default="mse", metadata=FIXED)
-    huber_delta: float = field(default=1.0, metadata=FIXED)
-    label_smoothing: float = field(default=0.0, metadata=FIXED)
+    huber_delta: Positive = field(default=1.0, metadata=FIXED)
+    label_smoothing: BelowOne = field(default=0.0, metadata=FIXED)
     balance_classes: bool = field(default=False, metadata=FIXED)
-    positive_weight: float = field(default=1.0, metadata=FIXED)
+    positive_weight: Positive = field(default=1.0, metadata=FIXED)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "ensemble", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
-        for name in ("huber_delta", "positive_weight"):
-            check(self, name, lambda value: 0.0 < value < inf, "a positive number")
-        below_one = "a number of at least 0 and below 1"
-        check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, below_one)
         if self.seed + self.ensemble > 2**32:
             raise InputError(
                 f"--seed + --ensemble: got {self.seed} + {self.ensemble}, expected at most 2**32, "
                 "as each network has a seed of its own"
             )
-        check_choice(self, "loss", get_args(Loss))
         if self.balance_classes:
-            check_unused(self, "positive_weight", "cannot be used with --balance-classes")
+            check_unused(self, "cannot be used with --balance-classes", "positive_weight")
 
     def members(self) -> list[Self]:
         """Return the options of each ensemble member: one network, with successive seeds."""
@@ -137,3 +140,74 @@ class SupervisedConfig(TrainingLoopConfig):
             replace(self, ensemble=1, seed=seed)
             for seed in range(self.seed, self.seed + self.ensemble)
         ]
+
+
+@checked
+class FineTuningConfig:
+    """The pretrained model from which training starts.
+
+    It must have the network options of the run, except those of its head and of dropout; where it
+    does not, ``auto`` means training from scratch.
+
+    Args:
+        init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base
+            if it fits).
+        freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
+            freezes the encoder below a new head if the table has only classes and at most 2,500
+            labels, and --backbone-lr-scale has its default.
+        backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
+        head_steps: Number of initial steps in which only a new head is trained; at most half of all
+            steps.
+    """
+
+    init_from: Name = field(default="auto", metadata=COMMON | FIXED)
+    freeze: NonNegativeInt | Literal["auto"] | Freeze = "auto"
+    backbone_lr_scale: Fraction = field(default=0.5, metadata=COMMON)
+    head_steps: NonNegativeInt = 500
+
+    def __post_init__(self) -> None:
+        if self.init_from == "none":
+            self.check_unset("needs a pretrained model (--init-from)")
+
+    def frozen(self, few_classes: bool) -> int | Freeze:
+        """Return what is frozen below a new head.
+
+        Args:
+            few_classes: Whether the table has only classes, and few labels.
+        """
+        if self.freeze != "auto":
+            return self.freeze
+        is_default = self.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
+        return "encoder" if few_classes and is_default else "none"
+
+    def check_unset(self, reason: str) -> None:
+        """Raise an :class:`molattn.errors.InputError` if an option but ``init_from`` is set."""
+        names = ("backbone_lr_scale", "head_steps")
+        check_unused(self, reason, *names, *(("freeze",) if self.freeze != "none" else ()))
+
+
+@checked
+class GaussianProcessConfig:
+    """The Gaussian process, which predicts from similarity to the training molecules.
+
+    Its kernel is the mean of a Tanimoto kernel of each kind of substructure counts and a Gaussian
+    kernel of the network's embedding and, with ``descriptors``, one of RDKit descriptors.
+
+    Args:
+        predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
+            their errors on the validation rows.
+        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
+            default morgan, atom_pairs, embedding, and descriptors if they clearly raise the
+            marginal likelihood.
+        inducing_points: Most inducing points; with no more rows than that it is exact, except with
+            more than 16 targets that have labels of different rows.
+    """
+
+    predictor: Predictor = "both"
+    kernels: Annotated[tuple[Kernel, ...], Unique] = ()
+    inducing_points: Annotated[int, Interval(ge=1, le=20_000)] = 2000
+
+    def __post_init__(self) -> None:
+        if self.predictor == "network":
+            reason = "is used only with a Gaussian process (--predictor)"
+            check_unused(self, reason, "kernels", "inducing_points")

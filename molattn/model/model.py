@@ -23,8 +23,7 @@ from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
-from molattn.config.validation import as_in_file
-from molattn.errors import InputError, SmilesError, quoted
+from molattn.errors import InputError, SmilesError, in_python, quoted
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
 from molattn.model.batching import batches
@@ -1107,7 +1106,7 @@ def _config_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{file}: {as_in_file(str(error))}") from error
+        raise InputError(f"{file}: {in_python(str(error))}") from error
     except (
         TypeError,
         ValueError,

@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 from torch import Tensor, nn
 
 from molattn.config import NetworkConfig, layer_arguments
-from molattn.config.validation import check_unused
+from molattn.config.base import check_unused
 from molattn.errors import InputError, check_one_of
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import COMBINES
@@ -193,7 +193,7 @@ def check_network(network: NetworkConfig) -> None:
     """
     check_one_of("--layer", network.layer, LAYERS)
     for name in unused_options(network):
-        check_unused(network, name, f"cannot be used with --layer {network.layer}")
+        check_unused(network, f"cannot be used with --layer {network.layer}", name)
     check_one_of("--score", network.score, SCORES)
     check_one_of("--combine", network.combine, COMBINES)
     check_one_of("--head", network.head, ("auto", *HEADS))

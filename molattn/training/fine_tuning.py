@@ -9,7 +9,7 @@ from typing import TypeVar
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
-from molattn.config.validation import option
+from molattn.config.base import option
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig

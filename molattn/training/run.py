@@ -15,7 +15,7 @@ from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
-from molattn.config.validation import option
+from molattn.config.base import option
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
     TrainingTable,

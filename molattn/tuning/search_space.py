@@ -11,9 +11,8 @@ from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from molattn.config import TrainConfig
-from molattn.config.validation import as_in_file
 from molattn.config.yaml_file import load_yaml
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, in_python, quoted
 from molattn.nn.registry import check_heads, check_network, unused_options
 from molattn.utils.files import write_file
 
@@ -131,7 +130,7 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     try:
         _check_values(space, chosen)
     except InputError as error:
-        raise InputError(f"search space: {as_in_file(str(error))}") from error
+        raise InputError(f"search space: {in_python(str(error))}") from error
 
 
 def _check_values(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:

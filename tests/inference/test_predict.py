@@ -121,7 +121,7 @@ def test_bf16_changes_predictions_by_little(tmp_path, tasks, options, members):
         assert not any(row["error"] for row in rows)
         found[precision] = np.array([[float(row[name]) for name in numbers] for row in rows])
     assert 1e-5 < np.abs(found["bf16"] - found["fp32"]).max() < 0.05
-    with pytest.raises(InputError, match="--precision: got 'fp16', expected one of fp32, bf16"):
+    with pytest.raises(InputError, match="--precision: got 'fp16'"):
         PredictConfig(precision="fp16")
 
 
