@@ -64,6 +64,8 @@ class Molecule(TypedDict):
     neighbors: list[Neighbor]
     standardized_smiles: NotRequired[str | None]
     name: NotRequired[Annotated[str, Field(description="Of a table with such a column.")]]
+    partner: NotRequired[Annotated[str, Field(description="The second molecule, if any.")]]
+    features: NotRequired[Annotated[dict[str, float], Field(description="Extra features.")]]
 
 
 class PredictResponse(TypedDict):
@@ -95,7 +97,9 @@ def molecules(work: Work, found: Predicted, neighbors: int) -> list[Molecule]:
     """
     served, header = work.served, work.table.header
     columns = [*served.spec(work.level).columns]
-    name = header.index("name") if "name" in header else None
+    model = served.model.config
+    texts = {"name": "name"} | ({"partner": model.partner_column} if model.partner_column else {})
+    texts = {key: header.index(name) for key, name in texts.items() if name in header}
     answers = list[Molecule]()
     for row, values, code in found:
         cells: dict[str, Any] = {} if code else dict(zip(columns, values, strict=True))
@@ -112,10 +116,12 @@ def molecules(work: Work, found: Predicted, neighbors: int) -> list[Molecule]:
             },
             "neighbors": [],
         }
-        if served.model.config.standardize:
+        if model.standardize:
             answer["standardized_smiles"] = (row.record and row.record.standardized) or None
-        if name is not None and name < len(row.row.cells):
-            answer["name"] = row.row.cells[name]
+        for key, column in texts.items():
+            answer[key] = row.row.cells[column]
+        if model.features:
+            answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
     if neighbors:
         _add_neighbors(served, answers, found, neighbors)

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
 from typing import NamedTuple
 
 from molattn.chem.limits import is_fast
 from molattn.config import PredictConfig, ServeConfig
-from molattn.data.table import Table
+from molattn.data.table import Row, Table
 from molattn.errors import MolattnError
 from molattn.inference.streaming import Cells, ReadRow, computed, molecule_batches
 from molattn.model.batching import batches
@@ -59,8 +61,11 @@ class Work(NamedTuple):
 
 @dataclass
 class _Task:
+    """Rows that wait, read or not."""
+
     work: Work
-    rows: list[ReadRow]
+    count: int
+    rows: list[ReadRow] | None
     future: "asyncio.Future[Predicted]"
 
     def batches_with(self, other: "_Task") -> bool:
@@ -68,11 +73,23 @@ class _Task:
         return mine.served is its.served and mine.level == its.level
 
 
-class Worker:
-    """Reads molecules in a few threads and predicts them in one.
+class _Joined(Table):
+    """The rows of tables with the same columns."""
 
-    The rows that wait, of all requests for the same model and level, are predicted together, in the
-    order in which they came; a request has one batch in the queue at a time.
+    path = Path("body")
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.header, self._tables = tables[0].header, tables
+
+    def __iter__(self) -> Iterator[Row]:
+        return chain.from_iterable(self._tables)
+
+
+class Worker:
+    """Predicts molecules in one thread; tables and large molecules are read in others before.
+
+    The rows that wait, of all requests for the same model and level, are read and predicted
+    together, in the order in which they came; a request has one batch in the queue at a time.
 
     Args:
         config: The options.
@@ -147,11 +164,17 @@ class Worker:
     async def _predicted(
         self, work: Work, read: Callable[[], list[ReadRow]]
     ) -> AsyncIterator[Predicted]:
-        loop, pool = asyncio.get_running_loop(), self.quick if work.is_quick else self.slow
-        while batch := await loop.run_in_executor(pool, read):
-            task = _Task(work, batch, loop.create_future())
-            self._queue.put_nowait(task)
-            yield await task.future
+        loop = asyncio.get_running_loop()
+        if work.smiles and work.is_quick:
+            yield await self._wait(work, len(work.smiles))
+            return
+        while batch := await loop.run_in_executor(self.slow, read):
+            yield await self._wait(work, len(batch), batch)
+
+    async def _wait(self, work: Work, count: int, rows: list[ReadRow] | None = None) -> Predicted:
+        task = _Task(work, count, rows, asyncio.get_running_loop().create_future())
+        self._queue.put_nowait(task)
+        return await task.future
 
     async def run(self) -> None:
         """Predict what is in the queue, for ever."""
@@ -164,12 +187,11 @@ class Worker:
             tasks, rest, count = list[_Task](), deque[_Task](), 0
             for task in waiting:
                 fits = not tasks or (
-                    task.batches_with(tasks[0])
-                    and count + len(task.rows) <= self._config.batch_size
+                    task.batches_with(tasks[0]) and count + task.count <= self._config.batch_size
                 )
                 if fits and not task.future.cancelled():
                     tasks.append(task)
-                    count += len(task.rows)
+                    count += task.count
                 elif not fits:
                     rest.append(task)
             waiting = rest
@@ -179,9 +201,9 @@ class Worker:
         """Predict the rows of tasks together; if that fails, of each by itself."""
         if not tasks:
             return
-        loop, rows = asyncio.get_running_loop(), [row for task in tasks for row in task.rows]
+        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self._models, self._compute, tasks[0].work, rows)
+            found = await loop.run_in_executor(self._models, self._compute, tasks)
         except Exception as error:
             if len(tasks) > 1:
                 for task in tasks:
@@ -190,15 +212,23 @@ class Worker:
                 tasks[0].future.set_exception(error)
             return
         for task in tasks:
-            own, found = found[: len(task.rows)], found[len(task.rows) :]
+            own, found = found[: task.count], found[task.count :]
             if not task.future.done():
                 task.future.set_result(own)
 
-    def _compute(self, work: Work, rows: Sequence[ReadRow]) -> Predicted:
-        spec, found = work.served.spec(work.level), Predicted()
+    def _compute(self, tasks: Sequence[_Task]) -> Predicted:
+        work, found = tasks[0].work, Predicted()
+        spec, model = work.served.spec(work.level), work.served.model
         # As in molattn predict, where oneDNN costs memory and saves no time.
-        updates_pairs = work.served.model.config.network.update_edges
+        updates_pairs = model.config.network.update_edges
         with threads(self._config.threads), without_onednn() if updates_pairs else nullcontext():
+            if unread := [task for task in tasks if task.rows is None]:
+                table = _Joined([task.work.table for task in unread])
+                read = molecule_batches(table, model, self.options(unread[0].work), **spec.reads)
+                new = chain.from_iterable(read)
+                for task in unread:
+                    task.rows = [*islice(new, task.count)]
+            rows = [row for task in tasks for row in task.rows or ()]
             for batch in batches(rows, self._config.batch_size, lambda row: row.record):
                 self._metrics.batch(len(batch))
                 for row, cells, code in computed(spec, batch):

@@ -11,6 +11,7 @@ import time
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,7 +22,10 @@ from rdkit.Chem import Crippen, Descriptors
 import molattn
 from molattn.chem.difference import differing_atoms
 from molattn.chem.draw import draw_molecule
+from molattn.data.table import open_table
+from molattn.errors import InputError
 from molattn.explain.drawing import Drawing
+from molattn.serve.bodies import FILES
 from molattn.utils.html import SHARED_TEMPLATES
 
 PAGE = Path(molattn.__file__).parent / "serve" / "page"
@@ -312,21 +316,50 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(found | {"check": check})
 
     def _predict(self, query: str, body: bytes) -> None:
-        options = {name: values[0] for name, values in parse_qs(query).items()}
-        if self.headers["Content-Type"] == "chemical/x-mdl-sdfile":
-            supplier = Chem.SDMolSupplier()
-            supplier.SetData(body.decode())
-            options["smiles"] = [Chem.MolToSmiles(mol) if mol else "" for mol in supplier]
+        asked: dict[str, Any] = {name: values[0] for name, values in parse_qs(query).items()}
+        kind = self.headers["Content-Type"]
+        if kind == "application/json":
+            asked |= json.loads(body)
+            header, rows = ["smiles"], [[smiles] for smiles in asked["smiles"]]
         else:
-            options = json.loads(body)
-        self.server.asked.append(options)
+            try:
+                header, rows, asked["smiles"] = _table(body, kind, asked.get("smiles_column"))
+            except InputError as error:
+                self._json({"error": "bad_request", "message": str(error)}, 422)
+                return
+            asked["rows"] = [dict(zip(header, row, strict=True)) for row in rows]
+        self.server.asked.append(asked)
+        chosen = asked["model"], float(asked["level"]), int(asked.get("neighbors", 0))
+        if kind == "application/json":
+            molecules = [json.loads(_line(smiles, *chosen)) for smiles in asked["smiles"]]
+            self._json({"molecules": molecules})
+            return
+        accept = self.headers["Accept"]
+        if accept != "application/x-ndjson":
+            self._send(200, accept.encode(), accept)
+            return
         self.send_response(200)
-        self.send_header("Content-Type", self.headers["Accept"])
+        self.send_header("Content-Type", accept)
+        self.send_header("X-Molattn-Rows", str(len(rows)))
         self.end_headers()
-        for smiles in options["smiles"]:
+        name = header.index("name") if "name" in header else None
+        for smiles, row in zip(asked["smiles"], rows, strict=True):
             time.sleep(self.server.delay)
-            level, neighbors = float(options["level"]), int(options.get("neighbors", 0))
-            self.wfile.write(_line(smiles, options["model"], level, neighbors))
+            line = _line(smiles, *chosen)
+            if name is not None:
+                line = json.dumps({**json.loads(line), "name": row[name]}).encode() + b"\n"
+            self.wfile.write(line)
+
+
+def _table(body: bytes, kind: str, column: str | None) -> tuple[list[str], list[Any], list[str]]:
+    """The header, rows and SMILES of a body."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"body.{FILES[kind]}"
+        path.write_bytes(body)
+        table = open_table(path)
+        place = table.column(column or "smiles", "smiles_column")
+        rows = [row.cells for row in table]
+        return table.header, rows, [row[place] for row in rows]
 
 
 if __name__ == "__main__":

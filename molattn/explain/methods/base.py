@@ -122,12 +122,11 @@ class Method:
                 raise NotFiniteError(f"{self.name}: got {name} scores that are not finite")
         if not np.isfinite([*scores.others.values()]).all():
             raise NotFiniteError(f"{self.name}: got other scores that are not finite")
-        if self.signed and scores.baseline is None:
-            raise ValueError(f"{self.name}: a signed method returned scores without a baseline")
-        if scores.baseline is not None and not self.signed:
-            raise ValueError(f"{self.name}: an unsigned method returned scores with a baseline")
-        if scores.others and not self.signed:
-            raise ValueError(f"{self.name}: an unsigned method returned other scores")
+        if self.signed == (scores.baseline is None) or (scores.others and not self.signed):
+            raise ValueError(
+                f"{self.name}: got a baseline or other scores of an unsigned method, or a signed "
+                "one without a baseline"
+            )
         return scores
 
     @property

@@ -74,14 +74,59 @@ def explain_table(
     Raises:
         InputError: An invalid model, table, method, target or output folder.
     """
-    config = config or ExplainConfig()
+    config, console = config or ExplainConfig(), console or Console(quiet=True)
     for name in config.method:
         check_one_of("--method", name, METHODS)
-    meanings = {name: METHODS[name].meaning for name in config.method}
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
-    console = console or Console(quiet=True)
     table, model = open_with_model(source, model_folder, config, console)
     target = describe_target(model, config.target)  # checks the name before anything is written
+    facts: dict[str, Any] = {
+        "molattn": __version__,
+        "model": str(model_folder),
+        "table": str(table.path),
+        "target": config.target or model.config.tasks[0].name,
+        "methods": list(config.method),
+        "other_inputs": other_inputs(model.config),
+    }
+    meanings = _remarks(model, config, target, console)
+    rows = _explained_rows(table, model, config)
+    sample, errors = _Sample(_MOST_CHECKED if config.check else 0), list[InvalidRow]()
+    with (
+        threads(config.threads),
+        atomic_folder(Path(output)) as folder,
+        open(folder / ".page", "w+", encoding="utf-8") as blobs,
+        explanation_files(folder, config.method, facts) as files,
+    ):
+        page = ExplanationPage(blobs, f"{100 * config.interval:g}% prediction interval")
+        groups = 0
+        with row_progress(console, "explain") as advance:
+            for molecule, found in rows:
+                advance(1)
+                row, smiles = molecule.number, molecule.smiles
+                if isinstance(found, str):
+                    files.add_error(row, smiles, found)
+                    errors.append(InvalidRow(row, smiles, found, reason_meaning(found)))
+                    continue
+                groups += has_stereo_groups(smiles)
+                instance, explanations = found
+                files.add(row, explanations)
+                page.add(row, explanations)
+                sample.add(instance)
+        print_errors(Counter(row.code for row in errors), console)
+        print_groups(groups, console)
+        check = _check(sample.kept, config, console) if config.check else None
+        facts["check"] = None if check is None else check.to_dict()
+        name = Path(str(table.path)).name
+        shown = facts | {"name": name, "target": target, "methods": meanings}
+        page.write(folder / PAGE_FILE, shown, errors, check and summarize(check))
+        (folder / ".page").unlink()
+    return RowCounts(sample.seen, len(errors))
+
+
+def _remarks(
+    model: MolAttn, config: ExplainConfig, target: str, console: Console
+) -> dict[str, str]:
+    """Print what is explained and what is not; return what a score of each method means."""
     if config.target is None and (count := len(model.config.tasks)) > 1:
         print_line(
             console, f"explaining {target}, the first of {count} targets; --target selects another"
@@ -91,64 +136,15 @@ def explain_table(
             console,
             f"not in the atom scores: the contribution of {other}, which the model also uses",
         )
-    of_network = [name for name in config.method if name in ("attention", "rollout")]
+    meanings = {name: METHODS[name].meaning for name in config.method}
     task = find_target(model, config.target, [0.0] * len(model.config.output_names)).task
     process = model.gaussian_process
-    has_share = process is None or process.shares[model.config.tasks.index(task)] < 1.0
-    if of_network and not has_share:
-        remark = f"of the network, which has no share in the predictions of {quoted(task.name)}"
-        print_line(console, f"{', '.join(of_network)}: {remark}")
-        meanings |= {name: f"{meanings[name]}; {remark}" for name in of_network}
-    facts: dict[str, Any] = {
-        "molattn": __version__,
-        "model": str(model_folder),
-        "table": str(table.path),
-        "target": config.target or model.config.tasks[0].name,
-        "methods": list(config.method),
-        "other_inputs": other,
-    }
-    rows = _explained_rows(table, model, config)
-    with (
-        threads(config.threads),
-        atomic_folder(Path(output)) as folder,
-        open(folder / ".page", "w+", encoding="utf-8") as blobs,
-        explanation_files(folder, config.method, facts) as files,
-    ):
-        page = ExplanationPage(blobs, f"{100 * config.interval:g}% prediction interval")
-        errors, groups = list[InvalidRow](), 0
-        sample = _Sample(_MOST_CHECKED if config.check else 0)
-        with row_progress(console, "explain") as advance:
-            for molecule, found in rows:
-                advance(1)
-                if isinstance(found, str):
-                    files.add_error(molecule.number, molecule.smiles, found)
-                    meaning = reason_meaning(found)
-                    errors.append(InvalidRow(molecule.number, molecule.smiles, found, meaning))
-                    continue
-                groups += has_stereo_groups(molecule.smiles)
-                instance, explanations = found
-                files.add(molecule.number, explanations)
-                page.add(molecule.number, explanations)
-                sample.add(instance)
-        print_errors(Counter(row.code for row in errors), console)
-        print_groups(groups, console)
-        check = _check(sample.kept, config, console) if config.check else None
-        summary = None if check is None else summarize(check)
-        if summary is not None:
-            print_line(console, summary.sentence)
-        facts["check"] = None if check is None else check.to_dict()
-        page.write(
-            folder / PAGE_FILE,
-            name=Path(str(table.path)).name,
-            model=str(model_folder),
-            target=target,
-            methods=meanings,
-            other_inputs=other,
-            errors=errors,
-            check=summary,
-        )
-        (folder / ".page").unlink()
-    return RowCounts(sample.seen, len(errors))
+    of_network = [name for name in config.method if name in ("attention", "rollout")]
+    if process is None or process.shares[model.config.tasks.index(task)] < 1.0 or not of_network:
+        return meanings
+    remark = f"of the network, which has no share in the predictions of {quoted(task.name)}"
+    print_line(console, f"{', '.join(of_network)}: {remark}")
+    return meanings | {name: f"{meanings[name]}; {remark}" for name in of_network}
 
 
 def _explained_rows(
@@ -206,20 +202,19 @@ class _Sample:
         self.kept: list[Instance] = []
 
     def add(self, instance: Instance) -> None:
+        index = self.seen if self.seen < self._size else int(self._rng.integers(self.seen + 1))
         self.seen += 1
-        place = self.seen - 1
-        if place >= self._size:
-            place = int(self._rng.integers(self.seen))
-        if place < self._size:
-            self.kept[place : place + 1] = [replace(instance)]
+        if index < self._size:
+            self.kept[index : index + 1] = [replace(instance)]
 
 
 def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> Faithfulness | None:
     if all(instance.num_atoms < 2 for instance in sample):
-        line = "--check: skipped, because no molecule has two or more atoms"
-        print_line(console, line)
+        print_line(console, "--check: skipped, because no molecule has two or more atoms")
         return None
     with row_progress(console, "check", len(sample)) as advance:
-        return instances_faithfulness(
+        check = instances_faithfulness(
             sample, config.method, MethodOptions(), progress=lambda: advance(1)
         )
+    print_line(console, summarize(check).sentence)
+    return check

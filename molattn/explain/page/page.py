@@ -83,12 +83,7 @@ class ExplanationPage:
     def write(
         self,
         path: Path,
-        *,
-        name: str,
-        model: str,
-        target: str,
-        methods: Mapping[str, str],
-        other_inputs: str = "",
+        facts: Mapping[str, Any],
         errors: Sequence[InvalidRow] = (),
         check: FaithfulnessSummary | None = None,
     ) -> None:
@@ -96,11 +91,8 @@ class ExplanationPage:
 
         Args:
             path: The file.
-            name: Name of the table.
-            model: Name of the model.
-            target: What is explained.
-            methods: What a score of each method means.
-            other_inputs: Inputs of the model besides the molecular graph, if any.
+            facts: The ``name`` of the table, the ``model`` and ``target``, the ``methods`` with what
+                a score of each means, and ``other_inputs`` of the model.
             errors: Rows without an explanation.
             check: Result of the deletion and insertion tests, if they were run.
         """
@@ -111,11 +103,8 @@ class ExplanationPage:
             page_environment(_TEMPLATES)
             .get_template("explain.html")
             .stream(
-                name=name,
-                model=model,
-                target=target,
-                methods=[(method.replace("_", " "), text) for method, text in methods.items()],
-                other_inputs=other_inputs,
+                {one: facts[one] for one in ("name", "model", "target", "other_inputs")},
+                methods=[(name.replace("_", " "), text) for name, text in facts["methods"].items()],
                 total=self._total,
                 shown=len(self._molecules),
                 errors=errors,

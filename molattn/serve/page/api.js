@@ -1,5 +1,4 @@
 // Requests to the server: the token, waiting when it is busy, and answers line by line.
-const PART = 500; // molecules in a request: a long list is neither too large nor lost as a whole
 const TRIES = 20;
 const TOKEN = "molattn-token";
 
@@ -88,35 +87,39 @@ export async function depict(smiles, width, height, other = null) {
   return drawings.get(key);
 }
 
-// Yields [row, answer] for each row, in order. A row has `smiles`, or `block`, a record of an SDF.
-export async function* predict(rows, options, signal, onWait) {
-  for (let start = 0; start < rows.length; start += PART) {
-    const part = rows.slice(start, start + PART);
-    const accept = "application/x-ndjson";
-    const response = part[0].block === null
-      ? await ask("predict", { body: JSON.stringify(query(part, options)), accept, signal, onWait })
-      : await ask(`predict?${new URLSearchParams(options)}`, {
-        body: part.map((row) => row.block).join(""), type: "chemical/x-mdl-sdfile", accept, signal, onWait,
-      });
-    let place = 0;
-    for await (const line of lines(response.body)) {
-      if (place === part.length) throw new Refusal(0, "rows", "The server sent more rows than it was asked.");
-      yield [part[place++], JSON.parse(line)];
-    }
-    if (place !== part.length) {
-      throw new Refusal(0, "rows", `The server stopped after ${start + place} of ${rows.length} molecules.`);
-    }
-  }
+const address = ({ column }, options) =>
+  `predict?${new URLSearchParams(column ? { ...options, smiles_column: column } : options)}`;
+
+// The number of molecules of a table { body, type, column }, and an iterator of their answers, in order.
+export async function predictTable(asked, options, signal, onWait) {
+  const { body, type } = asked;
+  const response = await ask(address(asked, options), { body, type, accept: "application/x-ndjson", signal, onWait });
+  const total = Number(response.headers.get("X-Molattn-Rows"));
+  return { total, answers: answersOf(response, total) };
 }
 
-function query(rows, options) {
-  const asked = { ...options, smiles: rows.map((row) => row.smiles) };
-  if (rows.some((row) => row.partner !== null)) asked.partner = rows.map((row) => row.partner ?? "");
-  const names = Object.keys(rows[0].features);
-  if (names.length) {
-    asked.features = Object.fromEntries(names.map((name) => [name, rows.map((row) => row.features[name])]));
+async function* answersOf(response, total) {
+  let count = 0;
+  for await (const line of lines(response.body)) {
+    count++;
+    yield JSON.parse(line);
   }
-  return asked;
+  if (count !== total) throw new Refusal(0, "rows", `The server stopped after ${count} of ${total} molecules.`);
+}
+
+// The predictions of a table as a file of some type.
+export async function download(asked, options, accept) {
+  const { body, type } = asked;
+  return (await ask(address(asked, options), { body, type, accept })).blob();
+}
+
+// The answer for one molecule.
+export async function predict({ smiles, partner, features }, options, signal) {
+  const asked = { ...options, smiles: [smiles] };
+  if (partner !== null) asked.partner = [partner];
+  const named = Object.entries(features).map(([name, value]) => [name, [value]]);
+  if (named.length) asked.features = Object.fromEntries(named);
+  return (await (await ask("predict", { body: JSON.stringify(asked), signal })).json()).molecules[0];
 }
 
 async function* lines(stream) {

@@ -75,8 +75,8 @@ export function announce(text, last = true) {
   $("announce").textContent = text;
 }
 
-export function save(name, text, type) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
+export function save(name, blob) {
+  const address = URL.createObjectURL(blob);
   element("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }

@@ -1,8 +1,16 @@
-// What is asked: a drawing, text, or a file; as rows.
+// What is asked: a drawing, text, or a file; as a table that the server reads.
 import { $, announce, button, debounced, element } from "./dom.js";
 import { openEditor, smilesOf } from "./editor.js";
-import { count } from "./numbers.js";
-import { NoRows, readFile, readTable, readText } from "./read.js";
+
+const CSV = "text/csv";
+const SMI = "chemical/x-daylight-smiles";
+const SDF = "chemical/x-mdl-sdfile";
+const TSV = "text/tab-separated-values";
+const PARQUET = "application/vnd.apache.parquet";
+const XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+export const TYPES = { csv: CSV, tsv: TSV, tab: TSV, xlsx: XLSX, parquet: PARQUET, pq: PARQUET, sdf: SDF, sd: SDF, mol: SDF,
+  smi: SMI, smiles: SMI, ism: SMI, txt: SMI };
+const HEADER = /(^|[,;\t])\s*"?smiles"?\s*([,;\t]|$)/i; // of a table
 
 const EXAMPLES = [
   ["Aspirin", "CC(=O)Oc1ccccc1C(=O)O aspirin"],
@@ -21,7 +29,7 @@ Clc1cccc(Cl)c1 1,3-dichlorobenzene`],
 ];
 
 export class Input {
-  // `run` is called with { rows, header } when they are to be predicted, `complain` with a text.
+  // `run` is called with { body, type, name } when it is to be predicted, `complain` with a text.
   constructor(context, run, complain) {
     this.context = context;
     this.run = run;
@@ -125,30 +133,25 @@ export class Input {
     });
   }
 
-  async take(file) {
-    this.complain("");
-    $("chosen").textContent = file.name;
-    try {
-      const found = await readFile(file, this.context.model);
-      if (found.encoding) $("chosen").textContent = `${file.name}, which is not UTF-8, read as ${found.encoding}`;
-      if (found.asks) return this.askColumn(file.name, found);
-      this.startFile(found, file.name);
-    } catch (error) {
-      this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
+  take(file) {
+    const ending = file.name.toLowerCase().replace(/\.(gz|zst)$/, "").split(".").at(-1);
+    $("which").replaceChildren();
+    if (!TYPES[ending]) {
+      this.complain(`Got ${file.name}, expected a file ending in .csv, .tsv, .xlsx, .parquet, .smi, .txt or .sdf.`);
+      return;
     }
-    return undefined;
+    this.startFile({ body: file, type: TYPES[ending], name: file.name });
   }
 
-  // A table without a column of a usual name: which one holds the SMILES?
-  askColumn(name, { header, mark, text }) {
-    const select = element("select", { id: "column" }, ...header.map((name, at) => element("option", { value: at }, name || `column ${at + 1}`)));
-    $("which").replaceChildren(element("label", { for: "column" }, "Which column holds the SMILES?"), select,
+  // A table without a column `smiles`: which one holds the SMILES?
+  askColumn(asked) {
+    const field = element("input", { id: "column", type: "text", spellcheck: "false" });
+    $("which").replaceChildren(element("label", { for: "column" }, "Which column holds the SMILES?"), field,
       button("Use it", () => {
-        const column = Number(select.value);
         $("which").replaceChildren();
-        this.startFile(readTable(text, mark, this.context.model, column), name);
+        this.startFile({ ...asked, column: field.value.trim() });
       }));
-    select.focus();
+    field.focus();
     announce("Which column holds the SMILES?");
   }
 
@@ -160,48 +163,33 @@ export class Input {
   }
 
   submit() {
-    if (this.chosen) {
-      this.start(this.chosen.found, this.chosen.name);
-      return;
-    }
-    if (!this.text.value.trim()) {
+    const text = this.text.value;
+    if (this.chosen) this.run(this.chosen);
+    else if (text.trim()) this.run(this.tableOf(text));
+    else {
       this.complain("Draw a molecule, or write its SMILES, first.");
       this.text.focus();
-      return;
     }
-    this.start(readText(this.text.value, this.context.model), "the text");
   }
 
-  startFile(found, name) {
-    this.chosen = { found, name };
-    this.start(found, name);
+  startFile(asked) {
+    this.chosen = asked;
+    $("chosen").textContent = asked.name;
+    this.run(asked);
   }
 
-  start(found, name) {
+  // A pasted table as it is; SMILES and names with what the model needs besides the structure.
+  tableOf(text) {
+    const name = "the text";
     const { model } = this.context;
-    if (!found.rows.length) {
-      this.complain(`No molecules in ${name}.`);
-      return;
-    }
-    if (found.header === null && found.rows[0].block === null) this.addExtra(found.rows);
-    const lacking = [model.partner, ...model.features].filter((name) =>
-      name !== null && found.header !== null && !found.header.includes(name));
-    if (lacking.length) {
-      this.complain(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
-      return;
-    }
-    announce(`${count(found.rows.length)} molecules read`);
-    this.run(found);
-  }
-
-  // What the model needs besides the structure, from the fields below the text.
-  addExtra(rows) {
-    const { model } = this.context;
-    const value = (name) => $("extra").querySelector(`[name="${CSS.escape(name)}"]`)?.value.trim() ?? "";
-    for (const row of rows) {
-      if (model.partner !== null) row.partner = value(model.partner);
-      for (const name of model.features) row.features[name] = value(name) === "" ? null : Number(value(name));
-    }
+    const extra = [model.partner, ...model.features].filter((one) => one !== null);
+    if (HEADER.test(text.split(/\r?\n/, 1)[0]) && /\n./.test(text)) return { body: text, type: CSV, name };
+    if (!extra.length) return { body: text, type: SMI, name };
+    const values = extra.map((one) => $("extra").querySelector(`[name="${CSS.escape(one)}"]`)?.value.trim() ?? "");
+    const rows = text.split(/\r?\n/).filter((line) => line.trim())
+      .map((line) => [.../^(\S+)\s*(.*)$/.exec(line.trim()).slice(1), ...values]);
+    const cell = (one) => `"${one.replaceAll('"', '""')}"`;
+    return { body: [["smiles", "name", ...extra], ...rows].map((row) => row.map(cell).join(",")).join("\n"), type: CSV, name };
   }
 
   // Fields for what the chosen model needs besides the structure.

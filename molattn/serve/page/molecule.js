@@ -48,9 +48,7 @@ export class MoleculeView {
     if (answer.error !== null || answer.neighbors?.length || !this.context.model.has_neighbors) return;
     const { signal } = this.abort;
     try {
-      for await (const [, found] of predict([row], { ...this.context.options(), neighbors: NEAREST }, signal)) {
-        answer.neighbors = found.neighbors;
-      }
+      answer.neighbors = (await predict(row, { ...this.context.options(), neighbors: NEAREST }, signal)).neighbors;
       if (this.row === row) this.showNearest();
     } catch (error) {
       if (error.name !== "AbortError") this.nearest.replaceChildren();
@@ -353,9 +351,9 @@ export class MoleculeView {
     this.trial?.abort();
     this.trial = new AbortController();
     const { signal } = this.trial;
-    const row = { ...this.row, smiles, block: null, answer: null };
+    const row = { ...this.row, smiles, answer: null };
     try {
-      for await (const [, found] of predict([row], { ...this.context.options(), neighbors: 0 }, signal)) row.answer = found;
+      row.answer = await predict(row, this.context.options(), signal);
     } catch (error) {
       if (error.name === "AbortError") return;
       row.answer = { error: error.code, message: error.message };

@@ -1,20 +1,17 @@
 // The page: which model, what is asked, how far it is, and what came of it.
-import { getModels, predict, readToken, setToken } from "./api.js";
-import { $, announce, button, element } from "./dom.js";
-import { Input } from "./input.js";
+import { download, getModels, predictTable, readToken, setToken } from "./api.js";
+import { $, announce, button, element, save } from "./dom.js";
+import { Input, TYPES } from "./input.js";
 import { MoleculeView } from "./molecule.js";
 import { count, duration, plural } from "./numbers.js";
 import { MoleculeTable } from "./table.js";
-import { saveCsv, saveSdf } from "./write.js";
-
-const FEW = 25; // up to as many molecules are asked for with their nearest training molecules
 
 const context = {
   model: null,
   options: () => ({ model: context.model.name, level: Number($("level").value), neighbors: 0 }),
   against: () => $("against").value,
 };
-const state = { rows: [], header: null, abort: null, opened: null };
+const state = { rows: [], asked: null, total: 0, abort: null, opened: null };
 const table = new MoleculeTable($("table"), context, (row) => open(row));
 const view = new MoleculeView($("molecule"), context);
 
@@ -37,13 +34,13 @@ const progress = {
   draw() {
     const seconds = (performance.now() - this.started) / 1000;
     const rate = this.done / seconds;
-    const parts = [`${count(this.done)} of ${plural(this.total, "molecule")}`];
+    const parts = [this.total ? `${count(this.done)} of ${plural(this.total, "molecule")}` : "reading the molecules"];
     if (this.total > 1 && this.done && seconds > 1) {
       parts.push(`${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} a second`, `${duration((this.total - this.done) / rate)} left`);
     }
     if (this.waits) parts.push("the server is busy, waiting");
     $("said").textContent = parts.join(" \u00b7 ");
-    $("bar").max = this.total;
+    $("bar").max = this.total || 1;
     $("bar").value = this.done;
     announce(parts.join(", "), false);
   },
@@ -54,39 +51,35 @@ const progress = {
   },
 };
 
-async function run({ rows, header }) {
+async function run(asked) {
   state.abort?.abort();
   const abort = new AbortController();
-  Object.assign(state, { rows, header, abort, opened: null });
+  const rows = [];
+  Object.assign(state, { rows, asked, total: 0, abort, opened: null });
   complain("");
   view.close();
   table.close();
   history.replaceState(null, "", location.pathname);
-  $("empty").hidden = true;
-  $("results").hidden = false;
-  $("results").classList.toggle("single", rows.length === 1);
   $("downloads").hidden = true;
-  if (rows.length > 1) table.show(rows);
-  showTable();
-  progress.begin(rows.length);
-  const { model } = context;
+  progress.begin(0);
   let drawn = performance.now();
   let problem = null;
   try {
-    const options = { ...context.options(), neighbors: rows.length <= FEW && model.has_neighbors ? 3 : 0 };
     const onWait = () => {
       progress.waits = true;
       progress.draw();
     };
-    for await (const [row, answer] of predict(rows, options, abort.signal, onWait)) {
-      row.answer = answer;
-      progress.waits = false;
+    const { total, answers } = await predictTable(asked, context.options(), abort.signal, onWait);
+    begin(total);
+    for await (const answer of answers) {
+      rows.push({ place: rows.length + 1, name: answer.name ?? "", smiles: answer.smiles ?? "",
+        partner: answer.partner ?? null, features: answer.features ?? {}, answer });
       progress.done++;
       const now = performance.now();
       if (now - drawn < 400) continue;
       drawn = now;
       progress.draw();
-      if (rows.length > 1) table.refresh();
+      if (total > 1) table.refresh();
     }
   } catch (error) {
     problem = error;
@@ -96,26 +89,38 @@ async function run({ rows, header }) {
   finish(problem);
 }
 
+function begin(total) {
+  state.total = total;
+  progress.begin(total);
+  $("empty").hidden = true;
+  $("results").hidden = false;
+  $("results").classList.toggle("single", total === 1);
+  if (total > 1) table.show(state.rows);
+  showTable();
+}
+
 function finish(problem) {
-  const { rows } = state;
-  const done = rows.filter((row) => row.answer !== null);
+  const { rows: done, total } = state;
   const failed = done.filter((row) => row.answer.error !== null).length;
   const parts = [problem === null ? `${plural(done.length, "molecule")} done`
-    : `${problem.name === "AbortError" ? "Cancelled" : "Stopped"} after ${count(done.length)} of ${plural(rows.length, "molecule")}`];
+    : `${problem.name === "AbortError" ? "Cancelled" : "Stopped"} after ${count(done.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
   const beyond = done.filter((row) => row.answer.in_domain === false).length;
   if (beyond) parts.push(`${count(beyond)} beyond what the model knows`);
   progress.end(`${parts.join(", ")}.`);
   if (problem !== null && problem.name !== "AbortError") {
-    complain(problem.message);
+    const { asked } = state;
+    complain(`${asked.name}: ${problem.message}`);
     if (problem.status === 401) askToken();
-  }
-  $("downloads").hidden = !done.length;
+    if (problem.status === 422) input.forget();
+    if (problem.message.includes("(smiles_column)")) input.askColumn(asked);
+  } else if (problem === null && !total) input.complain(`No molecules in ${state.asked.name}.`);
+  $("downloads").hidden = problem !== null || !done.length;
   if (!done.length) {
     $("results").hidden = true;
     $("empty").hidden = false;
-  } else if (rows.length > 1) table.refresh();
-  else open(rows[0]);
+  } else if (total > 1) table.refresh();
+  else open(done[0]);
   const { top } = $("results").getBoundingClientRect();
   if (top > 0.7 * innerHeight) $("progress").scrollIntoView({ block: "start" });
 }
@@ -124,7 +129,7 @@ function finish(problem) {
 
 function open(row) {
   state.opened = row;
-  if (state.rows.length > 1) {
+  if (state.total > 1) {
     const address = `#${row.place}`;
     if (location.hash !== address) history.pushState(null, "", address);
     $("table").hidden = true;
@@ -132,7 +137,7 @@ function open(row) {
   }
   $("molecule").hidden = false;
   view.show(row);
-  if (state.rows.length > 1) {
+  if (state.total > 1) {
     $("molecule-name").focus({ preventScroll: true });
     $("results").scrollIntoView({ block: "start" });
   }
@@ -141,7 +146,7 @@ function open(row) {
 function showTable() {
   const from = state.opened;
   state.opened = null;
-  $("table").hidden = state.rows.length === 1;
+  $("table").hidden = state.total === 1;
   $("back").hidden = true;
   $("molecule").hidden = true;
   view.close();
@@ -157,18 +162,27 @@ function step(by) {
 addEventListener("popstate", () => {
   const row = state.rows.find(({ place }) => location.hash === `#${place}`);
   if (row?.answer) open(row);
-  else if (state.rows.length > 1) showTable();
+  else if (state.total > 1) showTable();
 });
 $("to-table").addEventListener("click", () => history.back());
 $("previous").addEventListener("click", () => step(-1));
 $("next").addEventListener("click", () => step(1));
 $("cancel").addEventListener("click", () => state.abort?.abort());
-const answered = () => state.rows.filter((row) => row.answer !== null);
-$("save-csv").addEventListener("click", () => saveCsv(answered(), state.header, context.model));
-$("save-sdf").addEventListener("click", () => saveSdf(answered(), context.model));
+for (const [ending, type] of Object.entries({ csv: TYPES.csv, xlsx: TYPES.xlsx, sdf: TYPES.sdf })) {
+  $(`save-${ending}`).addEventListener("click", async (event) => {
+    const pressed = event.currentTarget;
+    pressed.disabled = true; // until the server has predicted and written them
+    try {
+      save(`predictions.${ending}`, await download(state.asked, context.options(), type));
+    } catch (error) {
+      complain(error.message);
+    }
+    pressed.disabled = false;
+  });
+}
 $("against").addEventListener("change", () => {
   if (state.opened) view.refresh();
-  if (state.rows.length > 1) table.refresh();
+  if (state.total > 1) table.refresh();
 });
 
 // Models
@@ -189,7 +203,7 @@ function choose(model) {
 
 function clear() {
   state.abort?.abort();
-  Object.assign(state, { rows: [], header: null, abort: null, opened: null });
+  Object.assign(state, { rows: [], asked: null, total: 0, abort: null, opened: null });
   view.close();
   table.close();
   $("results").hidden = true;
