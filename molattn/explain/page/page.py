@@ -91,7 +91,7 @@ class ExplanationPage:
 
         Args:
             path: The file.
-            facts: The ``name`` of the table, the ``model`` and ``target``, the ``methods`` with what
+            facts: ``name`` of the table, ``model``, ``target``, ``methods`` with what
                 a score of each means, and ``other_inputs`` of the model.
             errors: Rows without an explanation.
             check: Result of the deletion and insertion tests, if they were run.
