@@ -26,6 +26,8 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     dtype = _onednn_dtype(x, weight, bias)
     if dtype is None:
         return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():
+        return _forward(_padded(x, dtype), weight.to(dtype), bias, len(x))
     return _OneDNNLinear.apply(x, weight, bias, dtype)  # pyright: ignore[reportReturnType]
 
 
@@ -93,6 +95,11 @@ def _padded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return F.pad(x.to(dtype), (0, 0, 0, missing)) if missing else x.to(dtype)
 
 
+def _forward(padded: Tensor, weight: Tensor, bias: Optional[Tensor], rows: int) -> Tensor:
+    out = _multiply(padded, weight, None if bias is None else bias.to(padded.dtype))
+    return out.resize_(rows, len(weight))  # no view, which autograd would track
+
+
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -100,8 +107,7 @@ class _OneDNNLinear(torch.autograd.Function):
     ) -> Tensor:
         padded, cast = _padded(x, dtype), weight.to(dtype)
         ctx.save_for_backward(x, weight, padded, cast)
-        out = _multiply(padded, cast, None if bias is None else bias.to(dtype))
-        return out.resize_(len(x), len(weight))  # no view, which autograd would track
+        return _forward(padded, cast, bias, len(x))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

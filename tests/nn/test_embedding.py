@@ -31,14 +31,6 @@ def test_a_code_beyond_its_column_is_refused():
     assert embedding(torch.zeros(0, 2, dtype=torch.long)).shape == (0, 8)
 
 
-def test_negative_codes_are_refused():
-    with pytest.raises(IndexError, match="codes: got -1 in column 1, expected 0 to 1"):
-        CodeEmbedding([3, 2], 4)(torch.tensor([[0, 1], [0, -1]]))
-    table = torch.tensor([[0, 0], [1, 1]])
-    with pytest.raises(IndexError):
-        PairEmbedding(table, [2, 2], 4)(torch.tensor([-1]))
-
-
 def test_gradients_by_sample_and_hessians():
     torch.manual_seed(0)
     embed, codes = CodeEmbedding([3, 2], 4).double(), torch.tensor([[2, 0], [0, 1], [2, 1]])

@@ -1,6 +1,5 @@
 """GraphNetwork against PyG's MetaLayer, plain NumPy and its own switches."""
 
-import copy
 import itertools
 
 import numpy as np
@@ -365,18 +364,6 @@ def test_hooks_reach_all_that_messages_reach():
     _, edges, globals_ = block(x, edge_index, e, u=u, batch=batch)
     assert_near(edges, e)
     assert_near(globals_, torch.zeros(2, 6, dtype=DOUBLE))
-
-
-def test_hooks_of_a_copy_are_its_own():
-    block = GraphNetwork(NODE, 6, 2)
-    twin = copy.deepcopy(block)
-    calls = []
-    twin.register_propagate_forward_hook(lambda *args: calls.append(args))
-    x, edge_index = torch.randn(3, NODE), torch.tensor([[0, 1], [1, 2]])
-    block(x, edge_index)
-    assert calls == []
-    twin(x, edge_index)
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("step", ["message", "aggregate", "update", "edge_update", "propagate"])

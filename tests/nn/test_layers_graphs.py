@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Data
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 from molattn.graph import CodedEdges, CompleteGraphs
-from molattn.testing import assert_permutation_equivariant
-
-from ..strategies import multigraphs
 
 DOUBLE = torch.float64
 SIZES = [3, 1, 5, 2, 0, 5]  # one padded block
@@ -194,17 +188,6 @@ def test_odd_graphs_are_finite_in_values_and_gradients(subject, num_nodes, edges
         assert bool(tensor.isfinite().all())
 
 
-@pytest.mark.parametrize("sizes", [[], [0, 0]])
-def test_complete_graphs_without_nodes(dense_subject, sizes):
-    subject, graph = dense_subject, CompleteGraphs(sizes)
-    given = subject.features(0)
-    if "u" in given:
-        given["u"] = torch.randn(len(sizes), 5, dtype=DOUBLE)
-    out = subject.run_complete(subject.make(), subject.nodes(0), graph, given, weights=True)
-    assert out["nodes"].shape == (0, 6)
-    assert out["weights"].shape == (0, 2)
-
-
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("sizes", [[], [0, 0]])
@@ -224,121 +207,3 @@ def test_complete_graphs_without_nodes_have_second_derivatives(
     second = torch.autograd.grad(sum(grad.square().sum() for grad in first), leaves, **options)
     for grad in (*first, *second):
         assert not grad.any()
-
-
-def test_isolated_receivers_depend_on_themselves_alone(subject, multigraph):
-    conv, x = subject.make(), subject.nodes(9)
-    nodes = subject.run(conv, x, multigraph, subject.features(20))["nodes"]
-    (grad,) = torch.autograd.grad(nodes[7:].square().sum(), x, allow_unused=True)
-    grad = torch.zeros_like(x) if grad is None else grad  # not even on themselves
-    assert bool((grad[:7] == 0).all())
-
-
-def two_graphs(subject):
-    """A batch of two random graphs, and each alone."""
-    sizes, counts = (4, 5), (9, 11)
-    edges = [torch.randint(0, n, (2, e)) for n, e in zip(sizes, counts, strict=True)]
-    batch = torch.tensor([0] * 4 + [1] * 5)
-    together = torch.cat([edges[0], edges[1] + 4], dim=1)
-    given = subject.features(20, batch=batch)
-    alone = []
-    for i, (nodes, rows) in enumerate(((slice(4), slice(9)), (slice(4, 9), slice(9, 20)))):
-        part = {k: v[rows] for k, v in given.items() if k == "edge_attr"}
-        part |= {k: v[i : i + 1] for k, v in given.items() if k == "u"}
-        alone.append((nodes, rows, edges[i], part))
-    return together, given, alone
-
-
-def test_a_batch_equals_its_graphs_one_by_one(subject):
-    together, given, alone = two_graphs(subject)
-    conv, x = subject.make(), subject.nodes(9)
-    whole = subject.run(conv, x, together, given, weights=True)
-    for i, (nodes, rows, edges, features) in enumerate(alone):
-        single = subject.run(conv, x[nodes], edges, features, weights=True)
-        assert_near(whole["nodes"][nodes], single["nodes"])
-        assert_near(whole["weights"][rows], single["weights"])
-        if "edges" in whole:
-            assert_near(whole["edges"][rows], single["edges"])
-        if "graphs" in whole:
-            assert_near(whole["graphs"][i : i + 1], single["graphs"])
-
-
-def test_no_gradient_crosses_from_one_graph_to_another(subject):
-    together, given, _ = two_graphs(subject)
-    conv, x = subject.make(), subject.nodes(9)
-    cases = [(subject.run(conv, x, together, given)["nodes"], given, 9)]
-    if subject.layer.complete_graphs:
-        graph = CompleteGraphs([4, 5])
-        given = subject.features(graph.num_edges, batch=graph.batch)
-        cases.append((subject.run_complete(conv, x, graph, given)["nodes"], given, 16))
-    for nodes, given, edges_of_first in cases:
-        mine = {"x": x, **given}
-        mine = {k: v for k, v in mine.items() if k in ("x", "edge_attr", "u")}
-        grads = torch.autograd.grad(
-            nodes[:4].square().sum(), list(mine.values()), materialize_grads=True
-        )
-        first = {"x": 4, "edge_attr": edges_of_first, "u": 1}
-        for name, grad in zip(mine, grads, strict=True):
-            assert bool((grad[first[name] :] == 0).all())
-            assert bool((grad[: first[name]] != 0).any())
-
-
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
-def test_permutation_equivariance(subject, multigraph, dtype):
-    given = subject.features(20, dtype=dtype)
-    u = given.pop("u", None)
-    given.pop("batch", None)
-    data = Data(x=subject.nodes(9, dtype=dtype), edge_index=multigraph, **given)
-    conv = subject.make(dtype=dtype)
-
-    class Bound(torch.nn.Module):
-        """Graph features belong to no node: they stay, and updated ones are not looked at."""
-
-        def forward(self, x, edge_index, edge_attr=None):
-            given = {k: v for k, v in (("edge_attr", edge_attr), ("u", u)) if v is not None}
-            out = subject.run(conv, x, edge_index, given, weights=True)
-            return out["nodes"], out["weights"], out.get("edges", out["weights"])
-
-    assert_permutation_equivariant(Bound(), data)
-
-
-def test_updated_graph_features_are_invariant(subject, multigraph):
-    if "update_global" not in subject.switches:
-        pytest.skip("does not update graph features")
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    order = torch.randperm(9)
-    moved = torch.argsort(order)[multigraph]
-    before = subject.run(conv, x, multigraph, given)["graphs"]
-    assert_near(subject.run(conv, x[order], moved, given)["graphs"], before)
-
-
-def test_the_same_numbers_every_time(subject, multigraph):
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    first = subject.run(conv, x, multigraph, given, weights=True)
-    second = subject.run(conv, x, multigraph, given, weights=True)
-    for name, part in first.items():
-        assert torch.equal(part, second[name])
-
-
-@given(graph=multigraphs(), seed=st.integers(0, 999))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_multigraph(subject, graph, seed):
-    """Weights of receivers, and freedom from the order and the number of copies of edges."""
-    torch.manual_seed(seed)
-    num_nodes, kept = graph
-    edge_index = torch.tensor(kept, dtype=torch.long).reshape(-1, 2).t()
-    conv, x = subject.make(), subject.nodes(num_nodes)
-    given = subject.features(len(kept))
-    out = subject.run(conv, x, edge_index, given, weights=True)
-    alpha = out["weights"]
-    assert bool((alpha >= 0).all())
-    if subject.layer.normalized:
-        total = torch.zeros(num_nodes, 2, dtype=DOUBLE).index_add(0, edge_index[1], alpha)
-        receives = torch.zeros(num_nodes, dtype=DOUBLE)
-        receives[edge_index[1]] = 1.0
-        assert_near(total, receives.unsqueeze(-1).expand(-1, 2))
-    order = torch.randperm(len(kept))
-    shuffled = given | {k: v[order] for k, v in given.items() if k == "edge_attr"}
-    again = subject.run(conv, x, edge_index[:, order], shuffled, weights=True)
-    assert_near(again["nodes"], out["nodes"])
-    assert_near(again["weights"], alpha[order])

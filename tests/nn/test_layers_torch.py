@@ -2,7 +2,6 @@
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
@@ -75,41 +74,6 @@ def test_exported_for_all_sizes(subject):
         given = {k: v for k, v in given.items() if v is not None}
         got, expected = (tensors(f(x, edge_index, **given)) for f in (loaded, conv))
         torch.testing.assert_close(got, expected)
-
-
-def test_copies_are_the_same_layer(subject, multigraph):
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    expected = subject.run(conv, x, multigraph, given)["nodes"]
-    assert torch.equal(subject.run(copy.deepcopy(conv), x, multigraph, given)["nodes"], expected)
-    pickled = pickle.loads(pickle.dumps(conv))
-    assert torch.equal(subject.run(pickled, x, multigraph, given)["nodes"], expected)
-    assert repr(pickled) == repr(conv)
-    other = subject.make()
-    assert not torch.allclose(subject.run(other, x, multigraph, given)["nodes"], expected)
-    other.load_state_dict(conv.state_dict())
-    assert torch.equal(subject.run(other, x, multigraph, given)["nodes"], expected)
-
-
-def test_a_copy_has_parameters_of_its_own(subject, multigraph):
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    expected = subject.run(conv, x, multigraph, given)["nodes"]
-    for parameter in copy.deepcopy(conv).parameters():
-        parameter.data.zero_()
-    assert torch.equal(subject.run(conv, x, multigraph, given)["nodes"], expected)
-
-
-def test_reset_parameters_draws_anew(subject):
-    conv = subject.make()
-    before = copy.deepcopy(conv.state_dict())
-    torch.manual_seed(1)
-    conv.reset_parameters()
-    first = copy.deepcopy(conv.state_dict())
-    torch.manual_seed(1)
-    conv.reset_parameters()
-    weights = [name for name in before if name.endswith("weight")]
-    assert any(not torch.equal(before[name], first[name]) for name in weights)
-    for name, value in conv.state_dict().items():
-        assert torch.equal(value, first[name])
 
 
 def test_every_parameter_has_a_gradient(subject, multigraph):

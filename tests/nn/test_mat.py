@@ -167,20 +167,6 @@ def test_lambdas_start_where_they_were_given_and_stay_a_mixture():
     assert MATConv(4, 6, lambda_attention=0.6, lambda_distance=0.4).lambdas == (0.6, 0.4, 0.0)
 
 
-def test_gradients_are_right():
-    edge_index = torch.randint(0, 4, (2, 9))
-    x = torch.randn(4, 4, dtype=DOUBLE, requires_grad=True)
-    e = torch.rand(9, 2, dtype=DOUBLE, requires_grad=True)
-    conv = MATConv(4, 4, heads=2, learn_lambdas=True).double()
-    parameters = dict(conv.named_parameters())
-
-    def run(x, e, *values):
-        named = dict(zip(parameters, values, strict=True))
-        return torch.func.functional_call(conv, named, (x, edge_index, e))
-
-    assert torch.autograd.gradcheck(run, (x, e, *parameters.values()))
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
