@@ -36,7 +36,7 @@ class MoleculeRecord:
         atom_numbers: Number of each atom in the input, see
             :func:`molattn.chem.parse.atom_numbers`.
         counts: Positions and counts of substructures, see
-            :class:`molattn.chem.count_fingerprints.HashedCounts`.
+            :class:`molattn.chem.fingerprints.HashedCounts`.
         baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
             where one is undefined.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from rdkit.Chem.rdMolDescriptors import CalcCrippenDescriptors
 
-from molattn.chem.count_fingerprints import HashedCounts
+from molattn.chem.fingerprints import HashedCounts
 from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError
 from molattn.model.config import MolAttnConfig, substructure_counter

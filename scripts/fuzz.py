@@ -23,7 +23,7 @@ import atheris
 with atheris.instrument_imports(  # pyright: ignore[reportAttributeAccessIssue] (not in its stub)
     include=["molattn.chem", "molattn.data", "molattn.errors"]
 ):
-    from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader
+    from molattn.chem import DescriptorCalculator, Featurizer, Fields, MoleculeReader
     from molattn.chem.descriptors import DESCRIPTORS
     from molattn.data.table import bundled_dataset, open_table, write_table
     from molattn.errors import REASONS, InputError, SmilesError
@@ -153,10 +153,12 @@ def table_seeds() -> list[bytes]:
 _FOLDER = Path()
 _READER = MoleculeReader(
     Featurizer.default(),
-    DescriptorCalculator(DESCRIPTORS, morgan_counts=64),
-    fingerprints=True,
-    canonical=True,
-    scaffolds=True,
+    Fields(
+        DescriptorCalculator(DESCRIPTORS, morgan_counts=64),
+        fingerprint=True,
+        smiles=True,
+        scaffold=True,
+    ),
 )
 _TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], dict[str, Any]]] = {
     "smiles": (check_smiles, smiles_seeds, {"custom_mutator": mutate_smiles}),

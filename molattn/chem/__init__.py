@@ -17,6 +17,7 @@ from molattn.chem.groups import same_molecule as same_molecule
 from molattn.chem.groups import same_scaffold as same_scaffold
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
+from molattn.chem.reader import Fields as Fields
 from molattn.chem.reader import MoleculeReader as MoleculeReader
 from molattn.chem.reader import featurize_smiles as featurize_smiles
 from molattn.chem.split import Split as Split

@@ -1,15 +1,27 @@
 """Atom and bond features: how RDKit gives each, and which values have a code of their own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 from molattn.utils.registry import Registry
 
-__all__ = ["ATOM_COLUMNS", "ATOM_FEATURES", "BOND_COLUMNS", "BOND_FEATURES", "Column", "Value"]
+__all__ = [
+    "ATOM_COLUMNS",
+    "ATOM_FEATURES",
+    "BOND_COLUMNS",
+    "BOND_FEATURES",
+    "Column",
+    "atom_row",
+    "bond_code",
+    "graph_codes",
+]
 
 Value = bool | int | str
 
@@ -51,14 +63,24 @@ class Column:
         """Number of codes, including the one for unlisted values."""
         return len(self.values) + self.is_open
 
-    @property
-    def other(self) -> int | None:
-        """The last code, that of unlisted values; None in a closed column."""
-        return len(self.values) if self.is_open else None
-
-    def codes(self) -> dict[Value, int]:
-        """Return the code of each listed value."""
+    @cached_property
+    def _codes(self) -> dict[Value, int]:
         return {value: code for code, value in enumerate(self.values)}
+
+    def code(self, value: Value) -> int:
+        """Return the code of a value.
+
+        Raises:
+            InputError: A closed column does not list it.
+        """
+        if (code := self._codes.get(value)) is not None:
+            return code
+        if not self.is_open:
+            raise InputError(
+                f"feature {quoted(self.name)}: got {quoted(value)}, expected one of "
+                f"{self.values}; list it, or leave the column open"
+            )
+        return len(self.values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the column as JSON types, for :meth:`from_dict`."""
@@ -174,3 +196,31 @@ BOND_COLUMNS = (
     Column("stereo", ("none", "any", "Z", "E")),
 )
 """The default features of a bond; the first value of each is that of a pair without a bond."""
+
+
+def atom_row(atom: Chem.Atom, columns: Sequence[Column]) -> bytes:
+    """Return the code of an atom in each column."""
+    return bytes([column.code(ATOM_FEATURES[column.name](atom)) for column in columns])
+
+
+def bond_code(bond: Chem.Bond, columns: Sequence[Column], first: int) -> int:
+    """Return the joint code of a bond, counted from ``first``."""
+    kind, *codes = (column.code(BOND_FEATURES[column.name](bond)) for column in columns)
+    joint = kind - 1
+    for column, code in zip(columns[1:], codes, strict=True):
+        joint = joint * column.size + code
+    return joint + first
+
+
+def graph_codes(
+    mol: Chem.Mol, atom_columns: Sequence[Column], bond_columns: Sequence[Column], first: int
+) -> tuple[NDArray[np.uint8], NDArray[np.intp], NDArray[np.uint8]]:
+    """Return the codes of atoms ``[n, A]``, the bonds ``[2, B]`` and their joint codes ``[B]``."""
+    rows = b"".join(atom_row(atom, atom_columns) for atom in mol.GetAtoms())
+    bonds = list(mol.GetBonds())
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
+    return (
+        np.frombuffer(bytearray(rows), dtype=np.uint8).reshape(-1, len(atom_columns)),
+        np.array(ends, dtype=np.intp).reshape(-1, 2).T,
+        np.array([bond_code(bond, bond_columns, first) for bond in bonds], dtype=np.uint8),
+    )

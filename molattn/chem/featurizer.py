@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from molattn.chem.atom_features import (
     BOND_COLUMNS,
     BOND_FEATURES,
     Column,
-    Value,
+    graph_codes,
 )
-from molattn.chem.codes import CodeEncoder
-from molattn.chem.mol_binary import Pieces, cut
+from molattn.chem.distance import pair_codes
+from molattn.chem.fast import Codes, Pieces, cut
 from molattn.errors import InputError, quoted
 from molattn.neighborhoods import pairs_within
 from molattn.record import MoleculeRecord
@@ -30,10 +30,7 @@ __all__ = ["FEATURIZERS", "Featurizer"]
 _VERSION = 1
 _MAX_PAIR_CODES = 255
 _MOST_COLUMNS = 1000
-_DEFAULT_ATOMS = {column.name for column in ATOM_COLUMNS}
 _DEFAULT_BONDS = tuple(column.name for column in BOND_COLUMNS)
-
-_Part = TypeVar("_Part", Chem.Atom, Chem.Bond)
 
 
 @dataclass(frozen=True)
@@ -211,7 +208,7 @@ class Featurizer:
         pieces: Sequence[Pieces | None],
         radius: int | None = None,
     ) -> list[MoleculeRecord]:
-        """Do the same, given what :func:`molattn.chem.mol_binary.cut` returns of each molecule."""
+        """Do the same, given what :func:`molattn.chem.fast.cut` returns of each molecule."""
         if not Chem.GetUseLegacyStereoPerception():
             raise InputError(
                 "RDKit's legacy stereo perception is off, and without it there are no CIP labels; "
@@ -219,32 +216,24 @@ class Featurizer:
             )
         if radius is not None:
             return [self._within(mol, radius) for mol in mols]
-        records = self._encoder(mols, pieces)
-        if _DEFAULT_ATOMS.issuperset(self.atom_names) and self.pair_names[:-1] == _DEFAULT_BONDS:
-            return records
-        return list(map(self._with_own_features, mols, records))
+        known = {n: piece for n, piece in enumerate(pieces) if piece is not None}
+        read = self._fast([mols[n] for n in known], [*known.values()])
+        found = dict(zip(known, read, strict=True))
+        return [found.get(n) or self._plain(mol) for n, mol in enumerate(mols)]
 
     @cached_property
-    def _encoder(self) -> CodeEncoder:
-        """The encoder of the default features."""
-        atoms = tuple(column for column in self.atom_columns if column.name in _DEFAULT_ATOMS)
-        bonds = self.bond_columns[: len(_DEFAULT_BONDS)]
-        return CodeEncoder(atoms or ATOM_COLUMNS, bonds, self.max_distance)
+    def _fast(self) -> Codes:
+        return Codes(self.atom_columns, self.bond_columns, self.max_distance)
 
-    def _with_own_features(self, mol: Chem.Mol, record: MoleculeRecord) -> MoleculeRecord:
-        """Add the codes of the features that are not default ones, atom by atom."""
-        bonds = list(mol.GetBonds())
-        begin = [bond.GetBeginAtomIdx() for bond in bonds]
-        end = [bond.GetEndAtomIdx() for bond in bonds]
-        pairs = record.pairs.copy()
-        codes = self._own_bonds(mol, pairs[begin, end])
-        pairs[begin, end] = pairs[end, begin] = codes
-        return MoleculeRecord(self._own_atoms(mol, record.atoms), pairs)
+    def _plain(self, mol: Chem.Mol) -> MoleculeRecord:
+        """Return the codes by calling the feature functions on each atom and bond."""
+        atoms, bonds, codes = self._graph(mol)
+        pairs = pair_codes(np.array([len(atoms)]), bonds, codes, self.max_distance)
+        return MoleculeRecord(atoms, pairs)
 
     def _within(self, mol: Chem.Mol, radius: int) -> MoleculeRecord:
         """Return the codes of pairs within a radius, in memory linear in their number."""
-        atoms, bonds, codes = self._encoder.bond_graph(mol)
-        atoms, codes = self._own_atoms(mol, atoms), self._own_bonds(mol, codes)
+        atoms, bonds, codes = self._graph(mol)
         count = len(atoms)
         both = np.concatenate([bonds, bonds[::-1]], axis=1)
         edge_index, distance = pairs_within(count, both, radius)
@@ -255,26 +244,10 @@ class Featurizer:
         # Codes of a pair are the same in both directions.
         return MoleculeRecord(atoms, pairs, edge_index=edge_index[::-1].copy())
 
-    def _own_atoms(self, mol: Chem.Mol, encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Add the codes of atom features that are not default ones."""
-        if _DEFAULT_ATOMS.issuperset(self.atom_names):
-            return encoded
-        columns = iter(encoded.T)
-        atoms = [
-            next(columns)
-            if column.name in _DEFAULT_ATOMS
-            else _codes(column, ATOM_FEATURES[column.name], list(mol.GetAtoms()))
-            for column in self.atom_columns
-        ]
-        return np.stack(atoms, axis=1)
-
-    def _own_bonds(self, mol: Chem.Mol, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Add the codes of bond features that are not default ones."""
-        joint = codes.astype(np.intp) - self.first_bond_code
-        for column in self.bond_columns[len(_DEFAULT_BONDS) :]:
-            bonds = list(mol.GetBonds())
-            joint = joint * column.size + _codes(column, BOND_FEATURES[column.name], bonds)
-        return (joint + self.first_bond_code).astype(np.uint8)
+    def _graph(
+        self, mol: Chem.Mol
+    ) -> tuple[NDArray[np.uint8], NDArray[np.intp], NDArray[np.uint8]]:
+        return graph_codes(mol, self.atom_columns, self.bond_columns, self.first_bond_code)
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns = self.atom_columns, self.bond_columns
@@ -315,20 +288,6 @@ class Featurizer:
             max_distance=data["max_distance"],
             version=data["version"],
         )
-
-
-def _codes(
-    column: Column, read: Callable[[_Part], Value], parts: Sequence[_Part]
-) -> NDArray[np.uint8]:
-    """Return the code of a feature for each atom or each bond."""
-    codes = column.codes()
-    values = [read(part) for part in parts]
-    if not column.is_open and (unlisted := [value for value in values if value not in codes]):
-        raise InputError(
-            f"feature {quoted(column.name)}: got {quoted(unlisted[0])}, expected one of "
-            f"{column.values}; list it, or leave the column open"
-        )
-    return np.array([codes.get(value, len(codes)) for value in values], dtype=np.uint8)
 
 
 FEATURIZERS: Registry[Callable[[], Featurizer]] = Registry("featurizer")

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdMolDescriptors
 
-from molattn.chem.count_fingerprints import HashedCounts, SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
+from molattn.chem.fingerprints import HashedCounts, SubstructureCounter
 from molattn.chem.inchi_keys import connectivity_keys
 
 __all__ = [

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import (
     DESCRIPTOR_SETS,
     DESCRIPTORS,
@@ -20,8 +19,8 @@ from molattn.chem.descriptors import (
     descriptor_matrix,
 )
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprints import Fingerprint
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import DataConfig
 from molattn.data.columns import TrainingColumns, find_columns
 from molattn.data.labels import (
@@ -245,17 +244,18 @@ def read_training_table(
         skipped.append(SkippedRow(line, str(cells[columns.smiles]), "invalid_label", reason))
     read = MoleculeReader(
         featurizer,
-        table_calculator(config),
-        partner=f"column {quoted(config.partner_column)}",
-        fingerprints=True,
-        counter=counter,
-        canonical=True,
-        scaffolds=config.split == "scaffold",
-        baseline=_BASELINE if baseline and len(valid) <= MOST_BASELINE_ROWS else None,
-        distinct=True,
+        Fields(
+            numbers=table_calculator(config),
+            counts=counter,
+            baseline_numbers=(_BASELINE if baseline and len(valid) <= MOST_BASELINE_ROWS else None),
+            fingerprint=True,
+            smiles=True,
+            scaffold=config.split == "scaffold",
+        ),
         limits=config,
         standardize=config.standardize,
         radius=radius,
+        cache_size=20_000,
         num_workers=config.num_workers,
     )
     chosen = Selection(complete, valid)

@@ -15,8 +15,8 @@ from rdkit import Chem
 from torch import Tensor
 from torch_geometric.data import Data
 
-from molattn.chem.count_fingerprints import Environments
 from molattn.chem.descriptors import atom_contributions
+from molattn.chem.fingerprints import Environments
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, parse_accepted
 from molattn.config import MoleculeLimits

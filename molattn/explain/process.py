@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molattn.chem.count_fingerprints import MOST_COUNTED, Environments
+from molattn.chem.fingerprints import MOST_COUNTED, Environments
 from molattn.model.extra_features import number_type
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.gaussian_process.kernel import (

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from molattn.chem.limits import read_mol_block
 from molattn.chem.parse import Molecule, mol_of_mol_block
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.store.table import is_store
@@ -68,7 +68,6 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE = 64
-_PARTNERS_KEPT = 256
 _ROWS_PER_ENTRY = 64  # or as many batches as have more
 _NOT_OF_THE_OUTPUT = (*WORKER_OPTIONS, "resume")  # options
 
@@ -532,11 +531,12 @@ def _row_reader(
 ) -> "_RowReader":
     reader = MoleculeReader(
         model.config.featurizer,
-        model.config.calculator if reads_numbers else None,
-        fingerprints=reads_similarity,
-        counter=model.config.counter if reads_numbers else None,
-        symbols=reads_atoms,
-        remember=_PARTNERS_KEPT,
+        Fields(
+            numbers=model.config.calculator if reads_numbers else None,
+            counts=model.config.counter if reads_numbers else None,
+            fingerprint=reads_similarity,
+            symbols=reads_atoms,
+        ),
         limits=config,
         standardize=model.config.standardize,
         radius=model.config.network.radius,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem import Featurizer
-from molattn.chem.count_fingerprints import KINDS, SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator
+from molattn.chem.fingerprints import KINDS, SubstructureCounter
 from molattn.config import Kernel, NetworkConfig
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config

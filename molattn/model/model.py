@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Data
 
-from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import Freeze
 from molattn.errors import InputError, SmilesError, in_python, quoted
 from molattn.graph import MoleculeBatch, collate
@@ -440,7 +439,7 @@ class MolAttn(
             ValueError: A second molecule is given but not used by the model, or needed but missing.
         """
         partners = None if partner is None else [partner]
-        record = next(self._reader(partners, self.config.calculator)([smiles], partners))
+        record = next(self._reader(partners, numbers=True)([smiles], partners))
         if isinstance(record, SmilesError):
             raise record
         return record
@@ -448,9 +447,9 @@ class MolAttn(
     def _reader(
         self,
         partners: Optional[Sequence[Molecule]],
-        calculator: Optional[DescriptorCalculator] = None,
         *,
-        fingerprints: bool = False,
+        numbers: bool = False,
+        fingerprint: bool = False,
     ) -> MoleculeReader:
         """Return a reader; raise if second molecules are missing or not used."""
         if (partners is not None) != self.config.has_partner:
@@ -459,12 +458,13 @@ class MolAttn(
                 if self.config.has_partner
                 else "partners: the model takes no second molecule; leave partners out"
             )
-        counter = None if calculator is None else self.config.counter
         return MoleculeReader(
             self.config.featurizer,
-            calculator,
-            counter=counter,
-            fingerprints=fingerprints,
+            Fields(
+                numbers=self.config.calculator if numbers else None,
+                counts=self.config.counter if numbers else None,
+                fingerprint=fingerprint,
+            ),
             standardize=self.config.standardize,
             radius=self.config.network.radius,
         )
@@ -477,7 +477,7 @@ class MolAttn(
         fingerprints: bool = False,
     ) -> list[MoleculeRecord]:
         """Read molecules with all features that the model uses; raise if one is invalid."""
-        reader = self._reader(partners, self.config.calculator, fingerprints=fingerprints)
+        reader = self._reader(partners, numbers=True, fingerprint=fingerprints)
         return reader.all(smiles, partners)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.model.artefact import INPUTS_FILE, ModelFiles
 from molattn.record import MoleculeRecord
@@ -69,9 +69,7 @@ class ReferenceInputs(NamedTuple):
         """Calculate the inputs of a model of this configuration."""
         read = MoleculeReader(
             config.featurizer,
-            config.calculator,
-            fingerprints=True,
-            counter=config.counter,
+            Fields(config.calculator, config.counter, fingerprint=True),
             standardize=config.standardize,
             radius=config.network.radius,
         )

@@ -103,7 +103,7 @@ def test_codes_are_those_of_the_default_with_the_own_ones_among_them(text):
             expected = plain.atoms[:, default.atom_names.index(column.name)].tolist()
         else:
             values = [ATOM_FEATURES[column.name](atom) for atom in mol.GetAtoms()]
-            expected = [column.codes().get(value, column.other) for value in values]
+            expected = [column.code(value) for value in values]
         assert record.atoms[:, place].tolist() == expected
     pairs = own.pair_table[record.pairs]
     np.testing.assert_array_equal(

@@ -6,10 +6,17 @@ import torch
 from rdkit import Chem
 
 from molattn import from_mol, from_smiles
-from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, descriptors, parse_smiles
+from molattn.chem import (
+    DescriptorCalculator,
+    Featurizer,
+    Fields,
+    MoleculeReader,
+    descriptors,
+    parse_smiles,
+)
 from molattn.chem import limits as limits_module
-from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, descriptor_matrix
+from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.limits import read_mol_block, read_molecule
 from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
@@ -160,8 +167,8 @@ def test_a_mol_block_is_read_in_this_process_only_if_its_own_counts_are_small(
 def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
     texts = [BUCKMINSTERFULLERENE, PEPTIDE, "F/C=C/[C@H](Cl)" + "C" * 200]
     calculator = DescriptorCalculator(DESCRIPTORS, morgan_counts=64)
-    options = {"fingerprints": True, "canonical": True, "scaffolds": True}
-    reader = MoleculeReader(Featurizer.default(), calculator, **options)
+    fields = Fields(calculator, fingerprint=True, smiles=True, scaffold=True)
+    reader = MoleculeReader(Featurizer.default(), fields, cache_size=0)
     there = reader.all(texts)
     monkeypatch.setattr(limits_module, "call_within", None)
     monkeypatch.setattr(limits_module, "is_fast", lambda text, **_: True)
@@ -192,7 +199,8 @@ def test_a_molecule_beyond_a_limit_is_refused_by_its_code(text, limits, code):
 
 def test_a_large_rdkit_molecule_is_read_in_the_child_process(monkeypatch):
     mol = Chem.MolFromSmiles(PEPTIDE)
-    reader = MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",)), canonical=True)
+    fields = Fields(DescriptorCalculator(("TPSA",)), smiles=True)
+    reader = MoleculeReader(Featurizer.default(), fields)
     assert not limits_module.is_fast(mol)
     (there,), (text,) = reader.all([mol]), reader.all([PEPTIDE])
     for field in dataclasses.fields(there):
@@ -229,14 +237,12 @@ def test_more_rings_are_read_in_this_process_where_no_descriptor_is_calculated(m
     monkeypatch.setattr(limits_module, "call_within", None)
     sums = DescriptorCalculator(DESCRIPTOR_SETS["lipinski"])
     for calculator in (None, sums):
-        read = MoleculeReader(Featurizer.default(), calculator, counter=counter)
+        read = MoleculeReader(Featurizer.default(), Fields(calculator, counter))
         (record,) = read.all([given])
         assert record.num_atoms == mol.GetNumAtoms()
-    read = MoleculeReader(Featurizer.default(), DescriptorCalculator(("RingCount",)))
+    read = MoleculeReader(Featurizer.default(), Fields(DescriptorCalculator(("TPSA",))))
     with pytest.raises(TypeError, match="NoneType"):  # in the child process
         read.all([given])
-    with pytest.raises(TypeError, match="NoneType"):  # in the child process
-        MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",))).all([given])
 
 
 @pytest.mark.parametrize("update", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
-from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, parse_smiles
+from molattn.chem import DescriptorCalculator, Featurizer, Fields, MoleculeReader, parse_smiles
 from molattn.chem import limits as limits_module
 from molattn.chem import standardize as module
 from molattn.chem.grammar import ATOM_MAP
@@ -41,7 +41,13 @@ UNCHANGED = (
     "*CC",
     "[H]",
 )
-FIELDS = {"fingerprints": True, "canonical": True, "scaffolds": True, "symbols": True}
+FIELDS = Fields(
+    DescriptorCalculator(("TPSA", "qed"), 64),
+    fingerprint=True,
+    smiles=True,
+    scaffold=True,
+    symbols=True,
+)
 
 
 @pytest.fixture
@@ -105,9 +111,8 @@ def test_a_standard_form_is_its_own(bundled):
 @pytest.mark.parametrize("text", KNOWN)
 def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
     """Of a SMILES atom by atom; of an RDKit molecule but for the order of its atoms."""
-    calculator = DescriptorCalculator(("TPSA", "qed"), 64)
-    standard = MoleculeReader(Featurizer.default(), calculator, standardize=True, **FIELDS)
-    plain = MoleculeReader(Featurizer.default(), calculator, **FIELDS)
+    standard = MoleculeReader(Featurizer.default(), FIELDS, standardize=True)
+    plain = MoleculeReader(Featurizer.default(), FIELDS)
     (found,), (expected,) = standard.all([text]), plain.all([KNOWN[text]])
     assert (found.standardized, expected.standardized) == (KNOWN[text], None)
     found = dataclasses.replace(found, standardized=None)
@@ -187,7 +192,7 @@ def within(monkeypatch):
 
 
 def test_second_molecules_are_standardized_too():
-    reader = MoleculeReader(Featurizer.default(), canonical=True, standardize=True)
+    reader = MoleculeReader(Featurizer.default(), Fields(smiles=True), standardize=True)
     (row,) = reader.all(["OCC"], ["[Na+].[O-]C=O"])
     assert (row.smiles, row.standardized) == ("CCO", "")
     assert (row.partner.smiles, row.partner.standardized) == ("O=CO", "O=CO")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from molattn.chem import Featurizer, reader
-from molattn.chem.count_fingerprints import SubstructureCounter
+from molattn.chem.fingerprints import SubstructureCounter
 from molattn.config import DataConfig
 from molattn.data.dataset import describe_tasks, read_training_table
 from molattn.data.splitting import split_rows

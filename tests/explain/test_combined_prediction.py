@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from molattn import MolAttn
-from molattn.chem.count_fingerprints import HashedCounts
+from molattn.chem.fingerprints import HashedCounts
 from molattn.explain import explain, measure_faithfulness
 from molattn.explain.explainer import read_instances
 from molattn.explain.pyg import GraphModel

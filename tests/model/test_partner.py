@@ -63,7 +63,7 @@ def test_the_second_molecule_decides(run, tmp_path):
 def test_rows_without_a_second_molecule_are_skipped_with_a_reason(run):
     codes = [row.code for row in run.table.skipped]
     assert codes == ["partner_name", "partner_empty"]
-    assert run.table.skipped[0].reason.startswith("column 'solvent', 'not a solvent': ")
+    assert "'not a solvent'" in run.table.skipped[0].reason
     assert run.table.rows_in == len(run.table.rows) + 2
     assert len({id(record.partner) for record in run.table.records}) == len(SOLVENTS)
 
@@ -113,7 +113,7 @@ def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
         return parse(text, *some, **options)
 
     monkeypatch.setattr(bulk, "read_molecule", counted)
-    reader = bulk.MoleculeReader(run.model.config.featurizer, run.model.config.calculator)
+    reader = bulk.MoleculeReader(run.model.config.featurizer)
     records = reader.all(["C", "CC", "CCC"], ["O", "CO", "O"])
     assert read.count("O") == 1
     batch = run.model.collate(records)

@@ -35,7 +35,7 @@ def test_ground_truth_atoms_are_found_where_the_model_is_the_rule(script):
     net.head = nn.Linear(16, 1)
     net.pair_embedding.weight.data.zero_()
     net.atom_embedding.weight.data.zero_()
-    code = model.config.featurizer.atom_columns[0].codes()[8]
+    code = model.config.featurizer.atom_columns[0].code(8)
     net.atom_embedding.weight.data[code, 0] = 1.0
     net.head.weight.data.fill_(1.0)
     for row in script.ground_truth_auroc(model, dataset, SIGNED):

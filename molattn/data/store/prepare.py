@@ -31,7 +31,7 @@ from molattn.chem.pretraining_targets import (
     PretrainingTarget,
     PretrainingTargets,
 )
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
 from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.labels import LabelError, number
@@ -412,10 +412,12 @@ class _BlockReader:
     def _reader(self) -> MoleculeReader:  # which cannot be pickled
         return MoleculeReader(
             self.featurizer,
-            fingerprints=True,
-            canonical=True,
+            Fields(
+                fingerprint=True,
+                smiles=True,
+                targets=PretrainingTargets() if self.targets else None,
+            ),
             limits=self.limits,
-            targets=PretrainingTargets() if self.targets else None,
         )
 
     def __call__(self, rows: Sequence[Row]) -> Arrays:

@@ -19,9 +19,9 @@ import pytest
 from rich.console import Console
 
 from molattn.chem import Featurizer
-from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.fingerprints import SubstructureCounter
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.cli import main
 from molattn.config import MoleculeLimits, PrepareConfig
 from molattn.data.store import prepare
@@ -112,10 +112,10 @@ def test_a_store_has_the_rows_of_the_table(table, store):
     "options",
     [
         {},
-        {"fingerprints": True, "canonical": True, "distinct": True},
-        {"scaffolds": True, "symbols": True},
-        {"calculator": DescriptorCalculator(("MolWt", "TPSA"), 16), "canonical": True},
-        {"counter": SubstructureCounter()},
+        {"fields": Fields(fingerprint=True, smiles=True)},
+        {"fields": Fields(scaffold=True, symbols=True)},
+        {"fields": Fields(DescriptorCalculator(("MolWt", "TPSA"), 16), smiles=True)},
+        {"fields": Fields(counts=SubstructureCounter())},
         {"standardize": True},
         {"limits": MoleculeLimits(max_atoms=9)},
         {"limits": MoleculeLimits(max_length=9)},
@@ -137,7 +137,7 @@ def test_molecules_of_a_store_are_those_of_the_table_whatever_is_asked(table, st
 def test_a_molecule_of_a_store_is_not_read_again(store, monkeypatch):
     texts = [row.cells[0] for row in open_table(store)][:10]
     monkeypatch.setattr("molattn.chem.reader.read_molecule", None)
-    reader = MoleculeReader(Featurizer.default(), fingerprints=True, canonical=True)
+    reader = MoleculeReader(Featurizer.default(), Fields(fingerprint=True, smiles=True))
     assert len(reader.all(texts)) == 10
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import RBF
 
-from molattn.chem.count_fingerprints import SubstructureCounter
+from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.parse import parse_smiles
 from molattn.model.gaussian_process.kernel import (
     CountMatrix,
