@@ -8,7 +8,6 @@ from molattn.chem.atom_features import Column as Column
 from molattn.chem.conformers import Conformer as Conformer
 from molattn.chem.conformers import ConformerGenerator as ConformerGenerator
 from molattn.chem.conformers import ConformerWarning as ConformerWarning
-from molattn.chem.conformers import conformer as conformer
 from molattn.chem.descriptors import DescriptorCalculator as DescriptorCalculator
 from molattn.chem.featurizer import FEATURIZERS as FEATURIZERS
 from molattn.chem.featurizer import Featurizer as Featurizer

@@ -11,7 +11,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 
 from molattn.chem.limits import read_molecule
-from molattn.chem.rdkit_log import quiet
+from molattn.chem.parse import quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, quoted
 

@@ -21,15 +21,13 @@ from molattn.chem.atom_features import (
 from molattn.chem.distance import pair_codes
 from molattn.chem.fast import Codes, Pieces, cut
 from molattn.errors import InputError, quoted
-from molattn.neighborhoods import pairs_within
-from molattn.record import MoleculeRecord
+from molattn.record import MoleculeRecord, pairs_within
 from molattn.utils.registry import Registry
 
 __all__ = ["FEATURIZERS", "Featurizer"]
 
 _VERSION = 1
 _MAX_PAIR_CODES = 255
-_MOST_COLUMNS = 1000
 _DEFAULT_BONDS = tuple(column.name for column in BOND_COLUMNS)
 
 
@@ -277,11 +275,6 @@ class Featurizer:
         for key in ("atom_columns", "bond_columns"):
             if not isinstance(data[key], list):
                 raise InputError(f"featurizer key {key!r}: expected a list, got {data[key]!r:.80}")
-            if (count := len(data[key])) > _MOST_COLUMNS:
-                raise InputError(
-                    f"featurizer key {key!r}: got {count:,} columns, expected at most "
-                    f"{_MOST_COLUMNS:,}"
-                )
         return cls(
             atom_columns=tuple(map(Column.from_dict, data["atom_columns"])),
             bond_columns=tuple(map(Column.from_dict, data["bond_columns"])),

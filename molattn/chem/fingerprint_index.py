@@ -108,26 +108,16 @@ class FingerprintIndex:
         except SafetensorError as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
         found, lengths = (tensors.get(name, np.zeros(0)) for name in (_POSITIONS, _LENGTHS))
+        labeled = tensors.get(_LABELED)
         if (
             (found.dtype, lengths.dtype) != (np.uint16, np.uint32)
-            or (found.ndim, lengths.ndim) != (1, 1)
             or not len(lengths)
             or lengths.sum(dtype=np.uint64) != len(found)
             or (found >= FINGERPRINT_SIZE).any()
-            or (
-                np.diff(np.repeat(np.arange(len(lengths)), lengths) * FINGERPRINT_SIZE + found) < 0
-            ).any()
+            or (labeled is not None and labeled.shape[:1] != lengths.shape)
         ):
             raise InputError(
                 f"{path}: not fingerprints with counts of one or more molecules; train again"
-            )
-        labeled = tensors.get(_LABELED)
-        if labeled is not None and (
-            labeled.dtype != np.bool_ or labeled.ndim != 2 or len(labeled) != len(lengths)
-        ):
-            raise InputError(
-                f"{path}: got {labeled.dtype} {list(labeled.shape)}, expected bool "
-                f"[{len(lengths)}, tasks]"
             )
         return cls(split_fingerprints(found, lengths), labeled)
 

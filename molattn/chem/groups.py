@@ -5,7 +5,6 @@ Each function takes SMILES, RDKit molecules, or the records of a
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -162,10 +161,7 @@ def _grouped(keys: Iterable[str]) -> list[list[int]]:
     Hashes of 64 bits stand for the keys, which take less memory. The probability that two of a
     million keys have the same is 3e-8.
     """
-    hashes = np.fromiter(map(hash, keys), dtype=np.int64)
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    first_rows = first[group]
-    order = np.argsort(first_rows, kind="stable")
-    starts = np.flatnonzero(np.diff(first_rows[order], prepend=-1)).tolist()
-    rows = order.tolist()
-    return [rows[start:end] for start, end in pairwise([*starts, len(rows)])]
+    groups: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        groups.setdefault(hash(key), []).append(row)
+    return list(groups.values())

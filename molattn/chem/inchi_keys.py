@@ -5,7 +5,7 @@ from hashlib import blake2b
 import numpy as np
 from rdkit import Chem
 
-from molattn.chem.rdkit_log import quiet
+from molattn.chem.parse import quiet
 
 __all__ = ["KeySet", "connectivity", "connectivity_keys"]
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.featurizer import Featurizer
-from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
 __all__ = ["PackedMolecules"]
@@ -60,31 +59,18 @@ class PackedMolecules:
         """Pack records.
 
         Args:
-            records: Any number of molecules.
+            records: Any number of molecules; of each only atoms and pairs are packed.
             featurizer: Their featurizer.
-
-        Raises:
-            InputError: A record of another featurizer, which could not be unpacked to the same
-                codes.
         """
         atoms, ends, codes, counts = [], [], [], []
         for block in blocks([record.num_atoms for record in records]):
             ours = records[block]
-            for index, record in enumerate(ours, block.start):
-                _check_shapes(record, featurizer, index)
             num_atoms = np.array([record.num_atoms for record in ours], dtype=np.intp)
             atoms.append(_words(np.concatenate([record.atoms for record in ours]), featurizer))
             places, bond_codes, num_bonds = _bonds(ours, num_atoms, featurizer)
             ends.append(places)
             codes.append(bond_codes)
             counts.append(np.stack((num_atoms, num_bonds)))
-            again = _expand(featurizer, num_atoms, num_bonds, atoms[-1], places, bond_codes)
-            for index, (record, copy) in enumerate(zip(ours, again, strict=True), block.start):
-                if not _equal(record, copy):
-                    raise InputError(
-                        f"record {index}: expected codes of the given featurizer, got others, "
-                        "which could not be unpacked to the same codes"
-                    )
         count = np.concatenate([np.zeros((2, 1), dtype=np.int64), *counts], axis=1)
         atom_starts, bond_starts = np.cumsum(count, axis=1)
         last = max(int(count[0].max()) - 1, 0)
@@ -222,20 +208,3 @@ def _extents(
 def _slices(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the indices of several slices, one slice after another."""
     return np.arange(lengths.sum()) + np.repeat(starts - row_starts(lengths), lengths)
-
-
-def _check_shapes(record: MoleculeRecord, featurizer: Featurizer, index: int) -> None:
-    if record.numbers is not None or record.partner is not None:
-        raise InputError(
-            f"record {index}: expected atoms and pairs only, got further inputs or a partner"
-        )
-    got = record.atoms.shape, record.pairs.shape
-    expected = (record.num_atoms, len(featurizer.atom_names)), (record.num_atoms,) * 2
-    if got != expected:
-        raise InputError(
-            f"record {index}: expected atoms and pairs of shapes {expected}, got {got}"
-        )
-
-
-def _equal(one: MoleculeRecord, other: MoleculeRecord) -> bool:
-    return np.array_equal(one.atoms, other.atoms) and np.array_equal(one.pairs, other.pairs)

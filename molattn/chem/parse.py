@@ -3,15 +3,23 @@
 Invalid text is rejected before RDKit's parser reads it.
 """
 
+import os
 import re
 import sys
+import threading
 from collections.abc import Iterable
 
-from rdkit import Chem
+from rdkit import Chem, rdBase
 
-from molattn.chem.grammar import ATOM, ATOM_MAP, EXTENSION, SMILES
-from molattn.chem.rdkit_log import quiet
-from molattn.chem.smiles_errors import chemistry_error, grammar_error, rdkit_error
+from molattn.chem.grammar import (
+    ATOM,
+    ATOM_MAP,
+    EXTENSION,
+    SMILES,
+    chemistry_error,
+    grammar_error,
+    rdkit_error,
+)
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 
@@ -25,6 +33,7 @@ __all__ = [
     "parse_accepted",
     "parse_smiles",
     "prepare_mol",
+    "quiet",
     "smiles_of_mol_block",
     "without_labels",
     "written",
@@ -37,6 +46,36 @@ _NUMBER = "_molattn_number"
 _QUERY = "it has query atoms or bonds, or an R group: not one molecule"
 _WHITE_SPACE = " \t\r\n\v\f"
 _MAX_NESTING = 200
+
+
+class _Quiet:
+    """Context manager that silences RDKit's log while any thread is inside."""
+
+    def __init__(self) -> None:
+        self._reset()
+        # A child process forked while another thread holds the lock would wait forever.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._block: rdBase.BlockLogs | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._block = rdBase.BlockLogs()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._block = None
+
+
+quiet = _Quiet()
 
 
 def _parser(**options: bool) -> Chem.SmilesParserParams:

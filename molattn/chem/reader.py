@@ -14,9 +14,8 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import is_fast, read_molecule
-from molattn.chem.parse import Molecule, atom_numbers, check_list
+from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
 from molattn.chem.prepared import PreparedSmiles
-from molattn.chem.rdkit_log import quiet
 from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted

@@ -7,8 +7,7 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
-from molattn.chem.parse import atom_numbers, number_atoms, parse_accepted
-from molattn.chem.rdkit_log import quiet
+from molattn.chem.parse import atom_numbers, number_atoms, parse_accepted, quiet
 
 __all__ = ["standardize", "standardized_smiles"]
 

@@ -8,8 +8,7 @@ from torch_geometric.data import Data
 
 from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
-from molattn.chem.parse import Molecule, assign_stereo, without_labels
-from molattn.chem.rdkit_log import quiet
+from molattn.chem.parse import Molecule, assign_stereo, quiet, without_labels
 from molattn.config import MoleculeLimits
 from molattn.config.network import Pairs
 from molattn.errors import InputError, check_one_of

@@ -15,7 +15,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import to_scipy_sparse_matrix
 
-from molattn.neighborhoods import pairs_within
+from molattn.record import pairs_within
 
 _FAR = 1e6
 

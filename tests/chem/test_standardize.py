@@ -12,7 +12,7 @@ from molattn.chem import limits as limits_module
 from molattn.chem import standardize as module
 from molattn.chem.grammar import ATOM_MAP
 from molattn.chem.limits import read_molecule
-from molattn.chem.rdkit_log import quiet
+from molattn.chem.parse import quiet
 from molattn.chem.standardize import standardize, standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.data.table import bundled_dataset, open_table

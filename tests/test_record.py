@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.neighborhoods import pairs_within
+from molattn.record import pairs_within
 
 
 @given(
