@@ -248,8 +248,8 @@ class GraphNetwork(MessagePassing):
             given = {"edges": to_nodes, "node": node, "global": at_nodes}
             node = self.node_function(_join(given, self.node_inputs, node.size(0)))
         result: list[Any] = [node if graph is None else graph.nodes_to_rows(node)]
-        if self.update_edges and new_edges is not None:
-            result.append(new_edges if graph is None else graph.edges_to_pairs(new_edges))
+        if self.update_edges:
+            result.append(new_edges)
         if self.global_function is not None and u is not None:
             if index is None:
                 index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
@@ -276,8 +276,8 @@ class GraphNetwork(MessagePassing):
     def _attend(
         self, x: Pair, edges: Edges, globals_: Globals, return_alpha: bool
     ) -> tuple[Tensor, OptTensor, OptTensor, OptTensor]:
-        """Nodes, what is pooled to graphs and updated edges, all as lists, and weights."""
-        conv, graph = self.attention, edges.index
+        """Nodes and what is pooled to graphs, both as lists, updated edges, and weights."""
+        conv = self.attention
         assert conv is not None
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
         seen = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
@@ -287,16 +287,18 @@ class GraphNetwork(MessagePassing):
             globals_ = (globals_[0]._replace(values=nothing), globals_[1]._replace(values=nothing))
         needed = self.update_edges or (self._pools_edges and not self._sums)
         heads, alpha, messages = conv.attend_heads(
-            seen, Edges(graph, attr), globals_, return_alpha, needed
+            seen, Edges(edges.index, attr), globals_, return_alpha, needed
         )
         new_edges = None
         if self.update_edges and messages is not None:
             new_edges = conv.updated_edges(edges, messages)
-        if isinstance(graph, CompleteGraphs):
-            heads = graph.rows_to_nodes(heads)
-            messages = None if messages is None else graph.pairs_to_edges(messages)
-            new_edges = None if new_edges is None else graph.pairs_to_edges(new_edges)
-        to_pool = (heads if self._sums else messages) if self._pools_edges else None
+        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
+        heads = heads if graph is None else graph.rows_to_nodes(heads)
+        to_pool = None
+        if self._pools_edges and messages is not None and not self._sums:
+            to_pool = messages if graph is None else graph.pairs_to_edges(messages)
+        elif self._pools_edges:
+            to_pool = heads
         return conv.head_combine(heads), to_pool, new_edges, alpha
 
     def _apply_function(
@@ -305,9 +307,10 @@ class GraphNetwork(MessagePassing):
         """The same with a function of yours, which has no weights."""
         assert self.edge_function is not None
         batch = None if globals_[1] is None else globals_[1].batch
-        if isinstance(edges.index, CompleteGraphs):
-            rows = edges.index.rows_to_nodes(x[1])
-            x, batch = (rows, rows), edges.index.batch
+        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
+        if graph is not None:
+            rows = graph.rows_to_nodes(x[1])
+            x, batch = (rows, rows), graph.batch
         edges = edges.listed()
         sender, receiver = edges.index[0], edges.index[1]
         u = None if globals_[1] is None else globals_[1].values
@@ -321,7 +324,8 @@ class GraphNetwork(MessagePassing):
         if self.explain:  # as propagate does
             new = self.explain_message(new, x[1].size(0))
         to_nodes = scatter(new, receiver, 0, x[1].size(0), self.edge_to_node)
-        return to_nodes, new if self._pools_edges else None, new, None
+        new_edges = new if graph is None else graph.edges_to_pairs(new)
+        return to_nodes, new if self._pools_edges else None, new_edges, None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
