@@ -1,6 +1,7 @@
 """Base class of the attention layers: attention on lists of edges and on complete graphs."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 import torch
@@ -35,6 +36,24 @@ HOOKS = tuple(
     for kind in ("", "_pre")
 )
 """Attributes of ``MessagePassing`` that hold hooks."""
+# Options of PyG's attention layers: what has their place here.
+_SUBSTITUTES = {
+    "concat": "combine='concat' or combine='mean' of EdgeAttentionConv",
+    "add_self_loops": "torch_geometric.transforms.AddSelfLoops",
+    "fill_value": "torch_geometric.transforms.AddSelfLoops(attr=...)",
+    "negative_slope": "score='gatv2' of EdgeAttentionConv, with a slope of 0.2",
+    "residual": "root_weight of EdgeAttentionConv",
+    "share_weights": "separate weights, as with share_weights=False",
+    "beta": "gate=True of EdgeAttentionConv",
+}
+
+
+def check_unknown(layer: object, given: Iterable[str]) -> None:
+    """Raise TypeError for options that a layer does not have; those of PyG name a substitute."""
+    for name in given:
+        hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
+        kind = type(layer).__name__
+        raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{hint}")
 
 
 class AttentionConv(MessagePassing):
@@ -66,6 +85,7 @@ class AttentionConv(MessagePassing):
     Raises:
         ValueError: A width or number that is not positive, or an invalid aggregation, temperature
             or dropout.
+        TypeError: An option that the layer does not have.
     """
 
     lin_query: Linear
@@ -96,7 +116,9 @@ class AttentionConv(MessagePassing):
         dropout: float = 0.0,
         aggr: str = "sum",
         flow: str = "source_to_target",
+        **unknown: Any,
     ) -> None:
+        check_unknown(self, unknown)
         if aggr not in _AGGREGATIONS:
             raise ValueError(f"aggr: got {aggr!r}, expected one of {', '.join(_AGGREGATIONS)}")
         super().__init__(aggr, flow=flow, node_dim=0)

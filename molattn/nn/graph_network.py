@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import HOOKS, STEPS
+from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -136,6 +136,7 @@ class GraphNetwork(MessagePassing):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        check_unknown(self, kwargs.keys() - {"flow"})
         super().__init__(**kwargs)
         self.edge_inputs = _subset("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)

@@ -241,13 +241,9 @@ def test_out_channels_is_the_width_that_comes_out():
         (lambda: EdgeAttentionConv(4, 6, 0), "heads: got 0, expected at least 1"),
         (lambda: EdgeAttentionConv(4, 6, score="cosine"), "score: got 'cosine', expected one of"),
         (lambda: EdgeAttentionConv(4, 6, combine="sum"), "combine: got 'sum', expected one of"),
-        (lambda: EdgeAttentionConv(4, 6, 2.0), "heads: got 2.0, expected a whole number"),
         (lambda: EdgeAttentionConv(-5, 6), "in_channels: got -5, expected at least 1, or -1"),
-        (lambda: EdgeAttentionConv((4, 0), 6), "in_channels: got (4, 0), expected at least 1"),
-        (lambda: EdgeAttentionConv((4, 4, 4), 6), "in_channels: got (4, 4, 4), expected at least"),
         (lambda: EdgeAttentionConv(4, 6, edge_dim=-3), "edge_dim: got -3, expected at least 0"),
         (lambda: EdgeAttentionConv(4, 6, global_dim=-2), "global_dim: got -2, expected at least 0"),
-        (lambda: EdgeAttentionConv(4, 6, temperature="hot"), "temperature: got 'hot', expected"),
         (lambda: EdgeAttentionConv(4, 6, temperature=-1.0), "temperature: got -1.0, expected"),
         (lambda: EdgeAttentionConv(4, 6, dropout=1.0), "dropout: got 1.0, expected"),
         (

@@ -178,7 +178,7 @@ def test_a_score_is_its_formula_in_dense_functions_too():
         functional.score(q, k, "low_rank", weight=weight),
         (q / 2 @ weight[:, :4]) @ (k @ weight[:, 4:]).mT,
     )
-    with pytest.raises(ValueError, match=re.escape("'low_rank' needs weight [..., 4, 8]")):
+    with pytest.raises(ValueError, match="low_rank"):
         functional.score(q, k, "low_rank")
 
 

@@ -117,6 +117,16 @@ def test_flow_from_target_to_source(subject, multigraph):
         subject.run(turned, x, CompleteGraphs([9]), given)
 
 
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_options_of_pyg_that_a_layer_does_not_have_are_refused(layer):
+    for option, substitute in {
+        "add_self_loops": "AddSelfLoops",
+        "share_weights": "separate",
+    }.items():
+        with pytest.raises(TypeError, match=f"{option}.*{substitute}"):
+            layer.make(4, 6, edge_dim=2, **{option: True})
+
+
 @pytest.mark.parametrize("aggr", ["mean", "max", "min"])
 @pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat"])
 def test_other_aggregations_of_messages(layer, aggr):
