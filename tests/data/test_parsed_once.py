@@ -70,9 +70,6 @@ def calculated(monkeypatch):
     "options, read",
     [
         ("--split scaffold --descriptors all", "all"),
-        ("--split cluster --descriptors all --morgan-counts 64", "all"),
-        ("--descriptors all --no-baselines", "all"),
-        ("--no-baselines", "lipinski"),
         ("--no-baselines --standardize", "lipinski"),
         ("--no-baselines --descriptors none", "none"),
     ],

@@ -26,6 +26,7 @@ from molattn.data.table.write import check_resumable as check_resumable
 from molattn.data.table.write import is_resumable as is_resumable
 from molattn.data.table.write import move_rows as move_rows
 from molattn.data.table.write import output_schema as output_schema
+from molattn.data.table.write import output_stream as output_stream
 from molattn.data.table.write import row_writer as row_writer
 from molattn.data.table.write import runs_formulas as runs_formulas
 from molattn.data.table.write import write_table as write_table

@@ -23,6 +23,7 @@ __all__ = [
     "is_resumable",
     "move_rows",
     "output_schema",
+    "output_stream",
     "row_writer",
     "runs_formulas",
     "write_table",
@@ -105,12 +106,15 @@ def write_table(
         return
     path = Path(path)
     make_writer = _writer_of(path)
-    with (
-        atomic_write(path) as file,
-        compressed(file, path) as stream,
-        closing(make_writer(stream, header, schema)) as writer,
-    ):
+    with output_stream(path) as stream, closing(make_writer(stream, header, schema)) as writer:
         yield writer.write
+
+
+@contextmanager
+def output_stream(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name when the block ends, compressed if the name says so."""
+    with atomic_write(path) as file, compressed(file, path) as stream:
+        yield stream
 
 
 def row_writer(
@@ -144,7 +148,7 @@ def move_rows(rows: Path, path: Path) -> None:
     Raises:
         OSError: Names ``path``, also if the disk is full; the rows are left where they are.
     """
-    with open(rows, "rb") as source, atomic_write(path) as file, compressed(file, path) as stream:
+    with open(rows, "rb") as source, output_stream(path) as stream:
         shutil.copyfileobj(source, stream)
     rows.unlink()
 
