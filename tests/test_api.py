@@ -78,7 +78,7 @@ def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
     unfinished.mkdir()
     for name in ("config.yaml", "checkpoint.safetensors"):
         (unfinished / name).touch()
-    words = "contains an unfinished run; --resume .* continues it, overwrite replaces it"
+    words = "contains an unfinished run; resume .* continues it, overwrite replaces it"
     with pytest.raises(InputError, match=words):
         trained.save(tmp_path / "run")
     assert (unfinished / "checkpoint.safetensors").exists()

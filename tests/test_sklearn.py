@@ -237,7 +237,7 @@ def test_parameters_are_the_options_of_a_run():
         ({"epochs": 0}, "epochs: got 0"),
         ({"random_state": -1}, "random_state: got -1"),
         ({"attention_score": "x"}, "attention_score: got 'x'"),
-        ({"validation_size": 0.0}, "validation_size: got 0, expected a number above 0, as the"),
+        ({"validation_size": 0.0}, "validation_size: got 0.0, expected a number above 0, as the"),
         ({"validation_size": 1.0}, "validation_size: got 1.0, expected"),
     ],
 )

@@ -43,7 +43,7 @@ def morgan_fingerprint(mol: Chem.Mol) -> Fingerprint:
 
     Example:
         >>> morgan_fingerprint(Chem.MolFromSmiles("CC")).tolist()
-        [80, 80, 1057]
+        [1057, 1057, 1275]
     """
     # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
     found = np.frombuffer(_GENERATOR.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]

@@ -98,7 +98,7 @@ class GraphNetwork(MessagePassing):
     Example:
         >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
         >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])
-        >>> x, u = block(x, edge_index, torch.randn(2, 3), torch.randn(1, 5))
+        >>> x, u = block(x, edge_index, torch.randn(2, 3), u=torch.randn(1, 5))
         >>> x.shape, u.shape
         (torch.Size([3, 16]), torch.Size([1, 5]))
     """

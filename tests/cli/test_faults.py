@@ -333,7 +333,7 @@ def test_a_folder_with_the_name_of_a_packaged_model_is_told_apart(capsys, whole)
 
 def test_options_out_of_all_bounds_are_refused(capsys):
     for option, value in (("--threads", "100000"), ("--layers", "1000000000")):
-        assert f"{option}: got {value}" in fails(capsys, ["train", "in.csv", option, value], 2)
+        assert f"{option}: got '{value}'" in fails(capsys, ["train", "in.csv", option, value], 2)
     assert "NUL" in fails(capsys, train("a\0b"), 2)
     assert "File name too long" in fails(capsys, train("a" * 300), 2)
     assert names() == ["in.csv"]

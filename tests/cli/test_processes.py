@@ -285,7 +285,7 @@ def test_options_of_several_machines_need_their_variables(capsys, monkeypatch):
     assert "--num-nodes 2: start the command on each machine with" in capsys.readouterr().err
     assert not Path("run.unfinished").exists()
     assert main([*TRAIN.split(), "--devices", "0"]) == 2
-    assert "--devices: got 0, expected a whole number of at least 1" in capsys.readouterr().err
+    assert "--devices: got '0'" in capsys.readouterr().err
 
 
 def test_from_python_one_process_trains():

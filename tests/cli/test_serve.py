@@ -24,7 +24,7 @@ def _no_token(monkeypatch):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--port", "70000"], "--port: got 70000"),
+        (["--port", "70000"], "--port: got '70000'"),
         (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines can reach this address"),
         (["--host", "0.0.0.0", "--token", ""], "other machines"),
         (["--host", "example.org"], "other machines"),
@@ -32,7 +32,7 @@ def _no_token(monkeypatch):
         (["--token", "a\tb"], "--token: expected printable"),
         (["--token", "secret "], "--token: expected printable ASCII characters without spaces"),
         (["--max-queue", "100"], "--max-queue: got 100, expected at least --max-molecules"),
-        (["--batch-size", "0"], "--batch-size: got 0"),
+        (["--batch-size", "0"], "--batch-size: got '0'"),
         (["--device", "tpu"], "--device: got 'tpu'"),
         (["--port", "0", "--reference", "missing.csv"], "missing.csv: no such file"),
     ],

@@ -118,7 +118,7 @@ def test_molecules_without_the_numbers_of_the_model_are_refused(run):
         run.model.collate([run.model.featurize("CCO"), plain.featurize("CCO")])
 
 
-@pytest.mark.parametrize("count", [-1, 2**16 + 1, True, 2.0])
+@pytest.mark.parametrize("count", [-1, 2**16 + 1, 2.5])
 def test_impossible_lengths_of_fingerprints_are_refused(count):
     with pytest.raises(InputError, match="--morgan-counts: got"):
         DataConfig(morgan_counts=count)

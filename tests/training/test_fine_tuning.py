@@ -24,7 +24,7 @@ from molattn.config import (
 )
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
-from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE, ModelFiles
+from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.network import Network
 from molattn.task import Task
@@ -384,16 +384,12 @@ def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, 
 
         monkeypatch.setattr(owner, name, counted)
 
-    for owner, name in (
-        (MolAttn, "from_files"),
-        (FingerprintIndex, "from_bytes"),
-        (ModelFiles, "read"),
-    ):
+    for owner, name in ((MolAttn, "from_files"), (FingerprintIndex, "from_bytes")):
         count(owner, name)
     words = f"{table} --target-columns y --epochs 1 --no-baselines --bootstrap 0 --ensemble 2"
     words += f" --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run{folds}"
     assert main(["train", *words.split()]) == 0
-    assert counts == {"from_files": 1, "from_bytes": 1, "read": 1}
+    assert counts == {"from_files": 1, "from_bytes": 1}
 
 
 def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):

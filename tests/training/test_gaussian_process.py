@@ -159,7 +159,7 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
             "descriptors needs --descriptors lipinski",
         ),
         ({"kernels": 3}, "--kernels: got"),
-        ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
+        ({"kernels": ("morgan", "morgan")}, "--kernels: got"),
         ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),
         ({"inducing_points": 0}, "--inducing-points: got 0"),
         ({"inducing_points": 20_001}, "--inducing-points: got 20001"),

@@ -332,7 +332,7 @@ def test_what_the_command_refuses(config, tmp_path, capsys):
     for words, told in (
         (command(tmp_path, "--output", str(study)), "contains a study; --resume"),
         (command(tmp_path, "--output", str(tmp_path)), "the folder is not empty"),
-        (command(tmp_path, "--trials", "0"), "--trials: got 0"),
+        (command(tmp_path, "--trials", "0"), "--trials: got '0'"),
         (
             ["tune", "--resume", str(study), "--overwrite"],
             "--resume cannot be used with --overwrite",
