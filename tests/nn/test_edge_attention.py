@@ -1,7 +1,6 @@
 """EdgeAttentionConv against torch, PyG, plain NumPy and numerical gradients."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -232,26 +231,23 @@ def test_out_channels_is_the_width_that_comes_out():
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    "arguments, options",
     [
-        (
-            lambda: EdgeAttentionConv(4, 6, 4),
-            "LinearHeads: heads must divide out_channels, got heads=4",
-        ),
-        (lambda: EdgeAttentionConv(4, 6, 0), "heads: got 0, expected at least 1"),
-        (lambda: EdgeAttentionConv(4, 6, score="cosine"), "score: got 'cosine', expected one of"),
-        (lambda: EdgeAttentionConv(4, 6, combine="sum"), "combine: got 'sum', expected one of"),
-        (lambda: EdgeAttentionConv(-5, 6), "in_channels: got -5, expected at least 1, or -1"),
-        (lambda: EdgeAttentionConv(4, 6, edge_dim=-3), "edge_dim: got -3, expected at least 0"),
-        (lambda: EdgeAttentionConv(4, 6, global_dim=-2), "global_dim: got -2, expected at least 0"),
-        (lambda: EdgeAttentionConv(4, 6, temperature=-1.0), "temperature: got -1.0, expected"),
-        (lambda: EdgeAttentionConv(4, 6, dropout=1.0), "dropout: got 1.0, expected"),
-        (
-            lambda: EdgeAttentionConv(4, 6, update_edges=True),
-            "update_edges needs a known edge_dim: got None",
-        ),
+        ((4, 6, 4), {}),
+        ((4, 6, 0), {}),
+        ((-5, 6), {}),
+        (((4, 0), 6), {}),
+        ((4, 6), {"score": "cosine"}),
+        ((4, 6), {"combine": "sum"}),
+        ((4, 6), {"edge_dim": -3}),
+        ((4, 6), {"global_dim": -2}),
+        ((4, 6), {"temperature": -1.0}),
+        ((4, 6), {"dropout": 1.0}),
+        ((4, 6), {"update_edges": True}),
+        ((4, 6), {"aggr": "std"}),
     ],
 )
-def test_wrong_options_name_got_and_expected(make, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()
+def test_a_wrong_option_is_named(arguments, options):
+    name = "|".join(options) or "heads|in_channels"
+    with pytest.raises(ValueError, match=name):
+        EdgeAttentionConv(*arguments, **options)
