@@ -41,9 +41,7 @@ def verify(model: ModelFolder, /) -> None:
         print_line(console, remark)
     facts = [
         f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}",
-        "without a manifest, so changes cannot be detected"
-        if files.manifest is None
-        else "all files as saved",
+        "all files as saved",
         "not loaded, as it has custom parts" if has_parts else "the model can be loaded",
     ]
     print_line(console, f"{files.folder}: {'; '.join(facts)}")

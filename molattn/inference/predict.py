@@ -353,7 +353,7 @@ def prediction_spec(
     if neighbors is not None:
         process = model.check_neighbors(neighbors, "--neighbors")
         kept = model.training_set and model.training_set.molecules
-        if kept or process.smiles:
+        if kept:
             fields["smiles"] = "string"
         remarks += [
             f"{quoted(task.name)}: the Gaussian process has no share in the predictions, so that "

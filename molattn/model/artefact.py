@@ -19,7 +19,6 @@ from torch import Tensor
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError, quoted
-from molattn.model.checkpoints import FIRST_WITH_MANIFEST
 from molattn.utils.files import UNFINISHED, atomic_folder, parse_json, write_file
 
 __all__ = [
@@ -197,7 +196,7 @@ class ModelFiles:
     Args:
         folder: Their folder.
         content: The content of each file by its name, without the manifest.
-        manifest: The content of the manifest; None without one, as in models of older formats.
+        manifest: The content of the manifest; None = it is missing.
     """
 
     folder: Path
@@ -292,8 +291,10 @@ class ModelFiles:
 
     def problems(self) -> dict[str, str]:
         """Return for each file of the model what is wrong with it; "" = nothing."""
+        if self.manifest is None:
+            return {MANIFEST_FILE: "is missing"}
         try:
-            listed = self._manifest()
+            listed = parse_json(self.manifest, self.folder / MANIFEST_FILE)
         except InputError:
             return {MANIFEST_FILE: "is damaged"}
         found = {}
@@ -309,28 +310,7 @@ class ModelFiles:
                 found[name] = ""
         if others := sorted(listed.keys() - {*_FILES}):
             found[MANIFEST_FILE] = f"lists {quoted(others[0])}, which is no file of a model"
-        if self.manifest is None and CONFIG_FILE in self.content:
-            try:
-                number = self.config.get("format")
-            except InputError:
-                found[CONFIG_FILE] = "is damaged"
-            else:
-                if type(number) is int and number >= FIRST_WITH_MANIFEST:
-                    found[MANIFEST_FILE] = "is missing"
         return found
-
-    def _manifest(self) -> dict[str, Any]:
-        """Return what the manifest lists; without one, the files that there must be, as they are.
-
-        Raises:
-            InputError: The manifest is not a JSON object.
-        """
-        if self.manifest is not None:
-            return parse_json(self.manifest, self.folder / MANIFEST_FILE)
-        is_calibrated = {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys()
-        needed = [*(_FILES[:4] if is_calibrated else _FILES[:2])]
-        needed += [name for name in _FILES[4:] if name in self.content]
-        return {name: _entry(self.content.get(name, b"")) for name in needed}
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file.

@@ -15,13 +15,15 @@ from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprints import KINDS, SubstructureCounter
 from molattn.config import Kernel, NetworkConfig
 from molattn.errors import InputError, check_one_of, quoted
-from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
 from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
 
-__all__ = ["KERNELS", "MolAttnConfig", "substructure_counter"]
+__all__ = ["FORMAT", "KERNELS", "MolAttnConfig", "substructure_counter"]
+
+FORMAT = 9
+"""Format of the configurations of saved models."""
 
 KERNELS: tuple[str, ...] = get_args(Kernel)
 """Kernels of a Gaussian process: kinds of substructure counts, then groups of numbers."""
@@ -214,18 +216,16 @@ class MolAttnConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
-        """Read the output of :meth:`to_dict` of this version or an earlier one.
+        """Read the output of :meth:`to_dict`.
 
         Raises:
             InputError: An unknown format, or a missing or unknown key.
         """
-        config = update_config(config)
+        config = _of_base_small(config) if config.get("format") == _BASE_SMALL else config
         if config.get("format") != FORMAT:
             number, version = (quoted(config.get(key)) for key in ("format", "molattn_version"))
             raise InputError(
-                f"model config: got format {number}, saved by molattn {version}, expected "
-                f"{OLDEST_FORMAT} to {FORMAT}; use the version of molattn that saved the model, or "
-                "a later one"
+                f"model config: got format {number}, saved by molattn {version}, expected {FORMAT}"
             )
         expected = {"format", "molattn_version"} | {option.name for option in fields(cls)}
         _check_keys("model config", config, expected)
@@ -245,3 +245,17 @@ class MolAttnConfig:
 def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:
     for name in sorted(set(got) ^ expected):
         raise InputError(f"{where}: {'unknown' if name in got else 'missing'} key {name!r}")
+
+
+_BASE_SMALL = 3
+
+
+def _of_base_small(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the configuration of the packaged ``base-small``, until that is saved anew."""
+    network = {"layer": "edge_attention", "pairs": "all", "radius": None, "distances": True}
+    network |= {"edge_value": True, "head": "mlp", "head_dropout": 0.5}
+    network |= config.get("architecture") or {}
+    added = {"custom_parts": {}, "kernels": [], "relation_columns": [], "standardize": False}
+    transforms = [TargetTransform().to_dict() for _ in config.get("tasks") or ()]
+    own = {name: value for name, value in config.items() if name != "architecture"} | added
+    return own | {"format": FORMAT, "network": network, "target_transforms": transforms}

@@ -607,10 +607,7 @@ class MolAttn(
         return {
             task.name: [
                 [
-                    one._replace(
-                        contribution=one.contribution * scale,
-                        smiles=smiles.get(one.row, one.smiles),
-                    )
+                    one._replace(contribution=one.contribution * scale, smiles=smiles.get(one.row))
                     for one in row
                 ]
                 for row in found

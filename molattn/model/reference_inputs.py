@@ -85,7 +85,7 @@ class ReferenceInputs(NamedTuple):
 
     @classmethod
     def from_files(cls, files: ModelFiles) -> "Optional[ReferenceInputs]":
-        """Read them of a saved model; None if it has none, as models of earlier versions.
+        """Read them of a saved model; None if it has none.
 
         Raises:
             InputError: The file is damaged.

@@ -304,7 +304,7 @@ class TrainingSet:
     def from_files(
         cls, files: ModelFiles, tasks: Sequence[Task], known: Optional[FingerprintIndex]
     ) -> "Optional[TrainingSet]":
-        """Read what a saved model keeps; None if it keeps nothing, as models of older formats.
+        """Read what a saved model keeps; None if it keeps nothing.
 
         Args:
             files: Of the model.

@@ -200,21 +200,6 @@ def test_the_folder_of_a_cross_validation_is_refused_with_that_of_one_of_its_mod
         MolAttn.from_pretrained(tmp_path)
 
 
-def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
-    expected = MolAttn.from_pretrained(folder)
-
-    def without_later_ones(config):
-        config["format"] = 3
-        config["architecture"] = config.pop("network")
-        for name in ("layer", "pairs", "distances", "edge_value", "head_dropout"):
-            del config["architecture"][name]
-
-    change_config(folder, without_later_ones)
-    found = MolAttn.from_pretrained(folder)
-    assert found.config == expected.config
-    assert np.array_equal(found.predict(["CCO"]), expected.predict(["CCO"]))
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -363,16 +348,6 @@ def test_a_manifest_that_lists_another_file_is_refused(folder):
         MolAttn.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("config, problem", [(b"{", "is damaged"), (None, "is missing")])
-def test_problems_are_listed_without_a_manifest_and_a_readable_config(folder, config, problem):
-    (folder / "manifest.json").unlink()
-    (folder / "config.json").unlink()
-    if config is not None:
-        (folder / "config.json").write_bytes(config)
-    found = artefact.ModelFiles.read(folder).problems()
-    assert found == {"config.json": problem, "model.safetensors": ""}
-
-
 def test_a_file_of_another_model_is_refused(saved, calibrated, tmp_path):
     folder = shutil.copytree(calibrated, tmp_path / "model")
     for name in ("config.json", "model.safetensors", "manifest.json"):
@@ -380,18 +355,6 @@ def test_a_file_of_another_model_is_refused(saved, calibrated, tmp_path):
     unlisted = "calibration.json is not listed in manifest.json, training_fingerprints.safetensors"
     with pytest.raises(InputError, match=re.escape(unlisted)):
         MolAttn.from_pretrained(folder)
-
-
-def test_a_model_of_an_old_format_without_half_of_its_calibration_is_refused(calibrated, tmp_path):
-    for name in ("calibration.json", "training_fingerprints.safetensors"):
-        folder = shutil.copytree(calibrated, tmp_path / name)
-        (folder / "gaussian_process.safetensors").unlink()  # which format 6 added
-        change_config(folder, lambda config: config.update(format=4))
-        (folder / "manifest.json").unlink()
-        MolAttn.from_pretrained(folder)
-        (folder / name).unlink()
-        with pytest.raises(InputError, match=f"{name} is missing"):
-            MolAttn.from_pretrained(folder)
 
 
 def test_a_tensor_of_another_number_type_is_noticed(folder):

@@ -81,13 +81,6 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
     assert MolAttnConfig.from_dict(config.to_dict()) == config
 
 
-def test_a_model_that_names_no_head_has_the_first_there_was():
-    config = MolAttnConfig((Task("toxic", "binary", ("0", "1")),), SMALL).to_dict()
-    config["architecture"], config["format"] = config.pop("network"), 3
-    assert config["architecture"].pop("head") == "fourier"
-    assert MolAttnConfig.from_dict(config).network.head == "mlp"
-
-
 def as_batch(model):
     loops = model.config.network.self_loops
     return Batch.from_data_list([molattn.from_smiles(s, self_loops=loops) for s in SMILES])

@@ -1,6 +1,5 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -41,7 +40,6 @@ _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _TENSORS = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
-_SMILES = "smiles"
 
 
 class Neighbor(NamedTuple):
@@ -57,7 +55,7 @@ class Neighbor(NamedTuple):
     row: int
     similarity: float
     contribution: float
-    smiles: str | None
+    smiles: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +75,6 @@ class GaussianProcessHead:
         scalings: Platt scaling of each classification; None for a regression.
         shares: Weight of the Gaussian process in the prediction of each task, from 0 to 1; the
             network has the rest.
-        smiles: SMILES of the inducing points, in models of format 6 and 7; later ones have them in
-            :class:`molattn.model.training_set.TrainingMolecules`.
     """
 
     tasks: tuple[Task, ...]
@@ -88,7 +84,6 @@ class GaussianProcessHead:
     means: Array
     scalings: tuple[ProbabilityScaling | None, ...]
     shares: Array
-    smiles: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -259,7 +254,6 @@ class GaussianProcessHead:
             For each task, for each of the n rows, ``count`` training rows.
         """
         found: list[list[list[Neighbor]]] = [[] for _ in self.tasks]
-        smiles = self.smiles or [None] * len(self.rows)
         for start in range(0, len(inputs), _NEIGHBOR_ROWS_AT_ONCE):
             some = np.arange(start, min(start + _NEIGHBOR_ROWS_AT_ONCE, len(inputs)))
             kernel = self.kernel(inputs[some])
@@ -270,10 +264,7 @@ class GaussianProcessHead:
                 order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
                 parts *= share
                 of_task += [
-                    [
-                        Neighbor(int(self.rows[at]), float(row[at]), float(own[at]), smiles[at])
-                        for at in places
-                    ]
+                    [Neighbor(int(self.rows[at]), float(row[at]), float(own[at])) for at in places]
                     for row, own, places in zip(kernel, parts, order.tolist(), strict=True)
                 ]
         return found
@@ -286,8 +277,6 @@ class GaussianProcessHead:
             if one is not None
         }
         own = {name: np.ascontiguousarray(getattr(self, name)) for name in _TENSORS}
-        if self.smiles:
-            own[_SMILES] = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
         return safetensors.numpy.save({**own, **scalings, **self.kernel.to_tensors()})
 
     @classmethod
@@ -307,9 +296,7 @@ class GaussianProcessHead:
         """
         try:
             tensors = safetensors.numpy.load(content)
-            kept = tensors.pop(_SMILES, None)
-            smiles = () if kept is None else tuple(json.loads(kept.tobytes()))
-            check_tensors(tensors, smiles, config, embedding_width)
+            check_tensors(tensors, config, embedding_width)
             scalings = []
             for place in range(len(config.tasks)):
                 one = tensors.pop(f"{_SCALING}{place}", None)
@@ -321,7 +308,7 @@ class GaussianProcessHead:
             raise InputError(f"{path}: not the Gaussian process of this model: {error}") from error
         own = {name: tensors.pop(name) for name in _TENSORS}
         kernel = MoleculeKernel.from_tensors(tensors, _kinds(config))
-        return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), smiles=smiles, **own)
+        return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **own)
 
 
 def log_bayes_factor(

@@ -255,8 +255,7 @@ class GaussianKernel:
         mean: Of each number, ``[F]``.
         scale: Its standard deviation, infinite for one that is constant, ``[F]``.
         length: :math:`2 \ell^2`.
-        points: Standardized numbers of the m molecules, ``float32 [m, F]``; rounded, except in
-            models first saved in formats 6 to 8.
+        points: Standardized and rounded numbers of the m molecules, ``float32 [m, F]``.
     """
 
     mean: Array
@@ -356,7 +355,7 @@ class MoleculeKernel:
             mean, scale, length, points = (
                 tensors[f"{name}.{field.name}"] for field in dataclasses.fields(GaussianKernel)
             )
-            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32, copy=False))
+            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32))
 
         numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
         return cls(
