@@ -11,7 +11,6 @@ again.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 from rdkit import Chem, rdBase
 from rich.console import Console
 
@@ -118,8 +118,7 @@ def main() -> None:
         "--package", type=Path, default=PACKAGED / "admet", help="folder of the packaged model"
     )
     args = parser.parse_args()
-    content = json.loads(ENDPOINTS.read_text(encoding="utf-8"))
-    endpoints = {name: Endpoint.from_dict(values) for name, values in content.items()}
+    endpoints = TypeAdapter(dict[str, Endpoint]).validate_json(ENDPOINTS.read_bytes())
     args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / "admet.csv"
     table = read_tasks(args.folder, [*endpoints])

@@ -351,7 +351,7 @@ def prediction_spec(
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
     remarks = [*columns.lines(), *(labels.remarks if labels else ())]
     if neighbors is not None:
-        process = model.check_neighbors(neighbors, "--neighbors")
+        process = model.predictor.check_neighbors(neighbors, "--neighbors")
         kept = model.training_set and model.training_set.molecules
         if kept:
             fields["smiles"] = "string"
@@ -372,7 +372,7 @@ def prediction_spec(
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         networks, inputs = model.network_outputs(records, len(records), features=features)
-        outputs = model.combined(networks, inputs)
+        outputs = model.predictor.combined(networks, inputs)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
         # None, which is not used, if the model has no training fingerprints.
         fingerprints: list[Any] = [record.fingerprint for record in records]
@@ -380,7 +380,7 @@ def prediction_spec(
             outputs[:, is_finite], [*compress(fingerprints, is_finite)]
         )
         rows = iter(range(len(prediction.prediction)))
-        near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
+        near = {} if neighbors is None else model.predictor.neighbors_of_inputs(inputs, neighbors)
         if labels:
             finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
             labels.add(finite, prediction)

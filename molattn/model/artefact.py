@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
+import numpy as np
+import safetensors.numpy
 import safetensors.torch
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError, quoted
@@ -39,6 +43,7 @@ __all__ = [
     "find_model",
     "finish_saving",
     "is_packaged",
+    "load_arrays",
 ]
 
 CONFIG_FILE = "config.json"
@@ -63,7 +68,6 @@ _FILES = (
     ENDPOINTS_FILE,
     INPUTS_FILE,
 )
-_MOST_BYTES = 10_000_000  # of a configuration; that of `base`, with 383 targets, has 59 kB
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 MODEL_CARD = """---
@@ -97,8 +101,9 @@ Predicted properties:
 PACKAGED = Path(__file__).parent / "weights"
 """Models of the package, each in a folder of its name."""
 
+Kind = TypeVar("Kind")
+
 _RUN_MODEL = "model"
-_PLAIN_NAME = re.compile(r"[\w.-]*\w[\w.-]*")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -113,54 +118,44 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
     Raises:
-        InputError: No such model, folder or hub name, the folder of a cross-validation, or a file
-            that belongs to no model.
+        InputError: No such model, folder or hub name, or the folder of a cross-validation.
     """
     if is_packaged(name):
         return PACKAGED / name
     path = Path(name)
-    folder = path.parent if path.is_file() else path
-    if not folder.exists() and (unfinished := _unfinished(folder)):
-        raise InputError(
-            f"{name}: no such folder; {unfinished} is a run that was interrupted or is in progress "
-            f"(to resume: molattn train or molattn pretrain with --resume {name})"
-        )
-    if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
-        raise InputError(
-            f"{name}: no such folder, and no packaged model of this name; expected the folder of "
-            f"a saved model, or a packaged model: {', '.join(_packaged()) or 'there is none'}"
-        )
-    if not folder.is_dir() and _HUB_NAME.fullmatch(str(name)):
-        return _download(str(name), hub_options)
-    if (folder / CONFIG_FILE).is_file():
-        return folder
-    if (folder / _RUN_MODEL).is_dir():
-        return folder / _RUN_MODEL
-    found = folder.glob("*fold_*")
-    if folds := sorted(fold.name for fold in found if (fold / _RUN_MODEL).is_dir()):
-        raise InputError(
-            f"{name}: a cross-validation of {len(folds)} models; expected the folder of one of "
-            f"them, such as {folder / folds[0]}"
-        )
-    if path.is_file():
-        raise InputError(f"{name}: a file, expected the folder of a saved model")
-    return folder
+    is_name = not (path.exists() or _unfinished(path)) and isinstance(name, str)
+    if is_name and _HUB_NAME.fullmatch(name):
+        return _download(name, hub_options)
+    return find_local_model(path)
 
 
 def find_local_model(path: Union[str, Path]) -> Path:
     """Return the folder of a saved model or of a model of the package; the Hub is not searched.
 
     Raises:
-        InputError: No such model or folder, the folder of a cross-validation, or a file that
-            belongs to no model.
+        InputError: No such model or folder, or the folder of a cross-validation.
     """
-    if Path(path).exists():
-        return find_model(Path(path))
-    if _PLAIN_NAME.fullmatch(str(path)):
-        return find_model(str(path))
-    if _unfinished(Path(path)):
-        return find_model(Path(path))
-    raise InputError(f"{path}: no such folder; expected the folder of a saved model")
+    name, path = str(path), Path(path)
+    if not path.exists() and name in _packaged():
+        return PACKAGED / name
+    folder = path.parent if path.is_file() else path
+    for found in (folder, folder / _RUN_MODEL):
+        if (found / CONFIG_FILE).is_file():
+            return found
+    expected = "expected the folder of a saved model"
+    if folds := sorted(folder.glob(f"*fold_*/{_RUN_MODEL}")):
+        raise InputError(f"{name}: a cross-validation; {expected}, such as {folds[0].parent}")
+    if path.is_file():
+        raise InputError(f"{name}: a file, {expected}")
+    if unfinished := _unfinished(folder):
+        raise InputError(
+            f"{name}: no such folder; {unfinished} is a run that was interrupted or is in progress "
+            f"(to resume: molattn train or molattn pretrain with --resume {name})"
+        )
+    if not folder.exists():
+        packaged = ", ".join(_packaged()) or "there is none"
+        raise InputError(f"{name}: no such folder; {expected}, or a packaged model: {packaged}")
+    return folder
 
 
 def _unfinished(folder: Path) -> Path | None:
@@ -320,12 +315,22 @@ class ModelFiles:
         """
         return parse_json(self.content[name], self.folder / name)
 
+    def parse(self, name: str, kind: type[Kind]) -> Kind:
+        """Return the content of a JSON file as a type that pydantic knows.
+
+        Raises:
+            InputError: It is not JSON, or not of this type.
+        """
+        try:
+            return TypeAdapter(kind).validate_json(self.content[name], strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = quoted(".".join(map(str, first["loc"])))
+            raise InputError(f"{self.folder / name}: {where}: {first['msg']}") from None
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration."""
-        if (size := len(self.content[CONFIG_FILE])) > _MOST_BYTES:
-            path = self.folder / CONFIG_FILE
-            raise InputError(f"{path}: got {size:,} bytes, expected at most {_MOST_BYTES:,}")
         return self.json(CONFIG_FILE)
 
     @cached_property
@@ -349,36 +354,58 @@ class ModelFiles:
         """SHA-256 of configuration and weights, one after the other, in hexadecimal."""
         return sha256(self.content[CONFIG_FILE] + self.content[WEIGHTS_FILE]).hexdigest()
 
-    def check_weights(self, expected: Mapping[str, Tensor]) -> None:
-        """Check that the weights fit a model.
-
-        Args:
-            expected: The ``state_dict`` of a model of the configuration, on any device.
+    def load_weights(self, model: nn.Module) -> None:
+        """Load the weights into a module.
 
         Raises:
-            InputError: Weights that are not finite, or of other names, shapes or number types.
+            InputError: Weights that are not finite, or of other names or shapes.
         """
-        path, weights = self.folder / WEIGHTS_FILE, self.weights
-        for name in sorted(weights.keys() ^ expected.keys()):
-            raise InputError(
-                f"{path}: {'unexpected' if name in weights else 'missing'} weight {name!r}; "
-                f"does it belong to the {CONFIG_FILE} beside it?"
-            )
-        for name, tensor in expected.items():
-            got = weights[name]
-            if got.shape != tensor.shape:
-                raise InputError(
-                    f"{path}: weight {name!r} has shape {list(got.shape)}, "
-                    f"expected {list(tensor.shape)}"
-                )
-            if got.is_floating_point() != tensor.is_floating_point() or (
-                got.is_floating_point() and got.dtype not in _FLOATS
+        path = self.folder / WEIGHTS_FILE
+        for name, weight in self.weights.items():
+            if weight.is_floating_point() and not (
+                weight.dtype in _FLOATS and bool(weight.isfinite().all())
             ):
-                raise InputError(
-                    f"{path}: weight {name!r} has {got.dtype}, expected {tensor.dtype}"
-                )
-            if not bool(got.isfinite().all()):
-                raise InputError(f"{path}: weight {name!r} has values that are not finite")
+                raise InputError(f"{path}: weight {quoted(name)}: expected finite numbers")
+        try:
+            model.load_state_dict(self.weights)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path}: not of the {CONFIG_FILE} beside it: {reason}") from None
+
+
+def load_arrays(
+    content: bytes, path: Path, schema: Mapping[str, tuple[type, tuple[Union[int, str], ...]]]
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a safetensors file.
+
+    Args:
+        content: The content of the file.
+        path: The file, for error messages.
+        schema: Type and shape of each array; a size that is a name is any, the same in all of them.
+
+    Raises:
+        InputError: No such file, or an array is missing, unknown, or of another type or shape.
+    """
+    try:
+        arrays = safetensors.numpy.load(content)
+    except (SafetensorError, KeyError) as error:  # the latter of types that NumPy does not have
+        raise InputError(f"{path}: not a readable safetensors file: {error}") from error
+    for name in sorted(arrays.keys() ^ schema.keys()):
+        state = "unknown" if name in arrays else "missing"
+        raise InputError(f"{path}: {state} array {quoted(name)}")
+    sizes: dict[str, int] = {}
+    for name, (kind, shape) in schema.items():
+        found = arrays[name]
+        expected = [
+            sizes.setdefault(size, got) if isinstance(size, str) else size
+            for size, got in zip(shape, found.shape, strict=False)
+        ]
+        if found.dtype != kind or found.ndim != len(shape) or [*found.shape] != expected:
+            raise InputError(
+                f"{path}: array {quoted(name)}: got {found.dtype} {[*found.shape]}, expected "
+                f"{np.dtype(kind)} {[*shape]}"
+            )
+    return arrays
 
 
 def finish_saving(folder: Path) -> None:

@@ -84,52 +84,48 @@ class MolAttnConfig:
     def __post_init__(self) -> None:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
         tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
-        object.__setattr__(self, "tasks", tasks)
         names = (self.features,) if isinstance(self.features, str) else self.features
-        object.__setattr__(self, "features", tuple(names))
-        columns = tuple(name for task in tasks for name in task.columns)
+        transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
+        self._set(tasks=tasks, features=names, target_transforms=transforms)
+        for name in ("features", "descriptors", "kernels", "relation_columns"):
+            self._set(**{name: tuple(getattr(self, name))})
+        self._set(custom_parts=tuple(map(tuple, self.custom_parts)))
+        self._check_names()
+        if type(self.members) is not int or self.members < 1:
+            raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
+        if not isinstance(self.standardize, bool):
+            raise InputError(f"standardize: got {quoted(self.standardize)}, expected a boolean")
+        for name, values in (("relation_columns", ()), ("target_transforms", None)):
+            if (found := getattr(self, name)) != values and len(found) != len(tasks):
+                raise InputError(f"{name}: got {len(found)} for {len(tasks)} tasks")
+        for task, transform in zip(tasks, transforms, strict=True):
+            if task.kind != "regression" and transform != TargetTransform():
+                raise InputError(f"target_transforms: {quoted(task.name)} is no regression")
+        for kernel in self.kernels:
+            check_one_of("kernels", kernel, KERNELS)
+        if "descriptors" in self.kernels and not self.descriptors:
+            raise InputError("kernels: got descriptors, but the model has no descriptors")
+        for part, _ in self.custom_parts:
+            check_one_of("custom_parts", part, ("encoder", "readout", "head"))
+        check_network(self.network)
+        if self.network.head == "auto":
+            head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
+            self._set(network=replace(self.network, head=head))
+        _ = self.calculator  # raises if a descriptor is unknown
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_names(self) -> None:
+        if not self.tasks:
+            raise InputError("tasks: expected at least one")
+        columns = tuple(name for task in self.tasks for name in task.columns)
         named = {"tasks": self.targets, "outputs": columns, "features": self.features}
         for what, names in named.items():
             if len(set(names)) != len(names):
                 twice = next(name for name, count in Counter(names).items() if count > 1)
                 raise InputError(f"{what}: got {quoted(twice)} twice, expected distinct names")
-        if not tasks:
-            raise InputError("tasks: expected at least one")
-        if type(self.members) is not int or self.members < 1:
-            raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
-        object.__setattr__(self, "relation_columns", tuple(self.relation_columns))
-        if len(self.relation_columns) not in (0, len(tasks)):
-            raise InputError(
-                f"relation_columns: got {len(self.relation_columns)} for {len(tasks)} tasks"
-            )
-        if not isinstance(self.standardize, bool):
-            raise InputError(f"standardize: got {quoted(self.standardize)}, expected a boolean")
-        transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
-        object.__setattr__(self, "target_transforms", transforms)
-        if len(transforms) != len(tasks):
-            raise InputError(f"target_transforms: got {len(transforms)} for {len(tasks)} tasks")
-        for task, transform in zip(tasks, transforms, strict=True):
-            if task.kind != "regression" and transform != TargetTransform():
-                raise InputError(
-                    f"target_transforms: got {transform.kind} for the {task.kind} task "
-                    f"{quoted(task.name)}, expected none"
-                )
-        object.__setattr__(self, "descriptors", tuple(self.descriptors))
-        object.__setattr__(self, "kernels", tuple(self.kernels))
-        for kernel in self.kernels:
-            check_one_of("kernels", kernel, KERNELS)
-        if "descriptors" in self.kernels and not self.descriptors:
-            raise InputError("kernels: got descriptors, but the model has no descriptors")
-        check_network(self.network)
-        object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
-        for part, kind in self.custom_parts:
-            check_one_of("custom_parts", part, ("encoder", "readout", "head"))
-            if not (isinstance(kind, str) and kind.isidentifier()):
-                raise InputError(f"custom_parts: got {quoted(kind)}, expected the name of a class")
-        if self.network.head == "auto":
-            head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
-            object.__setattr__(self, "network", replace(self.network, head=head))
-        _ = self.calculator  # raises if a descriptor is unknown
 
     @cached_property
     def calculator(self) -> DescriptorCalculator:

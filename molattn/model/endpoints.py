@@ -1,9 +1,10 @@
 """What the predicted properties of a model mean."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import replace
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ENDPOINTS_FILE, ModelFiles
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Threshold:
     """A threshold in use for a property.
 
@@ -45,7 +46,7 @@ class Threshold:
         return f"{words}{self.text}{f' ({self.source})' if self.source else ''}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Endpoint:
     """What a predicted property means, for people who read predictions.
 
@@ -78,45 +79,14 @@ class Endpoint:
     scores: str = ""
     coverage: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return {**asdict(self), "thresholds": [asdict(one) for one in self.thresholds]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Endpoint":
-        """Read the output of :meth:`to_dict`; fields may be missing, except for the title.
-
-        Raises:
-            InputError: An unknown field, or a value of another type.
-        """
-        numbers = {"rows": int, "coverage": (int, float)}
-        _check(cls, values, "title", {"thresholds": list, **numbers})
-        thresholds = []
-        for one in values.get("thresholds", ()):
-            if not isinstance(one, dict):
-                raise InputError(f"thresholds: got {quoted(one)}, expected an object")
-            _check(Threshold, one, "text", {"low": (int, float), "high": (int, float)})
-            thresholds.append(Threshold(**one))
-        return cls(**{**values, "thresholds": tuple(thresholds)})
-
-
-def _check(kind: type, values: Mapping[str, Any], needed: str, types: Mapping[str, Any]) -> None:
-    """Check the names and types of fields, which are strings unless ``types`` has another."""
-    known = {field.name: field.default for field in fields(kind)}
-    if needed not in values:
-        raise InputError(f"missing key {needed!r}")
-    for name, value in values.items():
-        if name not in known:
-            raise InputError(f"unknown key {quoted(name)}")
-        is_known = isinstance(value, types.get(name, str)) and not isinstance(value, bool)
-        if not is_known and not (value is None and known[name] is None):
-            raise InputError(f"{name}: got {quoted(value)}")
+    def without_scores(self) -> "Endpoint":
+        """Leave out what holds for one trained model alone."""
+        return replace(self, rows=None, scores="", coverage=None)
 
 
 def endpoints_to_bytes(endpoints: Mapping[str, Endpoint]) -> bytes:
     """Return the content of the file of a model's endpoints, which are given by task."""
-    found = {name: endpoint.to_dict() for name, endpoint in endpoints.items()}
-    return (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return TypeAdapter(dict[str, Endpoint]).dump_json(dict(endpoints), indent=1) + b"\n"
 
 
 def endpoints_from_files(files: ModelFiles, tasks: Sequence[Task]) -> dict[str, Endpoint]:
@@ -127,15 +97,10 @@ def endpoints_from_files(files: ModelFiles, tasks: Sequence[Task]) -> dict[str, 
     """
     if ENDPOINTS_FILE not in files.content:
         return {}
-    path, names = files.folder / ENDPOINTS_FILE, {task.name for task in tasks}
-    endpoints = {}
-    for name, values in files.json(ENDPOINTS_FILE).items():
-        if name not in names or not isinstance(values, dict):
-            raise InputError(f"{path}: {quoted(name)}: not an endpoint of the model")
-        try:
-            endpoints[name] = Endpoint.from_dict(values)
-        except InputError as error:
-            raise InputError(f"{path}: {quoted(name)}: {error}") from error
+    endpoints = files.parse(ENDPOINTS_FILE, dict[str, Endpoint])
+    if others := endpoints.keys() - {task.name for task in tasks}:
+        path = files.folder / ENDPOINTS_FILE
+        raise InputError(f"{path}: {quoted(min(others))}: not an endpoint of the model")
     return endpoints
 
 

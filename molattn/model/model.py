@@ -1,13 +1,11 @@
 """MolAttn: a molecular property predictor."""
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Self, Union
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,12 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Data
 
-from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
-from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import Freeze
-from molattn.errors import InputError, SmilesError, in_python, quoted
+from molattn.errors import InputError, SmilesError, in_python
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
 from molattn.model.batching import batches
@@ -33,20 +29,18 @@ from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor, k
 from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
+from molattn.model.predictor import Predictor
 from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
 from molattn.model.training_set import TrainingMolecule, TrainingSet
-from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
-from molattn.nn.attention_heads import COMBINES
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.utils.devices import finish, to_device, to_host
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
-_LOCK = threading.Lock()
-_PREDICTING: "WeakKeyDictionary[MolAttn, tuple[int, list[nn.Module]]]" = WeakKeyDictionary()
-"""Number of threads in which a model predicts, and the modules that were in training mode."""
+_MOST_OTHERS = 2**20  # elements that a model has besides its weights
 
 
 class MolAttn(
@@ -155,9 +149,11 @@ class MolAttn(
                 f"{_listed(expected)} to MolAttn.from_pretrained or MolAttn"
             )
         self.config = replace(config, custom_parts=tuple(classes.items())) if parts else config
-        # Each member has weights of its own; one member has the very modules that were given.
-        copies = [parts, *(copy.deepcopy(parts) for _ in range(1, config.members))]
-        self.nets = nn.ModuleList(Network(self.config, **part) for part in copies)
+        # Each member has weights of its own; the first has the very modules that were given.
+        self.nets = nn.ModuleList(
+            Network(self.config, **(copy.deepcopy(parts) if member else parts))
+            for member in range(config.members)
+        )
         self.uncertainty: Optional[Uncertainty] = None
         self.gaussian_process: Optional[GaussianProcessHead] = None
         self.training_set: Optional[TrainingSet] = None
@@ -221,8 +217,7 @@ class MolAttn(
         joined.gaussian_process = None  # its kernel reads the embedding of one member
         joined.training_set = None  # the others may have other rows
         joined.endpoints = {
-            name: replace(endpoint, rows=None, scores="", coverage=None)
-            for name, endpoint in joined.endpoints.items()
+            name: endpoint.without_scores() for name, endpoint in joined.endpoints.items()
         }
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
@@ -372,20 +367,16 @@ class MolAttn(
         self._set_scaling("feature", mean, scale)
 
     def _set_scaling(self, what: str, mean: ArrayLike, scale: ArrayLike) -> None:
-        values = []
-        for name, given in (("mean", mean), ("scale", scale)):
-            buffer = self.get_buffer(f"{what}_{name}")
-            new = torch.as_tensor(np.asarray(given), dtype=buffer.dtype)
-            if new.shape != buffer.shape or not bool(new.isfinite().all()):
-                raise ValueError(
-                    f"{what} scaling: got {new.tolist()}, expected {buffer.numel()} finite values"
-                )
-            values.append(new)
+        values = [
+            torch.as_tensor(np.asarray(given), dtype=number_type()) for given in (mean, scale)
+        ]
+        shape = self.get_buffer(f"{what}_mean").shape
+        if not all(new.shape == shape and bool(new.isfinite().all()) for new in values):
+            raise ValueError(f"{what} scaling: expected {shape.numel()} finite means and scales")
         if not bool((values[1] > 0).all()):
             raise ValueError(f"{what} scale: got {values[1].tolist()}, expected values > 0")
-        tasks = self.config.tasks if what == "target" else ()
-        for task, m, s in zip(tasks, *(new.tolist() for new in values), strict=bool(tasks)):
-            if task.kind != "regression" and (m, s) != (0.0, 1.0):
+        for task, m, s in zip(self.config.tasks, *map(Tensor.tolist, values), strict=False):
+            if what == "target" and task.kind != "regression" and (m, s) != (0.0, 1.0):
                 raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
         for name, new in zip(("mean", "scale"), values, strict=True):
             self.get_buffer(f"{what}_{name}").copy_(new)
@@ -403,14 +394,12 @@ class MolAttn(
 
         Pass outputs in double precision, see :func:`molattn.model.outputs.class_probabilities`.
         """
-        return self._predictions(self._transformed(prediction))
+        probabilities = class_probabilities(self._transformed(prediction), self.config.tasks)
+        return own_units(probabilities, self.config.tasks, self.config.target_transforms)
 
-    def _predictions(self, outputs: Tensor) -> Tensor:
-        """Convert what :meth:`predict_outputs` returns to own units and probabilities."""
-        config = self.config
-        return own_units(
-            class_probabilities(outputs, config.tasks), config.tasks, config.target_transforms
-        )
+    def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
+        return self._transformed(torch.from_numpy(outputs)).numpy()
 
     def _transformed(self, outputs: Tensor) -> Tensor:
         """Convert scaled regressions to the transformed scale; a logit has mean 0 and scale 1."""
@@ -439,19 +428,23 @@ class MolAttn(
             ValueError: A second molecule is given but not used by the model, or needed but missing.
         """
         partners = None if partner is None else [partner]
-        record = next(self._reader(partners, numbers=True)([smiles], partners))
+        record = next(self.reader(partners, numbers=True)([smiles], partners))
         if isinstance(record, SmilesError):
             raise record
         return record
 
-    def _reader(
+    def reader(
         self,
         partners: Optional[Sequence[Molecule]],
         *,
         numbers: bool = False,
         fingerprint: bool = False,
     ) -> MoleculeReader:
-        """Return a reader; raise if second molecules are missing or not used."""
+        """Return a reader of molecules: of graphs alone, or with all that the model reads.
+
+        Raises:
+            ValueError: Second molecules that are missing or not used by the model.
+        """
         if (partners is not None) != self.config.has_partner:
             raise ValueError(
                 "partners: the model needs a second molecule for each molecule"
@@ -469,17 +462,6 @@ class MolAttn(
             radius=self.config.network.radius,
         )
 
-    def _records(
-        self,
-        smiles: Sequence[Molecule],
-        partners: Optional[Sequence[Molecule]],
-        *,
-        fingerprints: bool = False,
-    ) -> list[MoleculeRecord]:
-        """Read molecules with all features that the model uses; raise if one is invalid."""
-        reader = self._reader(partners, numbers=True, fingerprint=fingerprints)
-        return reader.all(smiles, partners)
-
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Collate molecules into a batch, on the CPU, laid out for the model's device."""
         return collate(
@@ -488,163 +470,6 @@ class MolAttn(
             edge_codes=self.config.edge_codes,
             device=self._weight.device,
         )
-
-    def predict_records(
-        self,
-        records: Sequence[MoleculeRecord],
-        batch_size: int = 256,
-        *,
-        features: Optional[ArrayLike] = None,
-        members: bool = False,
-    ) -> NDArray[np.float64]:
-        """Predict featurized molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
-
-        Regressions are in the targets' own units. Classifications are probabilities, calibrated
-        if the model is. An ensemble predicts the mean of its members' predictions, of a transformed
-        target the mean on the transformed scale.
-
-        Args:
-            records: n molecules.
-            batch_size: Molecules in a batch; fewer where they are large, see
-                :func:`molattn.model.batching.batches`.
-            features: Extra features ``[n, len(config.features)]``, if the config names any.
-            members: Return the prediction of each member instead, ``[members, n, num_outputs]``,
-                uncalibrated.
-
-        Raises:
-            ValueError: Features of another shape, or that are not finite.
-        """
-        outputs = torch.from_numpy(self.predict_outputs(records, batch_size, features=features))
-        if members:
-            return self._predictions(outputs).numpy()
-        mean = mean_of_members(outputs, self.config.tasks)
-        if self.uncertainty is None:
-            return self._predictions(mean).numpy()
-        return self.uncertainty.predictions(self.config, mean.numpy())
-
-    def predict_outputs(
-        self,
-        records: Sequence[MoleculeRecord],
-        batch_size: int = 256,
-        *,
-        features: Optional[ArrayLike] = None,
-    ) -> NDArray[np.float64]:
-        """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
-
-        Regressions are on the transformed scale (``config.target_transforms``), classifications are
-        logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
-        """
-        return self.combined(*self.network_outputs(records, batch_size, features=features))
-
-    def combined(self, outputs: NDArray[np.float64], inputs: KernelInputs) -> NDArray[np.float64]:
-        """Return what :meth:`predict_outputs` does, given what :meth:`network_outputs` returned."""
-        if self.gaussian_process is not None:
-            outputs = self.gaussian_process.combine(outputs, inputs)
-        return self.to_transformed(outputs)
-
-    def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
-        return self._transformed(torch.from_numpy(outputs)).numpy()
-
-    def neighbors(
-        self,
-        smiles: Sequence[Molecule],
-        count: int = 5,
-        batch_size: int = 256,
-        *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
-    ) -> dict[str, list[list[Neighbor]]]:
-        """Return for each molecule the training rows that contribute most to its predictions.
-
-        See :meth:`neighbors_of_records`.
-
-        Args:
-            smiles: n molecules, as SMILES or RDKit molecules.
-            count: Number of training rows for each, from 1 to the number of inducing points.
-            batch_size: Molecules in a batch.
-            partners: The second molecule of each, where the model takes one.
-            features: Extra features ``[n, len(config.features)]``, if the config names any.
-
-        Returns:
-            For each task, by name, ``count`` training rows of each of the n molecules.
-
-        Raises:
-            InputError: A model without a Gaussian process, or another count.
-            SmilesError: An invalid molecule; gives its position and the reason.
-        """
-        self.check_neighbors(count)
-        records = self._records(smiles, partners)
-        return self.neighbors_of_records(records, count, batch_size, features=features)
-
-    def neighbors_of_records(
-        self,
-        records: Sequence[MoleculeRecord],
-        count: int = 5,
-        batch_size: int = 256,
-        *,
-        features: Optional[ArrayLike] = None,
-    ) -> dict[str, list[list[Neighbor]]]:
-        """Return the training rows that contribute most to the predictions of featurized molecules.
-
-        Contributions to a task are on its transformed scale, largest absolute value first. Those of
-        all inducing points, together with a constant, add up to the part of the prediction that the
-        Gaussian process has; for a classification see
-        :meth:`molattn.model.gaussian_process.head.GaussianProcessHead.neighbors`.
-
-        Arguments, result and errors are those of :meth:`neighbors`.
-        """
-        _, inputs = self.network_outputs(records, batch_size, features=features)
-        return self.neighbors_of_inputs(inputs, count)
-
-    def neighbors_of_inputs(
-        self, inputs: KernelInputs, count: int = 5
-    ) -> dict[str, list[list[Neighbor]]]:
-        """Do the same, given the inputs of the kernels that :meth:`network_outputs` returned."""
-        process = self.check_neighbors(count)
-        kept = self.training_set and self.training_set.molecules
-        smiles = dict(zip(kept.rows.tolist(), kept.smiles, strict=True)) if kept else {}
-        return {
-            task.name: [
-                [
-                    one._replace(contribution=one.contribution * scale, smiles=smiles.get(one.row))
-                    for one in row
-                ]
-                for row in found
-            ]
-            for task, scale, found in zip(
-                self.config.tasks,
-                self.target_scale.tolist(),
-                process.neighbors(inputs, count),
-                strict=True,
-            )
-        }
-
-    def check_neighbors(self, count: int, name: str = "count") -> GaussianProcessHead:
-        """Check that a number of neighbors can be returned.
-
-        Args:
-            count: The number.
-            name: What messages call it.
-
-        Returns:
-            The Gaussian process of the model.
-
-        Raises:
-            InputError: A model without a Gaussian process, or a count below 1 or above the number
-                of its inducing points.
-        """
-        if (process := self.gaussian_process) is None:
-            raise InputError(
-                f"{name}: the model has no Gaussian process, so that it has no neighbors"
-            )
-        most = len(process.rows)
-        if not isinstance(count, (int, np.integer)) or not 1 <= count <= most:
-            raise InputError(
-                f"{name}: got {quoted(count)}, expected a whole number from 1 to {most}, the "
-                "number of inducing points of the Gaussian process"
-            )
-        return process
 
     def network_outputs(
         self,
@@ -674,44 +499,6 @@ class MolAttn(
         table = None if given is None else given.numpy()
         return outputs.numpy(), kernel_inputs(self.config, records, embedding.numpy(), table)
 
-    def predict(
-        self,
-        smiles: Sequence[Molecule],
-        batch_size: int = 256,
-        *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
-        members: bool = False,
-    ) -> NDArray[np.float64]:
-        """Predict molecules, ``[n, num_outputs]``; see :meth:`predict_records`.
-
-        Args:
-            smiles: n molecules, as SMILES or RDKit molecules.
-            batch_size: Molecules in a batch.
-            partners: The second molecule of each, such as its solvent, where the model takes one.
-            features: Extra features ``[n, len(config.features)]``, if the config names any.
-            members: Return the prediction of each member instead.
-
-        Raises:
-            SmilesError: An invalid molecule; gives its position and the reason.
-            TypeError: A molecule in place of a list.
-            ValueError: Partners that are missing, not used by the model, or of a wrong number.
-        """
-        records = self._records(smiles, partners)
-        return self.predict_records(records, batch_size, features=features, members=members)
-
-    def _outputs_and_fingerprints(
-        self,
-        smiles: Sequence[Molecule],
-        batch_size: int = 256,
-        *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
-    ) -> tuple[NDArray[np.float64], Sequence[Fingerprint]]:
-        records = self._records(smiles, partners, fingerprints=True)
-        outputs = self.predict_outputs(records, batch_size, features=features)
-        return outputs, [record.fingerprint for record in records]  # pyright: ignore
-
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
         return sum(net.atom_width if atoms else net.molecule_width for net in self._networks)
@@ -719,7 +506,7 @@ class MolAttn(
     def embed_records(
         self, records: Sequence[MoleculeRecord], batch_size: int = 256, *, atoms: bool = False
     ) -> NDArray[np.float32]:
-        """Embed featurized molecules; see :meth:`embed`."""
+        """Embed featurized molecules; see :meth:`molattn.model.predictor.Predictor.embed`."""
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
             of_nets = [
@@ -731,41 +518,6 @@ class MolAttn(
         parts = self._in_batches(records, batch_size, compute)
         nothing = torch.zeros(0, self.embedding_width(atoms=atoms))
         return torch.cat([nothing, *(part for (part,) in parts)]).numpy()
-
-    def embed(
-        self,
-        smiles: Sequence[Molecule],
-        batch_size: int = 256,
-        *,
-        partners: Optional[Sequence[Molecule]] = None,
-        atoms: bool = False,
-    ) -> NDArray[np.float32]:
-        """Return the learned embeddings of molecules, ``[n, width]``.
-
-        An embedding is the output of the readout or, of a model that was pretrained on columns
-        (``molattn pretrain --pretraining-columns``), a linear function of it.
-
-        Extra molecule features are not part of them. An ensemble returns the members' vectors
-        concatenated, not their mean: each member has learned coordinates of its own.
-
-        Args:
-            smiles: n molecules, as SMILES or RDKit molecules.
-            batch_size: Molecules in a batch.
-            partners: The second molecule of each, where the model takes one; its vector follows.
-            atoms: Return the vectors of the atoms before the readout instead, molecule after
-                molecule, ``[total number of atoms, width]``, without those of second molecules.
-
-        Raises:
-            SmilesError: An invalid molecule; gives its position and the reason.
-            TypeError: A molecule in place of a list.
-
-        Example:
-            >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
-            >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
-            ((2, 256), (4, 128))
-        """
-        records = self._reader(partners).all(smiles, partners)
-        return self.embed_records(records, batch_size, atoms=atoms)
 
     @torch.inference_mode()
     def _in_batches(
@@ -793,23 +545,18 @@ class MolAttn(
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Be in evaluation mode until the last thread that predicts has left the block."""
-        with _LOCK:
-            if self not in _PREDICTING:
-                _PREDICTING[self] = 0, [module for module in self.modules() if module.training]
-            count, trained = _PREDICTING[self]
-            _PREDICTING[self] = count + 1, trained
+        """Be in evaluation mode inside the block.
+
+        Threads share a model that is in evaluation mode before, as a loaded one is.
+        """
+        trained = [module for module in self.modules() if module.training]
+        if trained:
             self.eval()
         try:
             yield
         finally:
-            with _LOCK:
-                count, trained = _PREDICTING.pop(self)
-                if count > 1:
-                    _PREDICTING[self] = count - 1, trained
-                else:
-                    for module in trained:
-                        module.training = True
+            for module in trained:
+                module.training = True
 
     @property
     def _networks(self) -> list[Network]:
@@ -819,135 +566,55 @@ class MolAttn(
     def _weight(self) -> Tensor:
         return next(self.parameters())
 
-    # Uncertainty.
+    # Predictions.
 
-    def calibrate(
-        self,
-        smiles: Sequence[Molecule],
-        targets: ArrayLike,
-        training_smiles: Sequence[Molecule],
-        **inputs: Any,
-    ) -> None:
-        """Fit prediction intervals and calibrate probabilities; training does this by itself.
+    @property
+    def predictor(self) -> Predictor:
+        """Predicts with the networks, the Gaussian process and the calibration together."""
+        return Predictor(self, self.gaussian_process, self.uncertainty, self.training_set)
 
-        Args:
-            smiles: n molecules that the model was not trained on.
-            targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
-                where missing.
-            training_smiles: The molecules that it was trained on.
-            inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
+    def predict(self, *args: Any, **options: Any) -> NDArray[np.float64]:
+        """Predict molecules; see :meth:`molattn.model.predictor.Predictor.predict`."""
+        return self.predictor.predict(*args, **options)
 
-        Raises:
-            SmilesError: An invalid molecule; gives its position and the reason.
-            InputError: No training molecule; a label that is infinite, no class of the target, or
-                0 or below if the model learned logarithms.
-            ValueError: Targets of another shape.
-        """
-        labels = np.asarray(targets, dtype=np.float64)
-        if labels.shape != (expected := (len(smiles), len(self.config.tasks))):
-            raise ValueError(f"targets: got {labels.shape}, expected {expected}")
-        for task, transform, column in zip(
-            self.config.tasks, self.config.target_transforms, labels.T, strict=True
-        ):
-            if task.kind != "regression":
-                is_label = np.isin(column, np.arange(len(task.classes)))
-                expected = f"the index of a class, from 0 to {len(task.classes) - 1}, or NaN"
-            elif transform.kind == "log":
-                is_label = np.isfinite(column) & (column > 0.0)
-                expected = "a number above 0 or NaN, as the model learned logarithms"
-            else:
-                is_label, expected = np.isfinite(column), "a finite number or NaN"
-            if len(rows := np.flatnonzero(~is_label & ~np.isnan(column))):
-                raise InputError(
-                    f"targets: molecule {rows[0]}, {quoted(task.name)}: got {column[rows[0]]:g}, "
-                    f"expected {expected}"
-                )
-        outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
-        prints = read_fingerprints(training_smiles, standardize=self.config.standardize)
-        molecules = FingerprintIndex.from_fingerprints(prints)
-        self.uncertainty = Uncertainty.fit(self.config, molecules, held_out, outputs, labels)
-        if self.training_set is not None:  # its molecules refer to other fingerprints
-            self.training_set = replace(self.training_set, molecules=None)
+    def predict_records(self, *args: Any, **options: Any) -> NDArray[np.float64]:
+        """Predict featurized molecules; see ``Predictor.predict_records``."""
+        return self.predictor.predict_records(*args, **options)
+
+    def predict_outputs(self, *args: Any, **options: Any) -> NDArray[np.float64]:
+        """Predict featurized molecules with each member; see ``Predictor.predict_outputs``."""
+        return self.predictor.predict_outputs(*args, **options)
 
     def predict_interval(
-        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
+        self, *args: Any, **options: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Predict intervals with a given nominal coverage, for regression targets.
-
-        The interval is the prediction plus and minus a half-width that grows with the distance to
-        the training molecules; see :mod:`molattn.model.uncertainty.calibration`. Of a transformed
-        target it is that on the transformed scale, with both ends converted to own units. Of a
-        target in percent whose training labels are from 0 to 100 it ends there.
-
-        Args:
-            smiles: n molecules, as SMILES or RDKit molecules.
-            level: The probability, between 0 and 1.
-            batch_size: Molecules in a batch.
-            inputs: Other arguments of :meth:`predict` (``partners``, ``features``).
-
-        Returns:
-            Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
-            a task had too few labels for the level, NaN for classifications.
-
-        Raises:
-            InputError: A level outside the range, or a model that is not calibrated.
-            SmilesError: An invalid molecule; gives its position and the reason.
-        """
-        uncertainty = self._calibrated()
-        outputs, prints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
-        found = assemble_prediction(
-            self.config, uncertainty, outputs, prints, level, self.training_set
-        )
-        return found.low, found.high
+        """Predict intervals; see :meth:`molattn.model.predictor.Predictor.predict_interval`."""
+        return self.predictor.predict_interval(*args, **options)
 
     def training_similarity(self, smiles: Sequence[Molecule]) -> NDArray[np.float64]:
-        """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
+        """Return the similarity to training molecules; see ``Predictor.training_similarity``."""
+        return self.predictor.training_similarity(smiles)
 
-        Morgan counts of radius 2 are compared, see
-        :class:`molattn.chem.fingerprint_index.FingerprintIndex`, without the second molecule.
-        Errors tend to be larger for molecules that are unlike all training molecules.
+    def nearest(self, *args: Any, **options: Any) -> list[list[TrainingMolecule]]:
+        """Return the most similar training molecules; see ``Predictor.nearest``."""
+        return self.predictor.nearest(*args, **options)
 
-        Raises:
-            InputError: A model that is not calibrated.
-            SmilesError: An invalid molecule; gives its position and the reason.
+    def neighbors(self, *args: Any, **options: Any) -> dict[str, list[list[Neighbor]]]:
+        """Return the training rows behind predictions; see ``Predictor.neighbors``."""
+        return self.predictor.neighbors(*args, **options)
+
+    def embed(self, *args: Any, **options: Any) -> NDArray[np.float32]:
+        """Return embeddings; see :meth:`molattn.model.predictor.Predictor.embed`."""
+        return self.predictor.embed(*args, **options)
+
+    def calibrate(self, *args: Any, **options: Any) -> None:
+        """Fit intervals and probabilities; see ``Predictor.calibrated``, which has the arguments.
+
+        Training does this by itself.
         """
-        known = self._calibrated().molecules
-        return known.similarity(read_fingerprints(smiles, standardize=self.config.standardize))
-
-    def nearest(self, smiles: Sequence[Molecule], count: int = 3) -> list[list[TrainingMolecule]]:
-        """Return for each molecule the most similar training molecules with their labels.
-
-        Similarity is that of :meth:`training_similarity`. Training molecules are kept on request,
-        by ``keep_training_molecules`` of :func:`molattn.train`.
-
-        Args:
-            smiles: n molecules, as SMILES or RDKit molecules.
-            count: Most training molecules of each.
-
-        Raises:
-            InputError: A model that keeps no training molecules, or a count below 1.
-            SmilesError: An invalid molecule; gives its position and the reason.
-        """
-        prints = read_fingerprints(smiles, standardize=self.config.standardize)
-        return self.nearest_to_fingerprints(prints, count)
-
-    def nearest_to_fingerprints(
-        self, fingerprints: Sequence[Fingerprint], count: int = 3
-    ) -> list[list[TrainingMolecule]]:
-        """Do the same, given fingerprints."""
-        if self.training_set is None or self.training_set.molecules is None:
-            raise InputError(
-                "the model keeps no training molecules; train with --keep-training-molecules"
-            )
-        if count < 1:
-            raise InputError(f"count: got {count}, expected a whole number of at least 1")
-        molecules, known = self.training_set.molecules, self._calibrated().molecules
-        return molecules.nearest(fingerprints, count, known, self.config.tasks)
-
-    def _calibrated(self) -> Uncertainty:
-        if self.uncertainty is None:
-            raise InputError("the model is not calibrated; call MolAttn.calibrate first")
-        return self.uncertainty
+        self.uncertainty = self.predictor.calibrated(*args, **options)
+        if self.training_set is not None:  # its molecules refer to other fingerprints
+            self.training_set = replace(self.training_set, molecules=None)
 
     def inputs_remark(self) -> str:
         """Return whether the installed versions calculate the inputs of the training, as a line.
@@ -1047,26 +714,16 @@ class MolAttn(
         Raises:
             InputError: As :meth:`from_pretrained`.
         """
-        file, content, weights = files.folder / artefact.CONFIG_FILE, files.config, files.weights
-        with _config_errors(file):
+        file, content = files.folder / artefact.CONFIG_FILE, files.config
+        elements = sum(weight.numel() for weight in files.weights.values())
+        with _config_errors(file), _LoadedWeights(4 * elements + _MOST_OTHERS):
             config = MolAttnConfig.from_dict(content)
             if not config.custom_parts and (given := _classes(parts)):
                 raise InputError(
                     f"got {_listed(given)}, but the model was saved without custom parts"
                 )
-        for name in (*_EMBEDDINGS[:1], "feature_mean", "target_mean"):
-            if name not in weights or not weights[name].dim():
-                weights_file = files.folder / artefact.WEIGHTS_FILE
-                raise InputError(f"{weights_file}: missing weight {name!r}")
-        with _config_errors(file):
-            _check_sizes(config, weights)  # before memory of these sizes is allocated
-            with _InitialZeros():
-                model = cls(config, **parts)
-        for place, net in enumerate(model._networks):
-            if f"nets.{place}.projection" in weights:
-                net.make_projection()
-        files.check_weights(model.state_dict())
-        model.load_state_dict(weights)
+            model = cls(config, **parts)
+        files.load_weights(model)
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)
         known = None if model.uncertainty is None else model.uncertainty.molecules
         model.training_set = TrainingSet.from_files(files, config.tasks, known)
@@ -1084,16 +741,26 @@ def _classes(parts: Mapping[str, Optional[nn.Module]]) -> dict[str, str]:
     return {name: type(part).__name__ for name, part in parts.items() if part is not None}
 
 
-class _InitialZeros(TorchFunctionMode):
-    """Replaces random initial weights, within the block and in this thread.
+class _LoadedWeights(TorchFunctionMode):
+    """Makes modules whose weights are loaded next, within the block and in this thread.
 
-    Drawing them would move the global generators, from which another thread may draw to train.
+    Initial weights are zeros: to draw them would move the global generators, from which another
+    thread may draw to train. A configuration of more elements than a file of weights has is
+    refused before they take memory.
     """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
         if name.endswith(("uniform_", "normal_")):
             return nn.init.zeros_(args[0] if args else kwargs["tensor"])
+        if name in ("empty", "zeros", "ones", "full", "rand", "randn"):
+            self._most -= function(*args, **{**kwargs, "device": "meta"}).numel()
+            if self._most < 0:
+                raise InputError(f"more weights than {artefact.WEIGHTS_FILE} has")
         return (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
 
 
@@ -1105,55 +772,14 @@ def _config_errors(file: Path) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{file}: {in_python(str(error))}") from error
     except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
         TypeError,
         ValueError,
-        LookupError,
-        AttributeError,
-        OverflowError,
-        RuntimeError,
     ) as error:
         raise InputError(f"{file}: not a valid configuration: {error}") from error
-
-
-_EMBEDDINGS = [f"nets.0.{kind}_embedding.weight" for kind in ("atom", "pair")]
-
-
-def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
-    """Check the sizes that determine how much memory a model takes against its weights.
-
-    Raises:
-        InputError: A size that the weights do not have.
-    """
-    network, places = config.network, [name.split(".") for name in weights]
-    embedding, pair_embedding = _EMBEDDINGS
-    width = weights[embedding].size(-1)
-    sizes = {
-        "members": (config.members, len({place[1] for place in places if place[0] == "nets"})),
-        "width": (network.width, width),
-        "extra features": (config.num_numbers, len(weights["feature_mean"])),
-        "tasks": (len(config.tasks), len(weights["target_mean"])),
-    }
-    if pair_embedding in weights:
-        sizes["edge_width"] = (network.edge_width, weights[pair_embedding].size(-1))
-    if "encoder" not in dict(config.custom_parts):
-        blocks = {tuple(place[:5]) for place in places if place[1:4] == ["0", "encoder", "blocks"]}
-        sizes["layers"] = (network.layers, len(blocks))
-    for name, (got, expected) in sizes.items():
-        if got != expected:
-            raise InputError(
-                f"{name}: got {quoted(got)}, but {artefact.WEIGHTS_FILE} has weights for {expected}"
-            )
-    outputs = len(config.output_names)
-    head = sum(weights[name].numel() for name in weights if name.startswith("nets.0.head."))
-    if "head" not in dict(config.custom_parts) and outputs > head:  # each has a weight
-        raise InputError(f"outputs: got {outputs}, expected at most {head}")
-    if "encoder" in dict(config.custom_parts):  # which has heads of its own
-        return
-    most = width  # heads that each have a part of it
-    if not COMBINES[network.combine].splits_width:  # each has weights [width, width]
-        most = sum(weight.numel() for weight in weights.values()) // width**2
-    if network.heads > most:
-        raise InputError(f"heads: got {network.heads}, expected at most {most}")
 
 
 def _listed(classes: Mapping[str, str]) -> str:

@@ -7,9 +7,10 @@ saved model has the versions it was trained with and what was calculated for
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,8 @@ _FEWEST_DIGITS = 1e-5  # descriptors that differ by less, relatively, are the sa
 _PACKAGES = ("molattn", "rdkit")
 
 
-class ReferenceInputs(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class ReferenceInputs:
     """What a model reads of some molecules.
 
     Args:
@@ -57,10 +59,8 @@ class ReferenceInputs(NamedTuple):
             ``descriptors`` their values, None where one is undefined.
     """
 
-    versions: Mapping[str, str]
-    molecules: Sequence[Mapping[str, Any]]
-
-    __repr__ = object.__repr__
+    versions: dict[str, str]
+    molecules: list[dict[str, Any]]
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class ReferenceInputs(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        return (json.dumps(self._asdict(), allow_nan=False) + "\n").encode()
+        return (json.dumps(vars(self), allow_nan=False) + "\n").encode()
 
     @classmethod
     def from_files(cls, files: ModelFiles) -> "Optional[ReferenceInputs]":
@@ -92,16 +92,12 @@ class ReferenceInputs(NamedTuple):
         """
         if INPUTS_FILE not in files.content:
             return None
-        content = files.json(INPUTS_FILE)
-        try:
-            found = cls(**content)
-            if not all(isinstance(one["smiles"], str) for one in found.molecules):
-                raise TypeError("expected the SMILES of each molecule")
-            if not all(isinstance(found.versions[name], str) for name in _PACKAGES):
-                raise TypeError("expected versions")
-        except (AttributeError, KeyError, TypeError) as error:
+        found = files.parse(INPUTS_FILE, cls)
+        if not found.versions.keys() >= {*_PACKAGES} or not all(
+            isinstance(one.get("smiles"), str) for one in found.molecules
+        ):
             path = files.folder / INPUTS_FILE
-            raise InputError(f"{path}: not the inputs of reference molecules: {error}") from error
+            raise InputError(f"{path}: not the versions and inputs of reference molecules")
         return found
 
     def remark(self, config: "MolAttnConfig") -> str:
@@ -174,6 +170,5 @@ def _differences(
 
 
 def _is_same(one: Optional[float], other: Optional[float]) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bool(np.isclose(one, other, rtol=_FEWEST_DIGITS, atol=_FEWEST_DIGITS))
+    values = np.array([one, other], dtype=np.float64)  # None is NaN
+    return bool(np.isclose(*values, rtol=_FEWEST_DIGITS, atol=_FEWEST_DIGITS, equal_nan=True))

@@ -4,18 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from pydantic import TypeAdapter, ValidationError
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
-from molattn.errors import InputError, quoted
-from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles
+from molattn.errors import InputError
+from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, load_arrays
 from molattn.task import Task
 
 __all__ = [
@@ -67,27 +67,14 @@ class LabelDistribution:
             len(known), quantiles, above=max(lower, default=None), below=min(upper, default=None)
         )
 
-    @classmethod
-    def from_dict(cls, task: Task, values: dict[str, Any]) -> "LabelDistribution":
-        """Read the fields.
-
-        Raises:
-            InputError: Values that are not those of a distribution of the task's labels.
-        """
-        count = values.get("count")
-        quantiles, classes = (tuple(values.get(name, ())) for name in ("quantiles", "classes"))
-        above, below = values.get("above"), values.get("below")
-        numbers = [*quantiles, *classes, *(end for end in (above, below) if end is not None)]
-        if (
-            not isinstance(count, int)
-            or not all(isinstance(number, (int, float)) for number in numbers)
-            or len(quantiles) != (len(LEVELS) if count and not task.classes else 0)
-            or len(classes) != len(task.classes)
-            or not np.isfinite(numbers).all()
-            or quantiles != tuple(sorted(quantiles))
-        ):
-            raise InputError(f"task {quoted(task.name)}: not a distribution of its labels")
-        return cls(count, quantiles, classes, above, below)
+    def fits(self, task: Task) -> bool:
+        """Return whether labels of a task can be distributed so."""
+        return (
+            len(self.quantiles) == (len(LEVELS) if self.count and not task.classes else 0)
+            and len(self.classes) == len(task.classes)
+            and bool(np.isfinite(self.quantiles).all())
+            and self.quantiles == tuple(sorted(self.quantiles))
+        )
 
 
 def percentile(value: float, quantiles: Sequence[float]) -> Optional[float]:
@@ -213,29 +200,23 @@ class TrainingMolecules:
         Raises:
             InputError: The file is damaged, or of another model.
         """
-        try:
-            found = safetensors.numpy.load(content)
-            smiles = json.loads(found.pop(_SMILES).tobytes())
-            one = cls(found["rows"], tuple(smiles), found["targets"], found["places"])
-        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}: not the training molecules of a model: {error}") from error
-        size = len(one.smiles)
-        kinds = {
-            "rows": (np.int64, (size,)),
-            "targets": (np.float64, (size, len(tasks))),
-            "places": (np.int32, (size,)),
+        schema = {
+            "rows": (np.int64, ("rows",)),
+            "targets": (np.float64, ("rows", len(tasks))),
+            "places": (np.int32, ("rows",)),
+            _SMILES: (np.uint8, ("bytes",)),
         }
-        for name, (dtype, shape) in kinds.items():
-            if (array := getattr(one, name)).dtype != dtype or array.shape != shape:
-                raise InputError(
-                    f"{path}: {name}: got {array.dtype} {list(array.shape)}, expected "
-                    f"{np.dtype(dtype)} {list(shape)}"
-                )
+        found = load_arrays(content, path, schema)
+        try:
+            smiles = TypeAdapter(list[str]).validate_json(found.pop(_SMILES).tobytes(), strict=True)
+        except ValidationError:
+            smiles = []
+        if len(smiles) != len(found["rows"]):
+            raise InputError(f"{path}: expected the SMILES of each row")
+        one = cls(smiles=tuple(smiles), **found)
         classes = np.array([len(task.classes) or np.inf for task in tasks])
         is_class = np.isfinite(classes)
         labels = one.targets[:, is_class]
-        if not all(isinstance(text, str) for text in smiles):
-            raise InputError(f"{path}: expected SMILES as strings")
         if ((one.places < -1) | (one.places >= len(known.fingerprints))).any():
             raise InputError(f"{path}: fingerprints that the model does not have")
         if (
@@ -316,13 +297,13 @@ class TrainingSet:
         """
         if LABELS_FILE not in files.content:
             return None
-        by_task, path = files.json(LABELS_FILE), files.folder / LABELS_FILE
-        if by_task.keys() != {task.name for task in tasks}:
-            raise InputError(f"{path}: has tasks {sorted(by_task)}, which are not the model's")
-        try:
-            labels = tuple(LabelDistribution.from_dict(task, by_task[task.name]) for task in tasks)
-        except (AttributeError, TypeError, ValueError, InputError) as error:
-            raise InputError(f"{path}: {error}") from error
+        by_task, path = (
+            files.parse(LABELS_FILE, dict[str, LabelDistribution]),
+            files.folder / LABELS_FILE,
+        )
+        labels = tuple(by_task[task.name] for task in tasks if task.name in by_task)
+        if len(labels) != len(tasks) or not all(map(LabelDistribution.fits, labels, tasks)):
+            raise InputError(f"{path}: not the labels of the tasks of the model")
         content = files.content.get(MOLECULES_FILE)
         if content is None:
             return cls(labels)

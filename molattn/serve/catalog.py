@@ -138,7 +138,7 @@ class ServedModel:
                 {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
                 for one in near
             ]
-            for near in self.model.nearest_to_fingerprints(fingerprints, count)
+            for near in self.model.nearest(fingerprints, count)
         ]
 
     def percentile(self, task: Task, value: float) -> float | None:

@@ -32,6 +32,7 @@ from molattn.inference.unfinished import UnfinishedTable, resume_hint
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.prediction_columns import PredictionColumns, number_text
+from molattn.model.predictor import Predictor
 from molattn.task import Task
 
 from ..conftest import rows_of, saved
@@ -344,14 +345,14 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     tmp_path, model, monkeypatch, member, output, bad
 ):
-    combined = MolAttn.combined
+    combined = Predictor.combined
 
     def damaged(self, *args):
         outputs = combined(self, *args)
         outputs[member, 1, output] = bad
         return outputs
 
-    monkeypatch.setattr(MolAttn, "combined", damaged)
+    monkeypatch.setattr(Predictor, "combined", damaged)
     source = saved(tmp_path, "smiles\nCCO\nCC\nC\n")
     predict_table(MolAttn.ensemble([model, model]), source, tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")

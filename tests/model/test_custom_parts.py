@@ -179,7 +179,7 @@ def test_a_saved_model_needs_its_parts_again(tmp_path):
         MolAttn.from_pretrained(tmp_path, encoder=Sums(), readout=First())
     with pytest.raises(InputError, match=r"got encoder=Sums.*readout=MeanAggregation"):
         MolAttn.from_pretrained(tmp_path, **{**parts, "readout": MeanAggregation()})
-    with pytest.raises(InputError, match=r"has shape \[1, 12\], expected \[1, 13\]"):
+    with pytest.raises(InputError, match=r"model\.safetensors.*head"):
         MolAttn.from_pretrained(tmp_path, **{**parts, "head": Head(13)})
 
 

@@ -118,12 +118,6 @@ def test_molecules_without_the_numbers_of_the_model_are_refused(run):
         run.model.collate([run.model.featurize("CCO"), plain.featurize("CCO")])
 
 
-@pytest.mark.parametrize("count", [-1, 2**16 + 1, 2.5])
-def test_impossible_lengths_of_fingerprints_are_refused(count):
-    with pytest.raises(InputError, match="--morgan-counts: got"):
-        DataConfig(morgan_counts=count)
-
-
 def test_columns_of_a_frame_are_found_by_name():
     config = MolAttnConfig("y", features=("pH", "T"))
     frame = pd.DataFrame({"T": [300.0, 310.0], "pH": [7.0, 8.0]})

@@ -19,7 +19,6 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.nn import HEADS, LAYERS, FourierHead, MLPFourierHead, MLPHead, check_network
 from molattn.nn.registry import unused_options
 from molattn.task import Task
-from molattn.testing import assert_permutation_invariant
 
 SMALL = NetworkConfig(width=8, heads=2, layers=2)
 OPTIONS = [
@@ -123,18 +122,6 @@ def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops
 
 
 @every_option
-def test_the_order_of_atoms_is_of_no_account(options):
-    model = make(**options)
-    assert_permutation_invariant(model, as_batch(model), tolerance=1e-10)
-    turned = Chem.MolToSmiles(
-        Chem.RenumberAtoms(Chem.MolFromSmiles("CC(=O)Nc1ccccc1"), [*range(9, -1, -1)]),
-        canonical=False,
-    )
-    one, other = model.predict(["CC(=O)Nc1ccccc1", turned])
-    np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
-
-
-@every_option
 def test_trains_and_is_saved_as_what_it_is(options, tmp_path):
     frame = pd.DataFrame({"smiles": ["C" * n + "O" for n in range(1, 21)]})
     frame["y"] = frame["smiles"].str.len() * 0.5
@@ -178,10 +165,6 @@ def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
         named = f"--{option.replace('_', '-')} cannot be used with --layer {name}$"
         with pytest.raises(InputError, match=named):
             check_network(replace(plain, **{option: value}))
-
-
-def test_gaan_has_its_gates():
-    assert make(layer="gaan").nets[0].encoder.blocks[0].conv.head_gate is not None
 
 
 def test_what_a_layer_does_not_take_is_one_line_of_the_command(tmp_path, capsys):

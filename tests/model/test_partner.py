@@ -195,27 +195,3 @@ def test_gradients_reach_both_molecules(run):
     for parameter in (net.cross or net.encoder).parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all()
     assert torch.count_nonzero(net.atom_embedding.weight.grad) > 0
-
-
-@pytest.mark.parametrize("partner", MODES)
-def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch, partner):
-    options = replace(QUICK, epochs=3, checkpoint_steps=1)
-    asked = config(tmp_path / "t.csv", partner, morgan_counts=16)
-    asked = replace(asked, training=options, network=replace(asked.network, dropout=0.3))
-    whole = train(asked).model.state_dict()
-    forward, steps = MolAttn.forward, 0
-
-    def dying(self, *args):
-        nonlocal steps
-        steps += self.training
-        if steps == 4:
-            raise KeyboardInterrupt
-        return forward(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "forward", dying)
-        with pytest.raises(KeyboardInterrupt):
-            train(asked, folder=tmp_path)
-    resumed = train(asked, folder=tmp_path).model.state_dict()
-    assert steps == 4
-    assert all(torch.equal(resumed[name], whole[name]) for name in whole)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_inputs_of_the_same_versions_are_not_calculated_again(monkeypatch):
 
 @pytest.mark.parametrize("config", [CONFIG, COUNTED], ids=["descriptors", "counts"])
 def test_another_version_with_the_same_inputs_is_told(config, other_rdkit, monkeypatch):
-    found = ReferenceInputs.of(config)._replace(versions={"molattn": "0.1.0", "rdkit": RDKIT})
+    found = replace(ReferenceInputs.of(config), versions={"molattn": "0.1.0", "rdkit": RDKIT})
     assert found.remark(config) == (
         f"the model was trained with rdkit {RDKIT}, and rdkit 2099.1 is installed: the inputs of "
         f"{len(REFERENCE_MOLECULES)} reference molecules are the same"
@@ -51,8 +52,8 @@ def test_another_version_with_the_same_inputs_is_told(config, other_rdkit, monke
 
 def test_an_ensemble_compares_what_it_reads_itself(other_rdkit):
     model = MolAttn(COUNTED)
-    model.reference_inputs = ReferenceInputs.of(COUNTED)._replace(
-        versions={"molattn": "0.1.0", "rdkit": RDKIT}
+    model.reference_inputs = replace(
+        ReferenceInputs.of(COUNTED), versions={"molattn": "0.1.0", "rdkit": RDKIT}
     )
     assert model.inputs_remark().endswith("are the same")
     joined = MolAttn.ensemble([model, model])
@@ -110,5 +111,5 @@ def test_they_are_saved_with_the_model(tmp_path, other_rdkit):
 )
 def test_a_damaged_file_is_one_line(content):
     files = ModelFiles(Path("m"), {INPUTS_FILE: content.encode()}, None)
-    with pytest.raises(InputError, match=r"^m/reference_inputs.json: not the inputs of reference"):
+    with pytest.raises(InputError, match=r"^m/reference_inputs.json: "):
         ReferenceInputs.from_files(files)

@@ -82,16 +82,6 @@ def test_a_molecule_is_alone_in_every_batch():
     np.testing.assert_allclose(turned, together, rtol=0, atol=1e-10)
 
 
-def test_both_forms_of_a_batch_give_the_same():
-    for self_loops in (True, False):
-        model = make(self_loops=self_loops).double()
-        rows = model(model.collate([model.featurize(smiles) for smiles in SMILES]))
-        pyg = model(in_batch(model))
-        torch.testing.assert_close(rows, pyg, rtol=0, atol=1e-10)
-        single = model(as_data(SMILES[0], model))
-        torch.testing.assert_close(single, pyg[:1], rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("form", ["rows", "pyg"])
 @pytest.mark.parametrize("readout", ["mean", "set_transformer"])
 def test_no_gradient_crosses_from_one_molecule_to_another(form, readout):

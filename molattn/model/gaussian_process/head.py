@@ -4,18 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor
 
 from molattn.errors import InputError
+from molattn.model.artefact import load_arrays
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.file import check_tensors
 from molattn.model.gaussian_process.kernel import (
     CountMatrix,
     KernelInputs,
@@ -84,6 +83,12 @@ class GaussianProcessHead:
     means: Array
     scalings: tuple[ProbabilityScaling | None, ...]
     shares: Array
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.weights).all() or not np.isfinite(self.means).all():
+            raise InputError("weights that are not finite")
+        if not ((self.shares >= 0.0) & (self.shares <= 1.0)).all():
+            raise InputError("shares that are not from 0 to 1")
 
     @classmethod
     def fit(
@@ -294,21 +299,27 @@ class GaussianProcessHead:
         Raises:
             InputError: The file is damaged, or of another model.
         """
-        try:
-            tensors = safetensors.numpy.load(content)
-            check_tensors(tensors, config, embedding_width)
-            scalings = []
-            for place in range(len(config.tasks)):
-                one = tensors.pop(f"{_SCALING}{place}", None)
-                scaling = (
-                    one if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
-                )
-                scalings.append(scaling)
-        except (SafetensorError, KeyError, ValueError, TypeError, InputError) as error:
-            raise InputError(f"{path}: not the Gaussian process of this model: {error}") from error
+        tensors = load_arrays(content, path, _schema(config, embedding_width))
+        scalings = [tensors.pop(f"{_SCALING}{place}", None) for place in range(len(config.tasks))]
         own = {name: tensors.pop(name) for name in _TENSORS}
-        kernel = MoleculeKernel.from_tensors(tensors, _kinds(config))
-        return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **own)
+        try:
+            kernel = MoleculeKernel.from_tensors(tensors, _kinds(config))
+            if any(
+                counts and len(counts) != len(own["rows"])
+                for counts in (kernel.counts, kernel.partners)
+            ):
+                raise InputError("counts of another number of rows")
+            return cls(
+                tuple(config.tasks),
+                kernel,
+                scalings=tuple(
+                    None if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
+                    for one in scalings
+                ),
+                **own,
+            )
+        except InputError as error:
+            raise InputError(f"{path}: not the Gaussian process of this model: {error}") from error
 
 
 def log_bayes_factor(
@@ -432,3 +443,34 @@ def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
     for column in range(labels.shape[1]):
         groups.setdefault(known[:, column].tobytes(), []).append(column)
     return [(columns, np.flatnonzero(known[:, columns[0]])) for columns in groups.values()]
+
+
+def _schema(
+    config: MolAttnConfig, embedding_width: int
+) -> dict[str, tuple[Any, tuple[int | str, ...]]]:
+    """Return type and shape of each array of the file of a Gaussian process."""
+    outputs = len(config.output_names)
+    schema: dict[str, tuple[Any, tuple[int | str, ...]]] = {
+        "rows": (np.int64, ("rows",)),
+        "weights": (np.float64, ("rows", outputs)),
+        "means": (np.float64, (outputs,)),
+        "shares": (np.float64, (len(config.tasks),)),
+    }
+    for place, task in enumerate(config.tasks):
+        if task.kind != "regression":
+            schema[f"{_SCALING}{place}"] = (np.float64, (1 + len(task.classes),))
+    counts = [] if config.counter is None else ["counts", "partners"][: 1 + config.has_partner]
+    for name in counts:
+        schema[f"{name}.starts"] = (np.int64, ("starts",))
+        schema[f"{name}.places"] = (np.uint16, (f"{name} entries",))
+        schema[f"{name}.counts"] = (np.uint8, (f"{name} entries",))
+    widths = {"embedding": embedding_width, "descriptors": len(config.descriptors)}
+    numbers = {f"numbers.{name}": widths[name] for name in widths if name in config.kernels}
+    if config.features:
+        numbers["features"] = len(config.features)
+    for name, width in numbers.items():
+        schema[f"{name}.mean"] = (np.float64, (width,))
+        schema[f"{name}.scale"] = (np.float64, (width,))
+        schema[f"{name}.length"] = (np.float64, (1,))
+        schema[f"{name}.points"] = (np.float16, ("rows", width))
+    return schema

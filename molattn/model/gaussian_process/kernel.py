@@ -27,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from molattn.errors import InputError
+
 __all__ = [
     "CountMatrix",
     "GaussianKernel",
@@ -344,12 +346,22 @@ class MoleculeKernel:
     def from_tensors(
         cls, tensors: Mapping[str, NDArray[Any]], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Read the output of :meth:`to_tensors`."""
+        """Read the output of :meth:`to_tensors`.
+
+        Raises:
+            InputError: Entries of counts that do not belong to one row each.
+        """
         parts = {name.rpartition(".")[0] for name in tensors}
 
         def counts(name: str) -> CountMatrix | None:
+            if name not in parts:
+                return None
             fields = (tensors[f"{name}.{field.name}"] for field in dataclasses.fields(CountMatrix))
-            return CountMatrix(*fields) if name in parts else None
+            found = CountMatrix(*fields)
+            ends = found.starts[[0, -1]].tolist() if len(found.starts) else []
+            if ends != [0, len(found.counts)] or (np.diff(found.starts) < 0).any():
+                raise InputError(f"{name}: starts that do not fit the counts")
+            return found
 
         def gaussian(name: str) -> GaussianKernel:
             mean, scale, length, points = (

@@ -6,11 +6,12 @@ Both are fitted to labeled rows that the model was not trained on.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Annotated, Any, Literal, Optional, Union
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from molattn.errors import InputError, quoted
@@ -59,7 +60,7 @@ class ConformalScores:
     """
 
     count: int
-    kept: tuple[float, ...]
+    kept: Annotated[tuple[float, ...], Field(validation_alias="scores")]
 
     def __post_init__(self) -> None:
         kept = np.asarray(self.kept, dtype=np.float64)
@@ -192,6 +193,10 @@ class ProbabilityScaling:
         return self.scale * logs + logs.new_tensor(self.bias)
 
 
+Part = Union[ConformalScores, ProbabilityScaling, dict[Literal["uncalibrated"], str]]
+"""The calibration of a task in a file."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The calibration of each task of a model.
@@ -321,33 +326,19 @@ class Calibration:
         return parts
 
     @classmethod
-    def from_dict(cls, tasks: Sequence[Task], parts: Mapping[str, Any]) -> "Calibration":
-        """Read the output of :meth:`to_dict`.
-
-        Args:
-            tasks: The model's tasks.
-            parts: The calibration by task name.
+    def from_dict(cls, tasks: Sequence[Task], parts: Mapping[str, Part]) -> "Calibration":
+        """Make it of parts by task name.
 
         Raises:
-            InputError: Content that is not valid or does not fit the tasks.
+            InputError: Parts that do not fit the tasks.
         """
-        try:
-            if set(parts) != {task.name for task in tasks}:
-                raise InputError(
-                    f"calibration: has tasks {quoted(sorted(parts))}, but the model has "
-                    f"{quoted(sorted(task.name for task in tasks))}"
-                )
-            return cls(tuple(tasks), tuple(_part(parts[task.name]) for task in tasks))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise InputError(f"calibration: not valid: {error}") from error
-
-
-def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScaling, str]:
-    if "scores" in values:
-        return ConformalScores(values["count"], tuple(values["scores"]))
-    if "scale" in values:
-        return ProbabilityScaling(values["scale"], tuple(values["bias"]))
-    return str(values["uncalibrated"])
+        if parts.keys() != {task.name for task in tasks}:
+            raise InputError("calibration: does not have the tasks of the model")
+        found = (parts[task.name] for task in tasks)
+        return cls(
+            tuple(tasks),
+            tuple(part["uncalibrated"] if isinstance(part, dict) else part for part in found),
+        )
 
 
 def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:

@@ -19,7 +19,7 @@ from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.target_transform import own_units, transformed_labels
 from molattn.model.training_set import TrainingSet
-from molattn.model.uncertainty.calibration import Calibration
+from molattn.model.uncertainty.calibration import Calibration, Part
 from molattn.task import Task, output_slices
 
 __all__ = ["Prediction", "Uncertainty", "assemble_prediction"]
@@ -72,10 +72,8 @@ class Uncertainty:
         """
         if CALIBRATION_FILE not in files.content:
             return None
-        try:
-            calibration = Calibration.from_dict(tasks, files.json(CALIBRATION_FILE))
-        except InputError as error:
-            raise InputError(f"{files.folder / CALIBRATION_FILE}: {error}") from error
+        parts = files.parse(CALIBRATION_FILE, dict[str, Part])
+        calibration = Calibration.from_dict(tasks, parts)
         known, path = files.fingerprints, files.folder / FINGERPRINTS_FILE
         if known.labeled is not None and known.labeled.shape[1] != len(tasks):
             raise InputError(

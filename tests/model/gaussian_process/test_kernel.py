@@ -215,14 +215,6 @@ def test_arrays_of_a_kernel_and_back():
     np.testing.assert_array_equal(again(inputs), kernel(inputs))
 
 
-def test_points_in_single_precision_stay_so():
-    kinds, inputs = parts()
-    tensors = MoleculeKernel.fit(inputs, np.arange(0, 30, 3), kinds).to_tensors()
-    exact = np.full((10, 4), 1.0 / 3.0, dtype=np.float32)  # as in a model of format 8
-    kernel = MoleculeKernel.from_tensors({**tensors, "numbers.embedding.points": exact}, kinds)
-    np.testing.assert_array_equal(kernel.to_tensors()["numbers.embedding.points"], exact)
-
-
 @pytest.mark.parametrize(
     "name, message",
     [

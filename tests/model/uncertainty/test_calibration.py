@@ -1,5 +1,6 @@
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
 from molattn.errors import InputError
+from molattn.model.artefact import CALIBRATION_FILE, ModelFiles
 from molattn.model.uncertainty.calibration import (
     Calibration,
     ConformalScores,
+    Part,
     ProbabilityScaling,
     difficulty,
 )
@@ -222,10 +225,15 @@ def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
     assert np.isnan(found.half_widths(np.zeros((2, 3)), 0.9)).tolist() == [[False, True, True]] * 2
 
 
+def read(found, parts):
+    """Read the calibration of a saved model."""
+    files = ModelFiles(Path("m"), {CALIBRATION_FILE: json.dumps(parts).encode()}, None)
+    return Calibration.from_dict(found.tasks, files.parse(CALIBRATION_FILE, dict[str, Part]))
+
+
 def test_a_calibration_survives_json(mixed):
     found, _ = mixed
-    read = Calibration.from_dict(found.tasks, json.loads(json.dumps(found.to_dict())))
-    assert read == found
+    assert read(found, found.to_dict()) == found
 
 
 @pytest.mark.parametrize(
@@ -244,7 +252,7 @@ def test_a_calibration_survives_json(mixed):
 def test_a_damaged_calibration_is_refused(mixed, change):
     found, _ = mixed
     with pytest.raises(InputError, match="calibration"):
-        Calibration.from_dict(found.tasks, {**found.to_dict(), **change})
+        read(found, {**found.to_dict(), **change})
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])

