@@ -66,7 +66,8 @@ class TrainingResult:
     def __repr__(self) -> str:
         more = "print(run): all scores; run.model.predict(smiles); run.save(folder)"
         rows = f"trained with {len(self.run.table.smiles):,} rows; {more}"
-        return "\n".join([*map(str.rstrip, str(self).splitlines()[:4]), rows])
+        scores = str(self).partition("prediction intervals")[0].splitlines()[:4]
+        return "\n".join([*map(str.rstrip, scores), rows])
 
     def __str__(self) -> str:
         console = Console(width=100)

@@ -124,8 +124,8 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         return PACKAGED / name
     path = Path(name)
     is_name = not (path.exists() or _unfinished(path)) and isinstance(name, str)
-    if is_name and _HUB_NAME.fullmatch(name):
-        return _download(name, hub_options)
+    if is_name and _HUB_NAME.fullmatch(str(name)):
+        return _download(str(name), hub_options)
     return find_local_model(path)
 
 

@@ -128,7 +128,7 @@ def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
     monkeypatch.setattr(run_module, "_CLASSIFICATION_STEPS", 3)
     monkeypatch.setattr(run_module, "_LEAST_EPOCHS", 2)
     text = Path(config.file).read_text(encoding="utf-8").splitlines()
-    lines = [line.replace(line.split(",")[2], str(at % 2)) for at, line in enumerate(text[1:])]
+    lines = [line.replace(line.rsplit(",", 2)[1], str(at % 2)) for at, line in enumerate(text[1:])]
     path = Path(config.file).with_name("classes.csv")
     path.write_text("\n".join([text[0], *lines]) + "\n")
     told = Console(file=io.StringIO(), width=200)
