@@ -31,8 +31,8 @@ class Threshold:
     """
 
     text: str
-    low: float | None = None
-    high: float | None = None
+    low: int | float | None = None
+    high: int | float | None = None
     source: str = ""
 
     def __str__(self) -> str:

@@ -40,7 +40,7 @@ from molattn.utils.devices import finish, to_device, to_host
 __all__ = ["MolAttn", "MolAttnConfig"]
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
-_MOST_OTHERS = 2**20  # elements that a model has besides its weights
+_MOST_OTHERS = 2**16  # elements that a model has besides its weights
 
 
 class MolAttn(

@@ -64,7 +64,7 @@ class Devices(TorchDispatchMode):
 
 
 def labeled(smiles, model, partner=None):
-    reader = model._reader(None if partner is None else smiles)
+    reader = model.reader(None if partner is None else smiles)
     records = reader.all(smiles, None if partner is None else [partner, "O"] * 2 + ["CCCC"])
     targets = np.zeros((len(smiles), len(model.config.tasks)))
     targets[0] = np.nan
