@@ -241,9 +241,9 @@ def test_methods_have_what_a_page_needs(model):
 @pytest.mark.parametrize(
     "signed, scores, words",
     [
-        (True, Scores(np.ones(3), np.ones(2)), "signed method returned scores without a baseline"),
-        (False, Scores(np.ones(3), np.ones(2), 0.5), "unsigned method returned scores with a base"),
-        (False, Scores(np.ones(3), np.ones(2), None, {"a": 1.0}), "returned other scores"),
+        (True, Scores(np.ones(3), np.ones(2)), "got a baseline or other"),
+        (False, Scores(np.ones(3), np.ones(2), 0.5), "got a baseline or other"),
+        (False, Scores(np.ones(3), np.ones(2), None, {"a": 1.0}), "got a baseline or other"),
         (True, Scores(np.ones(3), np.ones(2), 0.5, {"a": np.inf}), "other scores that are not fin"),
         (False, Scores(np.ones(2), np.ones(2)), r"atom scores of shape \[2\], expected \[3\]"),
         (False, Scores(np.ones(3), np.ones(3)), r"bond scores of shape \[3\], expected \[2\]"),
