@@ -217,7 +217,6 @@ class MolAttnConfig:
         Raises:
             InputError: An unknown format, or a missing or unknown key.
         """
-        config = _of_base_small(config) if config.get("format") == _BASE_SMALL else config
         if config.get("format") != FORMAT:
             number, version = (quoted(config.get(key)) for key in ("format", "molattn_version"))
             raise InputError(
@@ -241,17 +240,3 @@ class MolAttnConfig:
 def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:
     for name in sorted(set(got) ^ expected):
         raise InputError(f"{where}: {'unknown' if name in got else 'missing'} key {name!r}")
-
-
-_BASE_SMALL = 3
-
-
-def _of_base_small(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the configuration of the packaged ``base-small``, until that is saved anew."""
-    network = {"layer": "edge_attention", "pairs": "all", "radius": None, "distances": True}
-    network |= {"edge_value": True, "head": "mlp", "head_dropout": 0.5}
-    network |= config.get("architecture") or {}
-    added = {"custom_parts": {}, "kernels": [], "relation_columns": [], "standardize": False}
-    transforms = [TargetTransform().to_dict() for _ in config.get("tasks") or ()]
-    own = {name: value for name, value in config.items() if name != "architecture"} | added
-    return own | {"format": FORMAT, "network": network, "target_transforms": transforms}
