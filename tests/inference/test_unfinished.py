@@ -227,7 +227,8 @@ def test_another_input_is_refused(left, capsys):
 
 
 def test_another_model_is_refused(left, capsys, model):
-    with torch.no_grad():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
         other = MolAttn(model.config)
     other.uncertainty = model.uncertainty
     other.save_pretrained("other")
