@@ -10,9 +10,9 @@ from rich.console import Console
 from molattn.config import TrainConfig
 from molattn.errors import InputError, python_names
 from molattn.evaluation.metrics import Scores
-from molattn.evaluation.run_files import write_run
+from molattn.evaluation.run_files import run_metrics, write_run
 from molattn.evaluation.scoring import RunScores, score_run
-from molattn.evaluation.terminal_tables import score_table
+from molattn.evaluation.tables import print_scores
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import NO_MODEL
 from molattn.training.run import TrainingRun
@@ -72,7 +72,7 @@ class TrainingResult:
     def __str__(self) -> str:
         console = Console(width=100)
         with console.capture() as text:
-            console.print(score_table(self.run_scores, self.run), markup=False)
+            print_scores(run_metrics(self.run, self.run_scores), self.run.config, console)
             if skipped := self.run.table.skipped:
                 first = f"{self.run.table.unit} {skipped[0].line}: {skipped[0].reason}"
                 console.print(f"skipped rows: {len(skipped):,}; the first: {first}", markup=False)

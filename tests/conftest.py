@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import MagicMock
 
 import hypothesis
 import numpy as np
@@ -60,8 +61,9 @@ def assert_one_line(error: Exception) -> None:
 def without_figures() -> Iterator[None]:
     """Leave out the figures of runs, which take most of the time of a small training."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molattn.evaluation.run_files._figures", lambda *_: ())
-        patch.setattr("molattn.evaluation.report.run.figure_svg", lambda *_: "")
+        patch.setattr("molattn.evaluation.run_files.run_plots", lambda *_: {})
+        patch.setattr("molattn.evaluation.run_files.learning_curve", MagicMock())
+        patch.setattr("molattn.evaluation.report.run.figure_image", lambda *_: "")
         yield
 
 

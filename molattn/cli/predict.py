@@ -4,7 +4,7 @@ import shutil
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -21,21 +21,10 @@ from molattn.cli.shared import (
 )
 from molattn.config import PredictConfig
 from molattn.data.table import SMILESList
-from molattn.errors import quoted
 from molattn.utils.console import aligned, counted, print_line, rate_text
 from molattn.utils.memory import reuse_memory
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from molattn.inference.predict import Screening
-
 __all__ = ["EXAMPLE", "predict"]
-
-_RESAMPLES = 1000  # of the bootstrap
-_MOST_RESAMPLED = 4000  # rows of a target, more if labels are rare; fewer of several, but at least
-_FEWEST_RESAMPLED = 1000
-_MOST_TARGETS = 5  # whose molecules beyond the domain are listed
 
 EXAMPLE = """Examples:
   molattn predict runs/solubility molecules.csv --output predictions.csv
@@ -90,66 +79,12 @@ def predict(
                 width = shutil.get_terminal_size().columns
                 stream.write(aligned(text, width).encode(errors="replace"))
             place = ""
-    _print_summary(console, screening, place)
+        from molattn.evaluation.label_scores import print_label_scores
 
-
-def _print_summary(console: "Console", screening: "Screening", place: str) -> None:
-    """Print the molecules beyond the domain, the scores if there are labels, counts and time."""
-    from molattn.inference.predict import DOMAIN_SIMILARITY
-
-    if screening.outside:
-        print_line(
-            console,
-            f"{counted(screening.outside, 'molecule')} beyond the domain of the model "
-            f"(training_similarity below {DOMAIN_SIMILARITY})",
-        )
-    if outside := +screening.outside_by_task:
-        most, others = outside.most_common(_MOST_TARGETS), len(outside) - _MOST_TARGETS
-        counts = [f"{name} {count:,}" for name, count in most]
-        counts += [f"and {counted(others, 'more target')}"] if others > 0 else []
-        molecules = counted(screening.counts.done, "molecule")
-        print_line(
-            console,
-            f"of {molecules}, beyond the domain of a target (NAME_training_similarity below "
-            f"{DOMAIN_SIMILARITY}): {', '.join(counts)}",
-        )
-    for name, count in screening.unusable.items():
-        are = "cell is no label" if count == 1 else "cells are no labels"
-        first = screening.first_unusable.get(name)
-        example = f" (first: {first})" if first else ""
-        print_line(console, f"{quoted(name)}: {count:,} {are} of this target{example}")
-    for name, count in screening.censored.items():
-        are = "censored label is" if count == 1 else "censored labels are"
-        print_line(console, f"{quoted(name)}: {count:,} {are} not scored")
-    if len(screening.target):
-        from molattn.evaluation.metrics import representative_rows, score_tasks
-        from molattn.evaluation.terminal_tables import label_score_table
-
-        most = max(_FEWEST_RESAMPLED, _MOST_RESAMPLED // len(screening.tasks))
-        most = representative_rows(screening.target, screening.tasks, most)
-        scores = score_tasks(
-            screening.prediction,
-            screening.target,
-            screening.tasks,
-            resamples=_RESAMPLES,
-            most_resampled=most,
-        )
-        words = f"{counted(screening.labeled, 'row')} with labels"
-        if (scored := len(screening.target)) < screening.labeled:
-            words += f", scored on {scored:,} of them at random"
-        if scored > most:
-            words += f", intervals by the bootstrap of {most:,} of them at random"
-        if screening.trained:
-            have = "has" if screening.trained == 1 else "have"
-            words += (
-                f"; {screening.trained:,} {have} the fingerprint of a training molecule, whose "
-                "errors are smaller than those of new molecules"
-            )
-        print_line(console, f"{words}:")
-        console.print(label_score_table(screening.tasks, scores))
-    (done, errors), seconds = screening.counts, screening.seconds
+        print_label_scores(screening, console)
+    (done, errors), seconds = screening.counts, screening.tally.seconds
     print_line(
         console,
-        f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "
-        f"in {seconds:.1f} s ({rate_text((done + errors) / seconds)} a second)",
+        f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, in {seconds:.1f} s "
+        f"({rate_text((done + errors) / seconds)} a second)",
     )

@@ -242,10 +242,10 @@ def resume_told(
 ) -> Iterator[None]:
     """Let errors within the block say how to resume what is written, if it is kept.
 
-    By default that is a table, see :func:`molattn.inference.unfinished.resume_hint`.
+    By default that is a table, see :func:`molattn.inference.parts.resume_hint`.
     """
     if resume_hint is None:
-        from molattn.inference.unfinished import resume_hint
+        from molattn.inference.parts import resume_hint
 
     try:
         yield

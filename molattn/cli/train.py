@@ -150,19 +150,11 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
-    from molattn.data.leakage import leakage_warnings
     from molattn.evaluation.cross_validation import cross_validate
-    from molattn.evaluation.interval_promise import is_exchangeable, test_rows
-    from molattn.evaluation.terminal_tables import summary_table
+    from molattn.evaluation.tables import print_scores
 
     summary = cross_validate(config, folder, console)
-    units = dict(zip(config.data.target_columns, config.data.target_units, strict=False))
-    console.print(summary_table(summary, config.report.interval, units), markup=False)
-    for warning in leakage_warnings([fold["leakage"] for fold in summary["folds"]]):
-        print_line(console, warning)
-    has_intervals = any("coverage" in one for one in summary.get("uncertainty", {}).values())
-    if has_intervals and not is_exchangeable(config.data):
-        print_line(console, f"coverage is not promised: the test rows {test_rows(config.data)}")
+    print_scores(summary, config, console)
     if "final" in summary:
         print_line(
             console,
@@ -174,7 +166,7 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
 def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.run_files import write_run
     from molattn.evaluation.scoring import score_run
-    from molattn.evaluation.terminal_tables import score_table
+    from molattn.evaluation.tables import print_scores
     from molattn.training.run import train
     from molattn.utils.progress import step_progress
 
@@ -182,8 +174,8 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     with step_progress(console, "scoring"):
         scores = score_run(run, console)
     with step_progress(console, "writing the results"):
-        write_run(run, scores, folder)
-    console.print(score_table(scores, run), markup=False)
+        metrics = write_run(run, scores, folder)
+    print_scores(metrics, config, console)
     forest = scores.seconds.get("random_forest")
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     print_line(

@@ -1,8 +1,9 @@
 """Cross-validation: a run for each round, and the mean of their scores."""
 
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +14,34 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
-from molattn.data.splitting import split_rows
+from molattn.data.splitting import split_rows, undivided
 from molattn.data.table import free_name, open_table, write_table
-from molattn.evaluation.final_model import train_final
+from molattn.evaluation.metrics import fold_note, format_mean, metrics_of
 from molattn.evaluation.report import write_fold_page
-from molattn.evaluation.run_files import write_run, write_skipped
-from molattn.evaluation.score_tables import MODELS
+from molattn.evaluation.run_files import (
+    member_facts,
+    write_histories,
+    write_run,
+    write_skipped,
+)
 from molattn.evaluation.scoring import score_run
+from molattn.evaluation.tables import MODELS
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.lightning.loop import check_processes
-from molattn.training.out_of_fold import OUT_OF_FOLD_FILE, OutOfFold, calibrate_out_of_fold
-from molattn.training.run import TrainingRun, read_rows, train_split, training_molecules
+from molattn.training.out_of_fold import (
+    OUT_OF_FOLD_FILE,
+    OutOfFold,
+    calibrate_out_of_fold,
+    out_of_fold_coverage,
+)
+from molattn.training.run import (
+    TrainingRun,
+    read_rows,
+    train_model,
+    train_split,
+    training_molecules,
+)
 from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
@@ -82,7 +99,7 @@ def cross_validate(
     Without validation rows, the model of a round is calibrated by the predictions of the other
     rounds of its repetition for their test rows, see
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold`. With ``final``, a model of all rows
-    follows, see :func:`molattn.evaluation.final_model.train_final`.
+    follows, in ``model/``: the scores are those of the folds, as no row is left to test it.
 
     Args:
         config: Options with ``folds``.
@@ -102,124 +119,148 @@ def cross_validate(
     check_processes(config.training)
     config, pretrained = load_pretrained(config)
     with writing_config(folder / CONFIG_FILE, config):
-        rows = read_rows(config, console)
-        split_rows(rows, config.data, config.training.seed)  # refuses more folds than rows
+        table = read_rows(config, console)
+        split_rows(table, config.data, config.training.seed)  # refuses more folds than rows
         todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
-        parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
+        splits = [split_rows(table, one.config.data, one.config.training.seed) for one in todo]
+        work = _Work(config, table, pretrained, folder, console, make_model)
         done: list[dict[str, Any]] = []
         predicted: list[OutOfFold] = []
         for group in _groups(todo, config):
-            trained = []
             is_first = todo[group[0]].repeat == 1
             predict = config.data.validation_size == 0.0 or (config.data.final and is_first)
-            for place in group:
-                one = todo[place]
-                print_line(console, f"{one.name} ({place + 1} of {len(todo)})")
-                path = folder / one.name
-                given = one.config, rows, parts[place], pretrained
-                trained.append(_train(path, *given, console, make_model, predict=predict))
-            for place, one in zip(group, trained, strict=True):
-                others = [
-                    other.predicted for other in trained if other.predicted and other is not one
-                ]
-                path = folder / todo[place].name
-                done.append(
-                    _finish(one, path, todo[place].config, rows, pretrained, others, console)
-                )
+            trained = []
+            for index in group:
+                print_line(console, f"{todo[index].name} ({index + 1} of {len(todo)})")
+                trained.append(work.train(todo[index], splits[index], predict=predict))
+            for index, (run, own) in zip(group, trained, strict=True):
+                others = [other for _, other in trained if other is not None and other is not own]
+                done.append(work.finish(todo[index], run, own, others))
             if is_first:
-                predicted += [one.predicted for one in trained if one.predicted is not None]
+                predicted += [own for _, own in trained if own is not None]
         summary = _summary(todo, done)
         if config.data.final:
             print_line(console, "final model of all rows")
-            given = config, rows, pretrained, predicted, summary
-            summary["final"] = train_final(*given, folder, console, make_model=make_model)
+            summary["final"] = work.train_final(predicted, summary)
     _write_predictions(todo, folder)
-    write_skipped(rows, folder)
-    write_fold_page(config, rows, summary, folder / PAGE_FILE)
+    write_skipped(table, folder)
+    write_fold_page(config, table, summary, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
 
 
 def _groups(todo: Sequence[Round], config: TrainConfig) -> list[list[int]]:
-    """Return the places of rounds that are calibrated together: one, or all of a repetition."""
+    """Return the indices of rounds that are calibrated together: one, or all of a repetition."""
     if config.data.validation_size > 0.0:
-        return [[place] for place in range(len(todo))]
+        return [[index] for index in range(len(todo))]
     repeats = range(1, config.data.repeats + 1)
     return [[at for at, one in enumerate(todo) if one.repeat == repeat] for repeat in repeats]
 
 
-class _Trained(NamedTuple):
-    """A round whose model is trained.
+@dataclass(frozen=True)
+class _Work:
+    """What the rounds of a cross-validation share."""
 
-    Args:
-        run: The run; None if the round is finished.
-        predicted: Predictions of its test rows, if another model is calibrated by them.
-    """
+    config: TrainConfig
+    table: TrainingTable
+    pretrained: PretrainedWeights | None
+    folder: Path
+    console: Console | None
+    make_model: Callable[[MolAttnConfig], MolAttn]
 
-    run: TrainingRun | None
-    predicted: OutOfFold | None
+    def train(
+        self, one: Round, parts: Split, *, predict: bool
+    ) -> tuple[TrainingRun | None, OutOfFold | None]:
+        """Train the model of a round and predict its test rows, unless the round is finished."""
+        path = self.folder / one.name
+        if (path / RESULT_FILE).exists():
+            self.metrics(one)
+            return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None
+        unfinished = path.with_name(path.name + UNFINISHED)
+        unfinished.mkdir(exist_ok=True)
+        given = one.config, self.table, parts, self.pretrained, self.console, unfinished
+        with locked_folder(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
+            run = train_split(*given, make_model=self.make_model)
+        if not predict:
+            return run, None
+        known = training_molecules(one.config, self.table, parts)
+        return run, OutOfFold.of_model(run.model, self.table, parts.test, known)
+
+    def finish(
+        self,
+        one: Round,
+        run: TrainingRun | None,
+        own: OutOfFold | None,
+        others: Sequence[OutOfFold],
+    ) -> dict[str, Any]:
+        """Score a round and write its folder, unless it is finished; return its metrics."""
+        if run is not None:
+            if not len(run.parts.val):
+                known = training_molecules(one.config, self.table, run.parts)
+                print_line(self.console, f"{one.name}: calibration by the other folds")
+                given = run.model, one.config, self.table, others, known, self.console
+                calibrate_out_of_fold(*given)
+            with run_folder(self.folder / one.name, resume=True) as unfinished:
+                if own is not None:
+                    own.write(unfinished / OUT_OF_FOLD_FILE)
+                with step_progress(self.console, "scoring, writing the results"):
+                    write_run(run, score_run(run, self.console), unfinished)
+        return self.metrics(one)
+
+    def metrics(self, one: Round) -> dict[str, Any]:
+        """Return the metrics of a finished round, whose options and data must be the same."""
+        path = self.folder / one.name
+        metrics = read_json(path / RESULT_FILE)
+        check_unchanged(path / CONFIG_FILE, one.config)
+        data = f"{self.table.path}: the file has"
+        check_same_digest(data, self.table.digest, metrics["data_sha256"], path)
+        model = f"--init-from: the model {one.config.fine_tuning.init_from} has"
+        digest = self.pretrained and self.pretrained.digest
+        check_same_digest(model, digest, metrics["init_from_sha256"], path)
+        return metrics
+
+    def train_final(self, folds: Sequence[OutOfFold], summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Train a model on all rows, calibrate it by the models of the folds, and write it.
+
+        The model has no score of its own, as no row is left to test it; its model card has those of
+        the cross-validation.
+        """
+        start = time.perf_counter()
+        config, table, parts = self.config, self.table, undivided(self.table)
+        given = config, table, parts, self.pretrained, self.console
+        model, histories, _ = train_model(*given, folder=self.folder, make_model=self.make_model)
+        known = training_molecules(config, table, parts)
+        calibrate_out_of_fold(model, config, table, folds, known, self.console)
+        seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
+        card = {"scores": _card_scores(table, summary)}
+        model.save_pretrained(self.folder / "model", model_card_kwargs=card)
+        write_histories(histories, self.folder)
+        return {
+            "rows_train": len(parts.train),
+            "members": member_facts(histories, config.training.seed),
+            "interval_level": config.report.interval,
+            "uncertainty": out_of_fold_coverage(model, table, folds, config.report.interval),
+            "seconds": round(seconds, 3),
+        }
 
 
-def _train(
-    path: Path,
-    config: TrainConfig,
-    rows: TrainingTable,
-    parts: Split,
-    pretrained: PretrainedWeights | None,
-    console: Console | None,
-    make_model: Callable[[MolAttnConfig], MolAttn],
-    *,
-    predict: bool,
-) -> _Trained:
-    """Train the model of a round and predict its test rows, unless the round is finished."""
-    if (path / RESULT_FILE).exists():
-        _scores(path, config, rows, pretrained)
-        return _Trained(None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None)
-    unfinished = path.with_name(path.name + UNFINISHED)
-    unfinished.mkdir(exist_ok=True)
-    with locked_folder(unfinished), writing_config(unfinished / CONFIG_FILE, config):
-        given = config, rows, parts, pretrained, console, unfinished
-        run = train_split(*given, make_model=make_model)
-    if not predict:
-        return _Trained(run, None)
-    known = training_molecules(config, rows, parts)
-    return _Trained(run, OutOfFold.of_model(run.model, rows, parts.test, known))
-
-
-def _finish(
-    trained: _Trained,
-    path: Path,
-    config: TrainConfig,
-    rows: TrainingTable,
-    pretrained: PretrainedWeights | None,
-    others: Sequence[OutOfFold],
-    console: Console | None,
-) -> dict[str, Any]:
-    """Score a round and write its folder, unless it is finished; return its metrics."""
-    run = trained.run
-    if run is not None:
-        if not len(run.parts.val):
-            known = training_molecules(config, rows, run.parts)
-            print_line(console, f"{path.name}: calibration by the other folds")
-            calibrate_out_of_fold(run.model, config, rows, others, known, console)
-        with run_folder(path, resume=True) as unfinished:
-            if trained.predicted is not None:
-                trained.predicted.write(unfinished / OUT_OF_FOLD_FILE)
-            with step_progress(console, "scoring, writing the results"):
-                write_run(run, score_run(run, console), unfinished)
-    return _scores(path, config, rows, pretrained)
-
-
-def _scores(
-    path: Path, config: TrainConfig, rows: TrainingTable, pretrained: PretrainedWeights | None
-) -> dict[str, Any]:
-    metrics = read_json(path / RESULT_FILE)
-    check_unchanged(path / CONFIG_FILE, config)
-    check_same_digest(f"{rows.path}: the file has", rows.digest, metrics["data_sha256"], path)
-    model = f"--init-from: the model {config.fine_tuning.init_from} has"
-    check_same_digest(model, pretrained and pretrained.digest, metrics["init_from_sha256"], path)
-    return metrics
+def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, str]:
+    folds = len(summary["folds"])
+    card = {}
+    for task in table.tasks:
+        found = summary["test"][task.name]
+        values = [
+            f"{metric.heading} {format_mean(found[name])}"
+            + (f" ({note})" if (note := fold_note(found[name], folds)) else "")
+            for name, metric in metrics_of(task.kind, with_heading=True).items()
+            if name in found
+        ]
+        card[task.name] = (
+            f"{', '.join(values)}: mean and standard deviation over {folds} folds of "
+            "a cross-validation; this model, of all rows, was not tested itself"
+        )
+    return card
 
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -266,10 +307,10 @@ def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
     header = max((table.header for table in tables), key=len)
     with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
         for one, table in zip(todo, tables, strict=True):
-            left = iter(enumerate(header))
-            places = [next(i for i, other in left if other == name) for name in table.header]
+            known = iter(enumerate(header))
+            columns = [next(i for i, name in known if name == own) for own in table.header]
             for row in table:
                 cells = [""] * len(header)
-                for place, cell in zip(places, row.cells, strict=True):
-                    cells[place] = cell
+                for column, cell in zip(columns, row.cells, strict=True):
+                    cells[column] = cell
                 write([*cells, one.name])

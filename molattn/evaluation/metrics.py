@@ -30,7 +30,6 @@ __all__ = [
     "main_metric",
     "mean_scores",
     "metrics_of",
-    "representative_rows",
     "score_tasks",
 ]
 
@@ -72,9 +71,8 @@ BINS = 10  # of probabilities
 _SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as in scikit-learn
 _LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
-_MOST_CELLS = 2 * 10**8
+_MOST_CELLS = 5 * 10**7
 _FEWEST_RESAMPLES = 100
-_FEWEST_LABELS = 30  # of a task or class, for an interval
 
 
 def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
@@ -131,7 +129,6 @@ def score_tasks(
     tasks: Sequence[Task],
     *,
     resamples: int = 0,
-    most_resampled: int | None = None,
     seed: int = 0,
 ) -> TaskScores:
     """Compute all metrics of each task.
@@ -143,31 +140,12 @@ def score_tasks(
         tasks: The T tasks.
         resamples: Number of bootstrap samples for the confidence intervals, fewer if there are very
             many rows; 0 = no intervals.
-        most_resampled: Number of rows from which the bootstrap draws; of more rows, so many are
-            chosen at random. A sample has as many draws as there are rows in all, so that the
-            interval is that of all rows, around their score; None = all rows. See
-            :func:`representative_rows`.
         seed: Seed of the bootstrap.
-
-    Source of ``most_resampled``: Kleiner et al., A scalable bootstrap for massive data, J. R. Stat.
-    Soc. B 76 (2014), with a single subsample.
     """
     rows = len(target)
     cases = _cases(prediction, target, tasks)
-    drawn = _drawn(cases, [np.ones((1, rows))])
-    if resamples and most_resampled is not None and rows > most_resampled:
-        part = np.random.default_rng(seed).permutation(rows)[:most_resampled]
-        weightings = _resamplings(most_resampled, resamples, seed, draws=rows)
-        ones = np.ones((1, most_resampled))
-        of_part = _drawn(_cases(prediction[part], target[part], tasks), chain([ones], weightings))
-        for name, metrics in of_part.items():
-            for key, (point, *samples) in metrics.items():
-                (center,) = drawn[name][key]
-                drawn[name][key] += [value - point + center for value in samples]
-    else:
-        for name, metrics in _drawn(cases, _resamplings(rows, resamples, seed)).items():
-            for key, samples in metrics.items():
-                drawn[name][key] += samples
+    weightings = chain([np.ones((1, rows))], _resamplings(rows, resamples, seed))
+    drawn = _drawn(cases, weightings)
     by_task = {}
     for name, case in cases.items():
         points = {key: values[0] for key, values in drawn[name].items()}
@@ -184,29 +162,8 @@ def score_tasks(
     return TaskScores(by_task, _mean(by_task, drawn))
 
 
-def representative_rows(target: Array, tasks: Sequence[Task], most: int) -> int:
-    """Return of how many rows, drawn at random, the bootstrap gives the intervals of all rows.
-
-    They are ``most``, or more, so that of each task and class there are about 30 labels among them,
-    or all.
-
-    Args:
-        target: Labels ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        most: The number if no label is rare.
-    """
-    rows = len(target)
-    for task, labels in zip(tasks, target.T, strict=True):
-        known = labels[~np.isnan(labels)]
-        counts = np.unique(known, return_counts=True)[1] if task.classes else [len(known)]
-        for count in counts:
-            if count:
-                most = max(most, rows * _FEWEST_LABELS // int(count))
-    return min(most, rows)
-
-
-def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
-    """Return the mean of each metric over several predictions of the same rows, without intervals.
+def mean_scores(scores: Sequence[TaskScores]) -> TaskScores:
+    """Return the mean of each metric over predictions of the same rows, without intervals.
 
     A metric that is undefined for one is undefined for the mean.
     """
@@ -219,10 +176,10 @@ def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
         undefined = {key: why for one in scores for key, why in one["undefined"].items()}
         return {**means, "intervals": {}, "undefined": undefined}
 
-    names = several[0].tasks
+    names = scores[0].tasks
     return TaskScores(
-        {name: mean([one.tasks[name] for one in several]) for name in names},
-        mean([one.mean for one in several]),
+        {name: mean([one.tasks[name] for one in scores]) for name in names},
+        mean([one.mean for one in scores]),
     )
 
 
@@ -253,23 +210,17 @@ def _drawn(cases: Mapping[str, "_Case"], weightings: Iterable[Array]) -> _Values
     return drawn
 
 
-def _resamplings(rows: int, count: int, seed: int, *, draws: int | None = None) -> Iterator[Array]:
-    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all.
-
-    A sample has n draws, or ``draws`` if that is given.
-    """
+def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
+    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
     if not rows or not count:
         return
     rng = np.random.default_rng(seed)
     left = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows))
     while left:
         some = min(left, max(1, _CELLS_AT_ONCE // rows))
-        if draws is not None:
-            yield rng.multinomial(draws, np.full(rows, 1.0 / rows), some).astype(float)
-        else:
-            drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=some * rows)
-            yield counts.reshape(some, rows).astype(float)
+        drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=some * rows)
+        yield counts.reshape(some, rows).astype(float)
         left -= some
 
 
@@ -435,7 +386,7 @@ def _brier(target: Array, prediction: Array, weights: Array) -> Array:
 def confidence_bins(target: Array, prediction: Array) -> tuple[Array, Array, NDArray[np.intp]]:
     """Return the probability of a class, whether it is the label, and its bin, of each row.
 
-    The class is the second of two, or the most probable of several.
+    The class is the second of two, or the most probable of more.
     """
     if prediction.ndim > 1:
         target = (_labels(prediction) == target).astype(float)
@@ -493,7 +444,7 @@ def _as_written(prediction: Array) -> Array:
 
 
 def _group_sums(values: Array, *weights: Array) -> tuple[NDArray[np.intp], list[Array]]:
-    """Return the place of each value among the distinct ones, and the sums of weights of these."""
+    """Return the index of each value among the distinct ones, and the sums of weights of these."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     order, starts = np.argsort(which, kind="stable"), np.cumsum(counts) - counts
     return which, [np.add.reduceat(part[:, order], starts, axis=1) for part in weights]

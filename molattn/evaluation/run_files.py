@@ -3,12 +3,12 @@
 import platform
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
@@ -16,13 +16,8 @@ from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.metrics import format_score, metrics_of
 from molattn.evaluation.plots import (
     PNG,
-    TaskResults,
-    calibration_plot,
-    coverage_plot,
     learning_curve,
-    parity_plot,
-    roc_pr_plot,
-    similarity_plot,
+    run_plots,
     task_results,
 )
 from molattn.evaluation.report import write_run_page
@@ -34,48 +29,78 @@ from molattn.model.prediction_columns import (
     standardized_columns,
 )
 from molattn.model.uncertainty.model_uncertainty import Prediction
-from molattn.training.history import write_history
+from molattn.training.history import History, write_history
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
 from molattn.utils.files import write_json
 
-__all__ = ["write_run", "write_skipped"]
+__all__ = ["member_facts", "run_metrics", "write_histories", "write_run", "write_skipped"]
 
 _PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
 
 
-def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
+def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> dict[str, Any]:
     """Write the results of a run into a folder.
 
     These are the model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv`` (of an
     ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
-    ``report.html`` and plots: ``learning_curve.png``; ``parity.png``, ``coverage.png`` and
-    ``similarity.png`` of regressions; ``roc_pr.png`` and ``calibration.png`` of classifications.
-    Without test rows, there are no such plots of predictions.
+    ``report.html``, ``learning_curve.png`` and, of test rows, the plots of
+    :func:`molattn.evaluation.plots.run_plots`.
+
+    Returns:
+        The content of ``metrics.json``.
     """
     run.model.save_pretrained(
         folder / "model", model_card_kwargs={"scores": _card_scores(run, scores)}
     )
     write_config_file(folder / CONFIG_FILE, run.config)
-    members = member_folders(folder, len(run.histories))
-    for member, history in zip(members, run.histories, strict=True):
-        member.mkdir(exist_ok=True)
-        write_history(member, history.epochs)
+    write_histories(run.histories, folder)
     write_skipped(run.table, folder)
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
-    labels = run.table.targets[run.parts.test]
-    predicted, tasks = scores.prediction, run.table.tasks
-    results = (
-        [] if scores.test is None else task_results(predicted, labels, tasks, scores.test.tasks)
-    )
-    with warnings.catch_warnings():
-        # The font of the plots may lack characters of a column's name.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        for name, figure in _figures(run, scores, results):
+    results = []
+    if scores.test is not None:
+        labels, tasks = run.table.targets[run.parts.test], run.table.tasks
+        given = scores.test.tasks, scores.uncertainty
+        results = task_results(scores.prediction, labels, tasks, *given)
+    metrics = run_metrics(run, scores)
+    with _any_font():
+        for name, figure in run_plots(results).items():
             figure.savefig(folder / name, **PNG)
-        metrics = _metrics(run, scores)
         write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, metrics)
+    return metrics
+
+
+@contextmanager
+def _any_font() -> Iterator[None]:
+    """Draw without warnings: the font of the plots may lack characters of a column's name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def write_histories(histories: Sequence[History], folder: Path) -> None:
+    """Write ``history.csv`` of each member, and ``learning_curve.png``."""
+    for member, history in zip(member_folders(folder, len(histories)), histories, strict=True):
+        member.mkdir(exist_ok=True)
+        write_history(member, history.epochs)
+    if histories:
+        with _any_font():
+            learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
+
+
+def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]]:
+    """Return the epochs and the time of each member of a model, for ``metrics.json``."""
+    return [
+        {
+            "seed": seed + index,
+            "epochs": len(history.epochs),
+            "kept_epoch": history.best,
+            "frozen_weights": history.frozen_weights,
+            "seconds": round(history.seconds, 3),
+        }
+        for index, history in enumerate(histories)
+    ]
 
 
 def write_skipped(table: TrainingTable, folder: Path) -> None:
@@ -100,25 +125,11 @@ def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:
     return card
 
 
-def _figures(
-    run: TrainingRun, scores: RunScores, results: Sequence[TaskResults]
-) -> Iterator[tuple[str, Figure]]:
-    tasks = run.table.tasks
-    if run.histories:
-        yield "learning_curve.png", learning_curve(run.histories)
-    if not results:
-        return
-    if any(task.kind == "regression" for task in tasks):
-        yield "parity.png", parity_plot(results)
-        if any("coverage" in given for given in scores.uncertainty.values()):
-            yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
-            yield "similarity.png", similarity_plot(results)
-    if any(task.kind != "regression" for task in tasks):
-        yield "roc_pr.png", roc_pr_plot(results)
-        yield "calibration.png", calibration_plot(results)
-
-
-def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
+def run_metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
+    """Return the content of ``metrics.json``."""
+    members = member_facts(run.histories, run.config.training.seed)
+    for facts, own in zip(members, scores.members, strict=False):  # none of a single model
+        facts.update(test=own.tasks, test_mean=own.mean)
     parts = zip(("rows_train", "rows_validation", "rows_test"), run.parts, strict=True)
     return {
         **scores.to_dict(),
@@ -141,7 +152,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "rows_standardized": run.table.standardized,
         **{name: len(rows) for name, rows in parts},
         "leakage": run.leakage.to_dict(),
-        "members": [*_members(run, scores)],
+        "members": members,
         "seconds": round(run.seconds, 3),
         "seed": run.config.training.seed,
         "threads": run.config.training.threads,
@@ -152,19 +163,6 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
             **{package: version(package) for package in _PACKAGES},
         },
     }
-
-
-def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
-    for index, history in enumerate(run.histories):
-        own = scores.members[index] if scores.members else None
-        yield {
-            "seed": run.config.training.seed + index,
-            "epochs": len(history.epochs),
-            "kept_epoch": history.best,
-            "frozen_weights": history.frozen_weights,
-            "seconds": round(history.seconds, 3),
-            **({} if own is None else {"test": own.tasks, "test_mean": own.mean}),
-        }
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:

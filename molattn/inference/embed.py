@@ -8,9 +8,18 @@ import numpy as np
 from rich.console import Console
 
 from molattn.config import EmbedConfig
-from molattn.data.table import Table
+from molattn.data.table import Table, open_table
 from molattn.errors import ReasonCode
-from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
+from molattn.inference.streaming import (
+    Cells,
+    OutputSpec,
+    ReadRow,
+    Reads,
+    RowCounts,
+    check_stream,
+    open_with_model,
+    stream_table,
+)
 from molattn.model.model import MolAttn
 
 __all__ = ["fingerprint_table"]
@@ -45,34 +54,40 @@ def fingerprint_table(
         InputError: The model, the table or the output cannot be used.
     """
     config = config or EmbedConfig()
-    spec = partial(_embedding_spec, atoms=config.atoms)
-    return stream_table(model_folder, source, output, spec, config, console).counts
+    table = open_table(source)
+    check_stream(table, output, config)
+    table, model = open_with_model(table, model_folder, config, console)
+    spec = _embedding_spec(model, config.atoms)
+    return RowCounts.of(stream_table(table, model, output, spec, config, console))
 
 
 def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:
-    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
-        records = [molecule.record for molecule in molecules if molecule.record is not None]
-        embeddings = model.embed_records(records, len(records), atoms=atoms)
-        ends = np.cumsum([record.num_atoms if atoms else 1 for record in records])
-        smiles = [molecule.smiles for molecule in molecules if molecule.record is not None]
-        for text, record, rows in zip(
-            smiles, records, np.split(embeddings, ends[:-1]), strict=True
-        ):
-            if not np.isfinite(rows).all():
-                yield "not_finite"
-            elif atoms:
-                text = record.standardized or str(text)
-                cells = zip(
-                    record.atom_numbers or (), record.symbols or (), rows.tolist(), strict=True
-                )
-                yield [[number, symbol, text, *row] for number, symbol, row in cells]
-            else:
-                yield rows.tolist()
-
     columns = {"atom": "int64", "symbol": "string", "smiles": "string"} if atoms else {}
     width = model.embedding_width(atoms=atoms)
-    columns |= {f"embedding_{place}": "float32" for place in range(width)}
-    verb = "embedding atoms" if atoms else "embedding"
+    columns |= {f"embedding_{index}": "float32" for index in range(width)}
     return OutputSpec(
-        verb, columns, compute, reads_numbers=False, reads_atoms=atoms, keeps_columns=not atoms
+        "embedding atoms" if atoms else "embedding",
+        columns,
+        partial(_embeddings, model, atoms),
+        Reads(numbers=False, atoms=atoms),
+        keeps_columns=not atoms,
     )
+
+
+def _embeddings(
+    model: MolAttn, atoms: bool, molecules: Sequence[ReadRow]
+) -> Iterator[Sequence[Cells] | ReasonCode]:
+    records = [molecule.record for molecule in molecules if molecule.record is not None]
+    embeddings = model.embed_records(records, len(records), atoms=atoms)
+    ends = np.cumsum([record.num_atoms if atoms else 1 for record in records])
+    for molecule, record, rows in zip(
+        molecules, records, np.split(embeddings, ends[:-1]), strict=True
+    ):
+        if not np.isfinite(rows).all():
+            yield "not_finite"
+        elif atoms:
+            smiles = record.standardized or str(molecule.smiles)
+            named = zip(record.atom_numbers or (), record.symbols or (), rows.tolist(), strict=True)
+            yield [[number, symbol, smiles, *row] for number, symbol, row in named]
+        else:
+            yield rows.tolist()

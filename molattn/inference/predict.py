@@ -1,9 +1,8 @@
 """Predictions for the molecules in a table."""
 
 import math
-from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -17,17 +16,19 @@ from molattn.config import PredictConfig
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, quoted
+from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
     OutputSpec,
     ReadRow,
+    Reads,
     RowCounts,
-    Streamed,
+    check_stream,
+    open_with_model,
     stream_table,
 )
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
-from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task
 
 __all__ = [
@@ -41,44 +42,31 @@ __all__ = [
 DOMAIN_SIMILARITY = 0.4
 """A molecule less similar to the nearest training molecule is beyond the domain of the model."""
 
-_MOST_NUMBERS = 2_000_000  # of labeled rows: 16 MB
-
 
 class Screening(NamedTuple):
     """The result of predicting a table.
 
     Args:
-        counts: Number of rows with a prediction and with an error.
-        seconds: The time that it took, including that before an interruption.
-        outside: Number of molecules beyond the domain of the model; None if it does not know its
-            training molecules.
-        outside_by_task: For each task, the number of molecules less similar than that to the
-            nearest training molecule with a label of it; empty if these are the same for all tasks.
-        trained: Number of rows whose fingerprint is that of a training molecule with a label of a
-            task that they have a label of.
-        labeled: Number of rows with a label.
+        tally: The rows ``done``; those with each ``error``; those ``outside`` the domain of the
+            model and, if they are not the same for all tasks, ``outside_by_task``; those
+            ``trained``, whose fingerprint is that of a training molecule with a label of a task
+            that they have a label of. By task the cells that are ``unusable``, with examples, and
+            the ``censored`` labels, which are not among ``target``.
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label, as from
-            :meth:`molattn.MolAttn.predict`; if these would be more than 16 MB with the labels, of a
-            random sample of them.
+            :meth:`molattn.MolAttn.predict`.
         target: Their labels ``[n, T]``, NaN where missing.
-        unusable: For each task, the number of cells that are no labels of it.
-        first_unusable: For each of these tasks, the first such cell and what was expected.
-        censored: For each task, the number of censored labels, which are not among ``target``.
     """
 
-    counts: RowCounts
-    seconds: float
-    outside: int | None
-    outside_by_task: Counter[str]
-    trained: int
-    labeled: int
+    tally: Tally
     tasks: tuple[Task, ...]
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
-    unusable: Counter[str]
-    first_unusable: dict[str, str]
-    censored: Counter[str]
+
+    @property
+    def counts(self) -> RowCounts:
+        """Numbers of rows with a prediction and with an error."""
+        return RowCounts.of(self.tally)
 
 
 def predict_table(
@@ -96,7 +84,7 @@ def predict_table(
     underscore. The file is written completely or not at all; with ``config.resume``, that goes on
     after an interruption.
 
-    With ``config.neighbors`` it has for each task NAME and so many training rows, those that
+    With ``config.neighbors`` it has for each task NAME and that number of training rows, those that
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
     ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
     if the model keeps SMILES, ``NAME_neighbor_1_smiles``.
@@ -130,28 +118,18 @@ def screen_table(
     :func:`predict_table`; an error is also a relation column that is missing, or the wrong number
     of them.
     """
-    config, table = config or PredictConfig(), open_table(source)
-    found = _Found()
-    columns = _Columns(table.path, table.header)
-    spec = partial(_screening_spec, columns=columns, config=config)
-    return found.screening(
-        stream_table(model_folder, table, output, spec, config, console, found.add)
-    )
-
-
-class _Columns(Table):
-    """The columns of a table without its rows, for other processes."""
-
-    def __init__(self, path: Path, header: list[str]) -> None:
-        self.path, self.header = path, header
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(())
-
-
-def _screening_spec(model: MolAttn, columns: Table, config: PredictConfig) -> OutputSpec:
-    labels = _Labels(model, columns, config.relation_columns)
-    return prediction_spec(model, config.interval, config.neighbors, labels)
+    config = config or PredictConfig()
+    table = open_table(source)
+    check_stream(table, output, config)
+    table, model = open_with_model(table, model_folder, config, console)
+    spec = prediction_spec(model, config.interval, config.neighbors)
+    labels = _Labels(model, table, config.relation_columns, [*spec.columns])
+    spec = replace(spec, remarks=[*spec.remarks, *labels.remarks])
+    tally = stream_table(table, model, output, spec, config, console, labels.count)
+    tasks = model.config.tasks
+    width = len(model.config.output_names)
+    numbers = np.array(tally.labeled).reshape(-1, width + len(tasks))
+    return Screening(tally, tasks, numbers[:, :width], numbers[:, width:])
 
 
 class _Labels:
@@ -161,7 +139,9 @@ class _Labels:
         remarks: Lines on columns of labels or of relations that are not read.
     """
 
-    def __init__(self, model: MolAttn, table: Table, relations: Sequence[str]) -> None:
+    def __init__(
+        self, model: MolAttn, table: Table, relations: Sequence[str], output: Sequence[str]
+    ) -> None:
         self._tasks = model.config.tasks
         if len(relations) not in (0, len(self._tasks)):
             raise InputError(
@@ -169,58 +149,55 @@ class _Labels:
                 "targets of the model, expected one for each"
             )
         self.remarks: list[str] = []
-        self._places = [self._place(table, task) for task in self._tasks]
-        self._relations = self._relation_places(table, relations, model.config.relation_columns)
-        self._knows_molecules = model.uncertainty is not None
-        known = model.uncertainty and model.uncertainty.molecules
-        self._differs_by_task = known is not None and known.labeled is not None
-        self._new: dict[str, Any] = _nothing_new()
+        self._columns = [self._label_column(table, task) for task in self._tasks]
+        self._relations = self._relation_columns(table, relations, model.config.relation_columns)
+        self._outputs = [output.index(name) for name in model.config.output_names]
+        index = {name: number for number, name in enumerate(output)}
+        self._similarity = index.get("training_similarity")
+        self._by_task = [index.get(f"{task.name}_training_similarity") for task in self._tasks]
 
-    def add(self, rows: Sequence[ReadRow], prediction: Prediction) -> None:
-        new = self._new
-        if self._knows_molecules:
-            new["counts"]["outside"] += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
-        if self._differs_by_task:
-            numbers = (prediction.task_similarity < DOMAIN_SIMILARITY).sum(axis=0).tolist()
-            names = (task.name for task in self._tasks)
-            new["outside"].update(dict(zip(names, numbers, strict=True)))
-        if all(place is None for place in self._places):
+    def count(self, tally: Tally, row: Row, cells: Cells) -> None:
+        """Count a row, given its cells and those of its prediction."""
+        similarities = [_number(cells, index) for index in self._by_task]
+        similarity = _number(cells, self._similarity)
+        if similarity < DOMAIN_SIMILARITY:
+            tally.count("outside")
+        for task, own in zip(self._tasks, similarities, strict=True):
+            if own < DOMAIN_SIMILARITY:
+                tally.count("outside_by_task", task.name)
+        if all(column is None for column in self._columns):
             return
-        for number, (row, predicted) in enumerate(zip(rows, prediction.prediction, strict=True)):
-            labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
-            if any(label is not None for label in labels):
-                if self._knows_molecules:
-                    has_label = [label is not None for label in labels]
-                    similarity = prediction.task_similarity[number, has_label].max()
-                    new["counts"]["trained"] += int(similarity >= 1.0)
-                new["labeled"].append([*predicted.tolist(), *labels])
+        labels = [self._label(tally, row.cells, index) for index in range(len(self._tasks))]
+        known = [not math.isnan(label) for label in labels]
+        if any(known):
+            tally.labeled.extend([*(_number(cells, index) for index in self._outputs), *labels])
+            nearest = [
+                similarity if math.isnan(own) else own
+                for own, is_known in zip(similarities, known, strict=True)
+                if is_known
+            ]
+            if max(nearest) >= 1.0:
+                tally.count("trained")
 
-    def take(self) -> dict[str, Any]:
-        """Return what was found since the last call, as JSON types."""
-        new, self._new = self._new, _nothing_new()
-        return new
-
-    def _label(self, cells: Sequence[str], number: int) -> float | None:
-        place, task = self._places[number], self._tasks[number]
-        if place is None:
-            return None
-        relation = self._relations[number]
+    def _label(self, tally: Tally, cells: Sequence[str], index: int) -> float:
+        column, task, relation = self._columns[index], self._tasks[index], self._relations[index]
+        if column is None:
+            return math.nan
         try:
             values, bounds = label_values(
-                [cells[place]], task, ["" if relation is None else cells[relation]]
+                [cells[column]], task, ["" if relation is None else cells[relation]]
             )
         except LabelError as error:
-            self._new["unusable"][task.name] += 1
+            tally.count("unusable", task.name)
             expected = error.expected.partition("; ")[0]  # without advice for the training
-            told = f"got {quoted(error.text)}, expected {expected}"
-            self._new["first_unusable"].setdefault(task.name, told)
-            return None
+            example = f"got {quoted(error.text)}, expected {expected}"
+            tally.examples.setdefault(task.name, example)
+            return math.nan
         if not np.isnan(bounds).all():
-            self._new["censored"][task.name] += 1
-        label = float(values[0])
-        return None if math.isnan(label) else label
+            tally.count("censored", task.name)
+        return float(values[0])
 
-    def _relation_places(
+    def _relation_columns(
         self, table: Table, named: Sequence[str], trained: Sequence[str]
     ) -> list[int | None]:
         """Return the columns that are named, else those of the training that the table has."""
@@ -228,27 +205,25 @@ class _Labels:
             return [table.column(name, "--relation-columns") for name in named]
         if not trained:
             return [None] * len(self._tasks)
-        places = [_column(table, name) for name in trained]
-        for labels, place, name in zip(self._places, places, trained, strict=True):
-            if labels is not None and place is None:
+        columns = [_column(table, name) for name in trained]
+        for labels, column, name in zip(self._columns, columns, trained, strict=True):
+            if labels is not None and column is None:
                 self.remarks.append(
                     f"{table.path}: expected one column {quoted(name)} of relations, as in the "
                     "training (--relation-columns); without it the labels of "
                     f"{quoted(table.header[labels])} count as measured, except those such as >10"
                 )
-        return places
+        return columns
 
-    def _place(self, table: Table, task: Task) -> int | None:
-        place = _column(table, task.name)
-        if place is None:
-            alike = [name for name in table.header if name.lower() == task.name.lower()]
-            if alike:
-                self.remarks.append(
-                    f"{table.path}: {len(alike)} columns could be the labels of "
-                    f"{quoted(task.name)} ({listed(alike)}), expected one; its predictions are not "
-                    "scored"
-                )
-        return place
+    def _label_column(self, table: Table, task: Task) -> int | None:
+        column = _column(table, task.name)
+        found = [name for name in table.header if name.lower() == task.name.lower()]
+        if column is None and found:
+            self.remarks.append(
+                f"{table.path}: {len(found)} columns could be the labels of {quoted(task.name)} "
+                f"({listed(found)}), expected one; its predictions are not scored"
+            )
+        return column
 
 
 def _column(table: Table, name: str) -> int | None:
@@ -258,100 +233,27 @@ def _column(table: Table, name: str) -> int | None:
         return None
 
 
-def _nothing_new() -> dict[str, Any]:
-    counters = {name: Counter[str]() for name in ("counts", "outside", "unusable", "censored")}
-    return {**counters, "first_unusable": {}, "labeled": []}
+def _number(cells: Cells, index: int | None) -> float:
+    cell = None if index is None else cells[index]
+    return cell if isinstance(cell, float) else math.nan
 
 
-class _Found:
-    """What :class:`_Labels` found in all blocks of a table."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._outside: Counter[str] = Counter()
-        self._unusable: Counter[str] = Counter()
-        self._first_unusable: dict[str, str] = {}
-        self._censored: Counter[str] = Counter()
-        self._rows = _LabeledRows()
-
-    def add(self, found: Mapping[str, Any]) -> None:
-        self._counts.update(found["counts"])
-        self._outside.update(found.get("outside", {}))
-        for name, told in found.get("first_unusable", {}).items():
-            if name not in self._unusable:  # in rows of an earlier version the first is unknown
-                self._first_unusable[name] = told
-        self._unusable.update(found["unusable"])
-        self._censored.update(found["censored"])
-        for row in found["labeled"]:
-            self._rows.add([math.nan if number is None else number for number in row])
-
-    def screening(self, streamed: Streamed) -> Screening:
-        model, tasks = streamed.model, streamed.model.config.tasks
-        width = sum(len(task.output_names) for task in tasks)
-        numbers = self._rows.table(width + len(tasks))
-        return Screening(
-            streamed.counts,
-            streamed.seconds,
-            None if model.uncertainty is None else self._counts["outside"],
-            self._outside,
-            self._counts["trained"],
-            self._rows.count,
-            tasks,
-            numbers[:, :width],
-            numbers[:, width:],
-            self._unusable,
-            self._first_unusable,
-            self._censored,
-        )
-
-
-class _LabeledRows:
-    """Rows of numbers; if there are too many, a random sample in which each is as likely.
-
-    Attributes:
-        count: Number of rows, those left out included.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._numbers = array("d")
-        self._chance = 1.0
-        self._rng = np.random.default_rng(0)
-
-    def add(self, row: Sequence[float]) -> None:
-        self.count += 1
-        if self._rng.random() >= self._chance:
-            return
-        self._numbers.extend(row)
-        while len(self._numbers) > max(_MOST_NUMBERS, len(row)):
-            self._chance /= 2.0
-            kept = self._rng.random(len(self._numbers) // len(row)) < 0.5
-            self._numbers = array("d", self.table(len(row))[kept].tobytes())
-
-    def table(self, width: int) -> NDArray[np.float64]:
-        return np.array(self._numbers).reshape(-1, width)
-
-
-def prediction_spec(
-    model: MolAttn, level: float, neighbors: int | None = None, labels: _Labels | None = None
-) -> OutputSpec:
+def prediction_spec(model: MolAttn, level: float, neighbors: int | None = None) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
     Args:
         model: The model.
         level: Level of the intervals, between 0 and 1.
         neighbors: Number of training rows for each target; None = no columns of them.
-        labels: Takes the labels of the rows; None = they are not read.
 
     Raises:
         InputError: A number of neighbors that the model does not have.
     """
     columns = PredictionColumns(model, level)
-    of_neighbors: dict[str, str] = {}
-    fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
-    remarks = [*columns.lines(), *(labels.remarks if labels else ())]
+    remarks, fields, names = columns.lines(), dict[str, str](), dict[str, str]()
     if neighbors is not None:
         process = model.predictor.check_neighbors(neighbors, "--neighbors")
+        fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
         kept = model.training_set and model.training_set.molecules
         if kept:
             fields["smiles"] = "string"
@@ -361,42 +263,44 @@ def prediction_spec(
             for task, share in zip(model.config.tasks, process.shares, strict=True)
             if share == 0.0
         ]
-        of_neighbors = {
+        names = {
             f"{task.name}_neighbor_{number}_{name}": kind
             for task in model.config.tasks
             for number in range(1, neighbors + 1)
             for name, kind in fields.items()
         }
-
-    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
-        features = [molecule.features for molecule in molecules] if model.config.features else None
-        records = [molecule.record for molecule in molecules if molecule.record is not None]
-        networks, inputs = model.network_outputs(records, len(records), features=features)
-        outputs = model.predictor.combined(networks, inputs)
-        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
-        # None, which is not used, if the model has no training fingerprints.
-        fingerprints: list[Any] = [record.fingerprint for record in records]
-        prediction = columns.predict_with_uncertainty(
-            outputs[:, is_finite], [*compress(fingerprints, is_finite)]
-        )
-        rows = iter(range(len(prediction.prediction)))
-        near = {} if neighbors is None else model.predictor.neighbors_of_inputs(inputs, neighbors)
-        if labels:
-            finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
-            labels.add(finite, prediction)
-        for number, good in enumerate(is_finite):
-            if not good:
-                yield "not_finite"
-                continue
-            nearest = [one for of_task in near.values() for one in of_task[number]]
-            cells: list[Any] = [getattr(one, name) for one in nearest for name in fields]
-            yield [[*columns.cells(prediction, next(rows)), *cells]]
-
     return OutputSpec(
-        verb="predicting",
-        columns={**columns.columns, **of_neighbors},
-        compute=compute,
-        reads_similarity=model.uncertainty is not None,
+        "predicting",
+        {**columns.columns, **names},
+        partial(_predictions, model, columns, neighbors, [*fields]),
+        Reads(similarity=model.uncertainty is not None),
         remarks=remarks,
-        take_found=labels.take if labels else lambda: None,
     )
+
+
+def _predictions(
+    model: MolAttn,
+    columns: PredictionColumns,
+    neighbors: int | None,
+    fields: Sequence[str],
+    molecules: Sequence[ReadRow],
+) -> Iterator[Sequence[Cells] | ReasonCode]:
+    features = [molecule.features for molecule in molecules] if model.config.features else None
+    records = [molecule.record for molecule in molecules if molecule.record is not None]
+    networks, inputs = model.network_outputs(records, len(records), features=features)
+    outputs = model.predictor.combined(networks, inputs)
+    is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
+    # None, which is not used, if the model has no training fingerprints.
+    fingerprints: list[Any] = [record.fingerprint for record in records]
+    prediction = columns.predict_with_uncertainty(
+        outputs[:, is_finite], [*compress(fingerprints, is_finite)]
+    )
+    rows = iter(range(len(prediction.prediction)))
+    near = {} if neighbors is None else model.predictor.neighbors_of_inputs(inputs, neighbors)
+    for index, good in enumerate(is_finite):
+        if not good:
+            yield "not_finite"
+            continue
+        nearest = [one for by_row in near.values() for one in by_row[index]]
+        cells: list[Any] = [getattr(one, name) for one in nearest for name in fields]
+        yield [[*columns.cells(prediction, next(rows)), *cells]]

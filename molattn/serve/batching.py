@@ -153,7 +153,7 @@ class Worker:
             InputError: A column that the model needs is missing.
         """
         spec, model = work.served.spec(work.level), work.served.model
-        rows = molecule_batches(work.table, model, self.options(work), **spec.reads)
+        rows = molecule_batches(work.table, model, self.options(work), spec.reads)
 
         def read() -> list[ReadRow]:
             with stopped_by(stop):
@@ -224,7 +224,7 @@ class Worker:
         with threads(self._config.threads), without_onednn() if updates_pairs else nullcontext():
             if unread := [task for task in tasks if task.rows is None]:
                 table = _Joined([task.work.table for task in unread])
-                read = molecule_batches(table, model, self.options(unread[0].work), **spec.reads)
+                read = molecule_batches(table, model, self.options(unread[0].work), spec.reads)
                 new = chain.from_iterable(read)
                 for task in unread:
                     task.rows = [*islice(new, task.count)]

@@ -251,7 +251,7 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
     values, refused = list[list[Any]](), 0
     with threads(config.threads):
-        for batch in molecule_batches(table, served.model, options, **spec.reads):
+        for batch in molecule_batches(table, served.model, options, spec.reads):
             for _, rows, code in computed(spec, batch):
                 refused += bool(code)
                 if not code:

@@ -8,7 +8,7 @@ from molattn.chem import draw
 from molattn.chem.draw import draw_molecule, laid_out
 from molattn.chem.limits import is_fast
 from molattn.errors import MolattnError
-from molattn.evaluation.report.svg import molecule_svg
+from molattn.evaluation.report.render import molecule_image
 
 PEPTIDE = "N[C@@H](Cc1ccccc1)C(=O)" * 12 + "O"
 
@@ -45,7 +45,7 @@ def test_a_layout_has_a_limit_of_time(monkeypatch):
 
 def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
     laid_out.cache_clear()
-    assert molecule_svg("CCO", "ethanol").startswith("<svg")
+    assert molecule_image("CCO", "ethanol").startswith("<img")
     laid_out.cache_clear()
     for name in [one for one in sys.modules if one.startswith("rdkit.Chem.Draw")]:
         monkeypatch.delitem(sys.modules, name)
@@ -54,4 +54,4 @@ def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
         MolattnError, match=r"RDKit cannot draw molecules: .* apt install libxrender1"
     ):
         draw_molecule("CCO")
-    assert "RDKit cannot draw" in molecule_svg("CCO", "ethanol")  # in the report
+    assert "RDKit cannot draw" in molecule_image("CCO", "ethanol")  # in the report

@@ -22,7 +22,7 @@ from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.inference import streaming
+from molattn.inference import parts, streaming
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.batches import LabeledLoader
@@ -150,7 +150,8 @@ def test_a_signal_leaves_no_partial_output(capsys, monkeypatch, whole, command, 
 @pytest.mark.parametrize("one", EXIT_CODES)
 @pytest.mark.parametrize("command", ["predict", "fingerprint"])
 def test_a_signal_leaves_rows_to_resume(capsys, monkeypatch, whole, command, one):
-    monkeypatch.setattr(streaming, "_ROWS_PER_ENTRY", 16)
+    monkeypatch.setattr(streaming, "_BLOCK", 16)
+    monkeypatch.setattr(parts, "_MOST_ROWS", 16)
     words = [command, str(whole), "in.csv", "--output", "out.csv", "--batch-size", "8"]
     assert main(words) == 0
     expected = Path("out.csv").read_bytes()
@@ -164,7 +165,7 @@ def test_a_signal_leaves_rows_to_resume(capsys, monkeypatch, whole, command, one
     assert names() == ["in.csv", "out.csv.unfinished"]
     assert main([*words, "--resume"]) == 0
     printed = "".join(capsys.readouterr())
-    assert "resuming after 16 rows" in printed
+    assert "resuming: 16 rows" in printed
     assert "40 rows" in printed
     assert Path("out.csv").read_bytes() == expected
     assert names() == ["in.csv", "out.csv"]
@@ -212,7 +213,7 @@ def test_a_full_disk_leaves_no_partial_predictions(capsys, tmp_path, whole):
         if code == 0:  # all was written
             assert Path("out.csv").read_text().count("\n") == 41
             break
-        assert "out.csv: " in line
+        assert "out.csv" in line
         assert "No space left on device" in line
         assert "MOLATTN_TRACEBACK" not in line
         assert not Path("out.csv").exists()

@@ -1,13 +1,13 @@
+import io
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from molattn.cli import main
 from molattn.config import (
@@ -20,17 +20,13 @@ from molattn.config import (
 from molattn.config.yaml_file import read_config_file
 from molattn.data.splitting import split_rows
 from molattn.data.table import open_table
-from molattn.errors import InputError, MolattnError
+from molattn.errors import InputError
 from molattn.evaluation import cross_validation
 from molattn.evaluation.cross_validation import cross_validate, rounds
 from molattn.evaluation.metrics import format_mean
-from molattn.evaluation.score_tables import score_tables
-from molattn.evaluation.terminal_tables import summary_table
+from molattn.evaluation.tables import print_scores, score_tables
 from molattn.inference.predict import predict_table
-from molattn.model.artefact import WEIGHTS_FILE
-from molattn.model.model import MolAttn
 from molattn.task import Task
-from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.run import read_rows, train_split
 
 pytestmark = pytest.mark.usefixtures("without_figures")
@@ -114,12 +110,9 @@ def test_a_score_of_one_round_has_no_standard_deviation():
     found = cross_validation._means([{"r2": 0.5}, {"r2": None}, {"r2": None}])
     assert found == {"r2": {"mean": 0.5, "sd": None, "rounds": 1}}
     summary = {"test": {"y": found}, "folds": [{}] * 3}
-    table = summary_table(summary, 0.9)
-    cells = [str(next(iter(column.cells))) for column in table.columns[2:]]
-    assert cells == ["R², 1 of 3 folds", "0.500", "-"]
     (table,) = score_tables([Task("y")], summary)
-    ((_, [(_, cells)]),) = table.rows
-    assert ("0.500", "1 of 3 folds") in cells
+    (row,) = table.rows
+    assert ("0.500", "1 of 3 folds") in row.cells
     assert format_mean(found["r2"]) == "0.500"
     assert format_mean({"mean": 0.5, "sd": 0.25}) == "0.500 ± 0.250"
 
@@ -130,15 +123,6 @@ def test_scores_of_some_rounds_do_not_depend_on_their_order():
     found = cross_validation._means(several)
     assert found == cross_validation._means(several[::-1])
     assert found["nll_before"]["rounds"] == 2
-    for count, rows in (
-        (2, ["NLL before calibration, 2 of 3 folds", "NLL after calibration, 2 of"]),
-        (3, ["NLL before calibration"]),
-    ):
-        means = {name: {**one, "rounds": count} for name, one in found.items()}
-        summary = {"test": {"y": {}}, "uncertainty": {"y": means}, "folds": [{}] * 3}
-        shown = [str(cell) for cell in summary_table(summary, 0.9).columns[2].cells]
-        assert len(shown) == len(rows)
-        assert all(cell.startswith(row) for cell, row in zip(shown, rows, strict=True))
 
 
 def test_skipped_rows_are_listed_beside_the_folds(tmp_path):
@@ -168,11 +152,12 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
         assert found["rounds"] == 3
     covered = [one["uncertainty"]["y"]["coverage"] for one in own]
     assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
-    shown = summary_table(metrics, 0.95, {"y": "mM"})
-    assert next(iter(shown.columns[3].cells)) == f"{metrics['test']['y']['rmse']['mean']:.3f}"
-    assert {*map(str, shown.columns[0].cells)} == {"y (mM)"}
-    assert {"RMSE", "95% PI coverage", "mean width"} <= {*shown.columns[2].cells}
-    assert not [name for name in shown.columns[2].cells if name.endswith(" sd")]
+    console = Console(file=io.StringIO(), width=120)
+    print_scores(metrics, TrainConfig.from_dict(read_config_file(folder / "config.yaml")), console)
+    shown = console.file.getvalue()
+    rmse = metrics["test"]["y"]["rmse"]
+    assert f"{rmse['mean']:.3f} ± {rmse['sd']:.3f}" in shown
+    assert "50% PI coverage" in shown
 
 
 def test_a_round_alone_is_the_same_run(folder):
@@ -222,75 +207,6 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     with pytest.raises(InputError, match=r"cross-validation of 4 models.*repeat_1_fold_1"):
         predict_table("cv", config.file, "out.csv")
     assert main(["train", *words.split(), "--overwrite"]) == 0
-
-
-def without_seconds(found):
-    """The content of a metrics.json, less what no two runs have in common."""
-    if isinstance(found, dict):
-        return {k: without_seconds(v) for k, v in found.items() if not k.endswith("seconds")}
-    return [without_seconds(one) for one in found] if isinstance(found, list) else found
-
-
-def killed_within(number, command, at_step):
-    """Run a command in another process that dies at an optimization step of a fold."""
-    code = f"""
-import os, sys
-import torch
-from molattn.evaluation import cross_validation
-from molattn.training.lightning import loop
-from molattn.cli import main
-
-torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another order
-
-def train_split(config, *rest, original=cross_validation.train_split, **options):
-    global fold
-    fold = config.data.only_fold
-    return original(config, *rest, **options)
-
-def on_train_batch_end(self, trainer, *rest, original=loop.CheckpointCallback.on_train_batch_end):
-    original(self, trainer, *rest)
-    if fold == {number} and trainer.global_step == {at_step}:
-        os._exit(9)
-
-cross_validation.train_split = train_split
-loop.CheckpointCallback.on_train_batch_end = on_train_batch_end
-sys.exit(main({command!r}))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert done.returncode == 9, done.stderr
-
-
-def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, tmp_path):
-    words = f"train {config.file} --target-columns y --folds 3 --epochs 3 --batch-size 8".split()
-    words += "--width 8 --heads 2 --layers 1 --dropout 0.2 --bootstrap 0 --device cpu".split()
-    words += "--no-baselines --checkpoint-steps 2".split()
-    assert main([*words, "--output", "whole"]) == 0
-    killed_within(2, [*words, "--output", "killed"], at_step=5)
-    assert (tmp_path / "killed.unfinished/fold_2.unfinished/checkpoint.safetensors").exists()
-    assert main(["train", "--resume", "killed"]) == 0
-    one, other = (without_seconds(metrics_of(Path(name))) for name in ("whole", "killed"))
-    assert one == other
-    for fold in ("fold_1", "fold_2", "fold_3"):
-        whole, killed = (Path(n, fold, "model/model.safetensors") for n in ("whole", "killed"))
-        assert whole.read_bytes() == killed.read_bytes()
-    predictions = [Path(name, "predictions.csv").read_bytes() for name in ("whole", "killed")]
-    assert predictions[0] == predictions[1]
-
-
-def test_a_refused_round_leaves_the_config_it_began_with(config, tmp_path):
-    table = tmp_path / "own.csv"
-    table.write_text(Path(config.file).read_text())
-    words = f"train {table} --target-columns y --folds 3 --batch-size 8 --bootstrap 0 --device cpu"
-    words += " --width 8 --heads 2 --layers 1 --no-baselines --checkpoint-steps 1 --output killed"
-    killed_within(1, words.split(), at_step=2)
-    moved = table.rename(tmp_path / "moved.csv")
-    moved.write_text(moved.read_text().replace("12.5", "12.25"))
-    begun = Path("killed.unfinished", "fold_1.unfinished", "config.yaml")
-    before = begun.read_bytes()
-    whole = TrainConfig.from_dict(read_config_file("killed.unfinished/config.yaml"))
-    with pytest.raises(InputError, match=r"moved\.csv.* has changed since"):
-        cross_validate(replace(whole, file=str(moved)), Path("killed.unfinished"))
-    assert begun.read_bytes() == before
 
 
 def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_path, monkeypatch):
@@ -343,27 +259,6 @@ def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monk
         cross_validate(replace(config, file=str(own), data=data), tmp_path)
 
 
-def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, capsys):
-    words = f"{config.file} --target-columns y --folds 2 --output cv --epochs 1 --no-baselines"
-    words += " --width 8 --heads 2 --layers 1 --bootstrap 0"
-
-    def failing(config, *rest, **options):
-        if config.data.only_fold == 2:
-            raise MolattnError("training diverged")
-        return train_split(config, *rest, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("molattn.evaluation.cross_validation.train_split", failing)
-        assert main(["train", *words.split()]) != 0
-    kept = tmp_path / "cv.unfinished" / "fold_1" / "metrics.json"
-    before = kept.read_bytes()
-    assert main(["train", *words.split()]) == 2
-    assert "--resume cv continues it" in capsys.readouterr().err
-    assert main(["train", "--resume", "cv.unfinished"]) == 0
-    assert "Results written to cv\n" in capsys.readouterr().out
-    assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before
-
-
 def test_leakage_of_the_folds_is_told_beside_their_scores(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 21)))
@@ -378,43 +273,6 @@ def test_leakage_of_the_folds_is_told_beside_their_scores(tmp_path, monkeypatch,
     told = f"eakage: {sum(folds)} of 20 test molecules have the same fingerprint as a molecule that"
     assert f"l{told}" in " ".join(capsys.readouterr().out.split())
     assert f"L{told}" in Path("cv/report.html").read_text()
-
-
-def test_a_column_named_round_stays(config, tmp_path):
-    own = tmp_path / "own.csv"
-    own.write_text(Path(config.file).read_text().replace("smiles,y", "smiles,round"))
-    data = replace(config.data, target_columns=("round",), folds=2)
-    report = ReportConfig(baselines=False, bootstrap=0)
-    cross_validate(replace(config, file=str(own), data=data, report=report), tmp_path)
-    header = open_table(tmp_path / "predictions.csv").header
-    assert (header[1], header[-1]) == ("round", "round_")
-
-
-def test_folds_of_ensembles_go_on_within_a_member(config, tmp_path, monkeypatch):
-    words = (
-        f"{config.file} --target-columns y --folds 2 --ensemble 2 --epochs 1 --width 8 --heads 2"
-    )
-    words += " --layers 1 --no-baselines --bootstrap 0 --output"
-    assert main(["train", *words.split(), "whole"]) == 0
-    forward, steps = MolAttn.forward, 0
-
-    def interrupted(self, *rest):
-        nonlocal steps
-        steps += self.training
-        if steps == 4:  # an epoch is one step: the second member of the second fold
-            raise KeyboardInterrupt
-        return forward(self, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "forward", interrupted)
-        assert main(["train", *words.split(), "cv"]) == 130
-    kept = Path("cv.unfinished", "fold_2.unfinished")
-    assert (kept / "member_1" / CHECKPOINT_FILE).exists()
-    assert not (kept / "member_2" / CHECKPOINT_FILE).exists()
-    assert main(["train", "--resume", "cv"]) == 0
-    resumed, whole = (Path(name, "fold_2", "model", WEIGHTS_FILE) for name in ("cv", "whole"))
-    assert resumed.read_bytes() == whole.read_bytes()
-    assert {"mean", "sd", "rounds"} == {*metrics_of(Path("cv"))["member"]["y"]["rmse"]}
 
 
 def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):

@@ -18,7 +18,7 @@ from molattn.evaluation import METRICS, Metric, score_tasks
 from molattn.evaluation.metrics import main_metric
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
-from molattn.evaluation.terminal_tables import score_table, summary_table
+from molattn.evaluation.tables import print_scores
 from molattn.task import Task
 from molattn.training.run import train
 
@@ -42,7 +42,7 @@ def test_a_new_metric_is_in_all_results(bias, tmp_path):
     options = SupervisedConfig(epochs=1, batch_size=8, device="cpu")
     run = train(TrainConfig(str(path), data, network, options, ReportConfig(bootstrap=100)))
     scores = score_run(run)
-    write_run(run, scores, tmp_path)
+    written = write_run(run, scores, tmp_path)
     errors = scores.prediction.prediction[:, 0] - run.table.targets[run.parts.test, 0]
 
     metrics = json.loads((tmp_path / "metrics.json").read_text())
@@ -53,7 +53,7 @@ def test_a_new_metric_is_in_all_results(bias, tmp_path):
     assert "bias" in metrics["test_mean"]
 
     console = Console(file=io.StringIO(), width=100)
-    console.print(score_table(scores, run), markup=False)
+    print_scores(written, run.config, console)
     head, _, own, *_ = console.file.getvalue().splitlines()
     assert head.rstrip().endswith("Mean bias")
     assert own.split()[-1] == f"{np.mean(errors):.3f}"
@@ -62,18 +62,6 @@ def test_a_new_metric_is_in_all_results(bias, tmp_path):
     assert '<th scope="col" class="num">Mean bias</th>' in page
     assert f"{low:.3f} to {high:.3f}" in page
     assert "Lower is better: RMSE, MAE, Mean bias." in page
-
-
-def test_a_summary_of_rounds_names_a_new_metric_by_its_heading(bias):
-    values = {"mean": 0.25, "sd": 0.5, "rounds": 3}
-    table = summary_table({"test": {"y": {"bias": values}}, "folds": [{}] * 3}, 0.9)
-    assert [str(next(iter(column.cells))) for column in table.columns] == [
-        "y",
-        "molattn",
-        "Mean bias",
-        "0.250",
-        "0.500",
-    ]
 
 
 def test_a_new_metric_is_no_main_metric_and_other_kinds_do_not_have_it(bias):

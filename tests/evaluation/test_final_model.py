@@ -229,14 +229,3 @@ def test_each_censored_label_is_counted_once(censored, tmp_path):
     metrics = metrics_of(tmp_path / "cv")
     assert metrics["censored"]["logS"]["count"] == 16
     assert sum(one["censored"]["logS"]["count"] for one in metrics["folds"]) == 32
-
-
-def test_a_relation_beside_classes_is_refused_in_one_line(censored, tmp_path, capsys):
-    table = censored.with_name("t.csv")
-    words = f"train {table} --target-columns kind --relation-columns relation --output {tmp_path}/x"
-    assert main(words.split()) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
-        f"error: {table}, line 3, column 'relation': got '>', expected no relation beside a class; "
-        "for numeric targets use --task regression"
-    )

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -14,10 +12,8 @@ from torchmetrics.functional.classification import (
 )
 
 from molattn.evaluation.metrics import (
-    METRICS,
     format_interval,
     metrics_of,
-    representative_rows,
     score_tasks,
 )
 from molattn.task import Task
@@ -247,61 +243,6 @@ def test_r2_is_known_of_a_sample_without_the_outlier():
     assert low == pytest.approx(np.percentile(values, 2.5), abs=0.15)
     assert high == pytest.approx(1.0)
     assert one(Y, [1.0, 2.0], [3e6, 3e6], resamples=20)["r2"] is None
-
-
-def test_intervals_of_many_rows_are_drawn_from_some_of_them(monkeypatch):
-    """They are as wide as those of all rows, around the score of all rows."""
-    rng = np.random.default_rng(3)
-    target = rng.normal(size=(20_000, 1))
-    guess = target + rng.normal(size=target.shape)
-    sizes, draws = [], []
-    for name in ("_rmse", "_spearman"):
-        key = name[1:]
-        metric = METRICS[key]
-
-        def function(truth, prediction, weights, original=metric.function):
-            sizes.append(len(truth))
-            draws.extend(weights.sum(axis=1).tolist())
-            return original(truth, prediction, weights)
-
-        monkeypatch.setitem(METRICS._items, key, replace(metric, function=function))
-    some = score_tasks(guess, target, [Y], resamples=300, most_resampled=2000).tasks["y"]
-    assert {*sizes} == {20_000, 2000}
-    assert sizes.count(20_000) == 2
-    assert {*draws} == {20_000.0, 2000.0}
-    every = score_tasks(guess, target, [Y], resamples=300).tasks["y"]
-    for key in ("rmse", "mae", "r2", "spearman"):
-        assert some[key] == every[key]
-        (low, high), (first, last) = (one["intervals"][key] for one in (some, every))
-        assert low < some[key] < high
-        assert 0.75 < (high - low) / (last - first) < 1.33
-    few = score_tasks(guess[:500], target[:500], [Y], resamples=50, most_resampled=500)
-    assert few == score_tasks(guess[:500], target[:500], [Y], resamples=50)
-
-
-def test_of_rare_labels_more_rows_are_drawn():
-    """Of few labels of a task or class, those of some rows would be fewer, or none."""
-    rng = np.random.default_rng(5)
-    target = np.stack([rng.normal(size=6000), (rng.random(6000) < 0.5).astype(float)], axis=1)
-    guess = np.stack([target[:, 0] + rng.normal(size=6000), rng.random(6000)], axis=1)
-    tasks = [Y, B]
-    assert representative_rows(target, tasks, 1000) == 1000
-    assert representative_rows(target[:10], tasks, 1000) == 10
-    for count, expected in ((3, 6000), (90, 2000), (300, 1000)):
-        rare, sparse = target.copy(), target.copy()
-        rare[:, 1] = np.arange(6000) < count
-        sparse[count:, 0] = np.nan
-        for labels in (rare, sparse):
-            assert representative_rows(labels, tasks, 1000) == expected
-            scores = score_tasks(guess, labels, tasks, resamples=100, most_resampled=expected)
-            every = score_tasks(guess, labels, tasks, resamples=100)
-            for key, name in (("rmse", "y"), ("roc_auc", B.name)):
-                low, high = scores.tasks[name]["intervals"][key]
-                first, last = every.tasks[name]["intervals"][key]
-                assert low < scores.tasks[name][key] < high
-                assert 0.5 < (high - low) / (last - first) < 2.0
-    sparse[:, 0] = np.nan
-    assert representative_rows(sparse, tasks, 1000) == 1000
 
 
 def test_predictions_that_differ_by_rounding_are_ties():

@@ -3,13 +3,11 @@ import pytest
 
 from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.plots import (
-    calibration_plot,
     learning_curve,
-    parity_plot,
-    roc_pr_plot,
+    run_plots,
     task_results,
 )
-from molattn.evaluation.score_tables import target_label
+from molattn.evaluation.tables import target_label
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task
 from molattn.training.history import Epoch, History
@@ -24,13 +22,14 @@ def scored(plot, prediction, target, tasks):
     scores = score_tasks(prediction, target, tasks).tasks
     unknown = np.full(target.shape, nan)
     predicted = Prediction(prediction, unknown, unknown, unknown, unknown[:, 0], unknown)
-    return plot(task_results(predicted, target, tasks, scores))
+    results = task_results(predicted, target, tasks, scores, {"y": {"coverage_at": {"0.5": 0.6}}})
+    return run_plots(results)[f"{plot}.png"]
 
 
 def test_the_parity_plot_shows_labeled_rows_with_names_units_and_scores():
     prediction = np.array([[1.0, 0.5, 2.0], [2.0, 0.5, 3.0], [3.0, 0.5, 4.0]])
     target = np.array([[1.5, 0, nan], [2.0, 1, 5.0], [nan, 1, nan]])
-    figure = scored(parity_plot, prediction, target, [Y, B, Task("$z_1")])
+    figure = scored("parity", prediction, target, [Y, B, Task("$z_1")])
     first, second = figure.axes
     assert first.collections[0].get_offsets().tolist() == [[1.5, 1.0], [2.0, 2.0]]
     assert second.collections[0].get_offsets().tolist() == [[5.0, 3.0]]
@@ -39,6 +38,14 @@ def test_the_parity_plot_shows_labeled_rows_with_names_units_and_scores():
     assert first.get_title() == "RMSE 0.354   MAE 0.250   R² -1.000   n = 2"
     assert "R² -" in second.get_title()
     assert first.get_xlim() == first.get_ylim()
+
+
+def test_coverage_and_errors_are_those_of_regressions_with_intervals():
+    given = np.array([[1.0, 0.5]]), np.array([[1.5, 1.0]]), [Y, Task("z")]
+    (axes,) = scored("coverage", *given).axes
+    assert axes.lines[1].get_xydata().tolist() == [[0.5, 0.6]]
+    (axes,) = scored("similarity", *given).axes
+    assert axes.get_ylabel() == "absolute error of y (mg)"
 
 
 def test_the_learning_curve_shows_both_losses():
@@ -68,7 +75,7 @@ def test_roc_and_pr_curves_are_drawn_for_each_class():
         [[9.0, 0.1, 0.8, 0.1, 0.1], [9.0, 0.4, 0.1, 0.8, 0.1], [9.0, 0.3, 0.1, 0.8, 0.1]]
     )
     target = np.array([[1.0, 0, 0], [2.0, 1, 1], [2.0, 1, nan]])
-    figure = scored(roc_pr_plot, prediction, target, [Y, B, C])
+    figure = scored("roc_pr", prediction, target, [Y, B, C])
     roc, pr, several_roc, _ = figure.axes
     curve = roc.lines[1]
     assert curve.get_label() == "yes"
@@ -82,7 +89,7 @@ def test_roc_and_pr_curves_are_drawn_for_each_class():
 
 
 def test_one_class_alone_has_no_curve_and_says_so():
-    figure = scored(roc_pr_plot, np.array([[0.2], [0.6]]), np.ones((2, 1)), [B])
+    figure = scored("roc_pr", np.array([[0.2], [0.6]]), np.ones((2, 1)), [B])
     for axes in figure.axes:
         assert [text.get_text() for text in axes.texts] == ["only one class"]
 
@@ -90,12 +97,12 @@ def test_one_class_alone_has_no_curve_and_says_so():
 def test_calibration_is_frequency_against_probability_by_bin():
     prediction = np.array([[0.11, 0.9, 0.05, 0.05], [0.19, 0.1, 0.8, 0.1], [0.91, 0.9, 0.1, 0.0]])
     target = np.array([[0.0, 0], [1, 1], [1, 1]])
-    figure = scored(calibration_plot, prediction, target, [B, C])
-    first, first_below, second, _ = figure.axes
+    figure = scored("calibration", prediction, target, [B, C])
+    first, second = figure.axes
     np.testing.assert_allclose(first.lines[1].get_xydata(), [[0.15, 0.5], [0.91, 1.0]])
-    heights = [bar.get_height() for bar in first_below.patches]
+    heights = [bar.get_height() for bar in first.patches]
     np.testing.assert_allclose(heights, [0, 2 / 3, 0, 0, 0, 0, 0, 0, 0, 1 / 3], atol=1e-12)
-    assert first_below.get_xlabel() == "predicted probability of yes"
+    assert first.get_xlabel() == "predicted probability of yes"
     np.testing.assert_allclose(second.lines[1].get_xydata(), [[0.8, 1.0], [0.9, 0.5]])
     assert first.get_title() == "b   ECE 0.263   n = 3"
 
@@ -106,7 +113,7 @@ def test_a_unit_belongs_to_the_name():
 
 def test_names_that_begin_with_an_underscore_are_in_the_legend():
     task = Task("_b", "binary", ("_no", "_yes"))
-    figure = scored(roc_pr_plot, np.array([[0.2], [0.6]]), np.array([[0.0], [1.0]]), [task])
+    figure = scored("roc_pr", np.array([[0.2], [0.6]]), np.array([[0.0], [1.0]]), [task])
     for axes in figure.axes:
         assert [text.get_text().strip() for text in axes.get_legend().get_texts()] == ["_yes"]
         assert not axes.texts

@@ -23,9 +23,9 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file
-from molattn.evaluation.run_files import write_run
+from molattn.evaluation.run_files import run_metrics, write_run
 from molattn.evaluation.scoring import score_run
-from molattn.evaluation.terminal_tables import score_table
+from molattn.evaluation.tables import print_scores
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.calibration import Calibration, ProbabilityScaling
@@ -83,6 +83,13 @@ def classes_folder(classes_run, tmp_path_factory):
 def table(path):
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def printed(scores, run):
+    """What is printed of a run."""
+    console = Console(file=io.StringIO(), width=100)
+    print_scores(run_metrics(run, scores), run.config, console)
+    return console.file.getvalue()
 
 
 def test_the_model_card_names_properties_and_test_scores(folder, classes_folder):
@@ -209,9 +216,8 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
     rows = table(tmp_path / "predictions.csv")
     widths = [float(row["y_high"]) - float(row["y_low"]) for row in rows]
     assert found["mean_width"] == pytest.approx(np.mean(widths), rel=1e-4)
-    console = Console(file=io.StringIO(), width=120)
-    console.print(score_table(scores, other), markup=False)
-    assert "50% PI coverage" in console.file.getvalue()
+    shown = printed(scores, other)
+    assert "50% PI coverage" in shown
 
 
 def test_rows_without_a_finite_prediction_are_not_scored(tmp_path):
@@ -280,11 +286,8 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     assert {"training_similarity", "b_probability"} <= set(rows[0])
     assert not {"b_low", "b_std"} & set(rows[0])
     assert PredictionColumns(model, 0.9).lines() == []
-    console = Console(file=io.StringIO(), width=120)
-    console.print(score_table(classes_run[1], classes_run[0]), markup=False)
-    assert "calibration: before → after" not in console.file.getvalue()
-    console.print(score_table(scores, run), markup=False)
-    assert "calibration: before → after" in console.file.getvalue()
+    assert "calibration: before → after" not in printed(classes_run[1], classes_run[0])
+    assert "calibration: before → after" in printed(scores, run)
 
 
 def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):
@@ -348,9 +351,8 @@ def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
         assert [float(row["train_loss"]) for row in written] == [
             epoch.train_loss for epoch in history.epochs
         ]
-    console = Console(file=io.StringIO(), width=100)
-    console.print(score_table(scores, both), markup=False)
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    shown = printed(scores, both)
+    lines = [line.split() for line in shown.splitlines()]
     assert ["single", "model", f"{mean:.3f}", "-"] in [line[:4] for line in lines]
 
 
@@ -360,9 +362,7 @@ def test_the_table_of_scores_has_every_model(run, classes_run):
         (scores, run, ["RMSE", "95% CI", "mean baseline", "random forest", "y (mg)"]),
         (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "class prior", "mean over tasks"]),
     ):
-        console = Console(file=io.StringIO(), width=100)
-        console.print(score_table(given, of), markup=False)
-        shown = console.file.getvalue()
+        shown = printed(given, of)
         assert [word for word in words if word not in shown] == []
     test = classes_run[1].test.tasks["b"]
     assert f"{test['roc_auc']:.3f}" in shown
@@ -376,9 +376,8 @@ def test_baselines_and_intervals_are_left_out_on_demand(run, tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert not {"baseline", "random_forest"} & set(metrics)
     assert metrics["test"]["y"]["intervals"] == {}
-    console = Console(file=io.StringIO(), width=100)
-    console.print(score_table(scores, bare), markup=False)
-    assert "95" not in console.file.getvalue().split("RMSE")[1].splitlines()[0]
+    shown = printed(scores, bare)
+    assert "95" not in shown.split("RMSE")[1].splitlines()[0]
 
 
 def test_a_name_that_is_no_text_of_the_font_is_drawn_without_a_warning(run, tmp_path):
@@ -434,24 +433,3 @@ def test_without_test_rows_a_run_is_scored_by_its_validation_rows(without_test, 
     assert sorted(path.name for path in Path("run").glob("*.png")) == ["learning_curve.png"]
     assert main(["predict", "run", "t.csv", "--output", "out.csv"]) == 0
     assert all(row["y_low"] for row in table(Path("out.csv")))
-
-
-def test_without_test_rows_a_run_is_resumed(without_test, monkeypatch):
-    words = ["train", "t.csv", *WITHOUT_TEST, "--test-size", "0", "--output"]
-    assert main([*words, "whole"]) == 0
-    forward, steps = MolAttn.forward, 0
-
-    def interrupted(self, *rest):
-        nonlocal steps
-        steps += self.training
-        if steps == 6:  # within the second epoch of the first member
-            raise KeyboardInterrupt
-        return forward(self, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "forward", interrupted)
-        assert main([*words, "run"]) == 130
-    assert main(["train", "--resume", "run"]) == 0
-    for name in ("model.safetensors", "calibration.json"):
-        one, other = (Path(run, "model", name).read_bytes() for run in ("whole", "run"))
-        assert one == other

@@ -24,7 +24,6 @@ from molattn.data.table.formats import open_table as open_table
 from molattn.data.table.write import check_output as check_output
 from molattn.data.table.write import check_resumable as check_resumable
 from molattn.data.table.write import is_resumable as is_resumable
-from molattn.data.table.write import move_rows as move_rows
 from molattn.data.table.write import output_schema as output_schema
 from molattn.data.table.write import output_stream as output_stream
 from molattn.data.table.write import row_writer as row_writer

@@ -1,12 +1,10 @@
 """Rows to files."""
 
-import io
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from molattn.data.table.base import Table
 from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_by_suffix
@@ -14,14 +12,10 @@ from molattn.data.table.text import COMPRESSIONS, compressed
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
 __all__ = [
     "check_output",
     "check_resumable",
     "is_resumable",
-    "move_rows",
     "output_schema",
     "output_stream",
     "row_writer",
@@ -118,39 +112,16 @@ def output_stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 def row_writer(
-    path: Path, file: "SupportsWrite[bytes]", header: Sequence[str], *, has_header: bool
+    path: Path, file: IO[bytes], header: Sequence[str]
 ) -> Callable[[Sequence[object]], None]:
     """Return the function that writes one row of a resumable table, uncompressed.
 
     Args:
         path: What the table will be called.
-        file: The file that its bytes are written to.
+        file: The file that its bytes are written to, the header at once.
         header: The columns.
-        has_header: Whether they were written before.
     """
-    rows = io.BytesIO()
-    writer = _writer_of(path)(rows, header, None)
-    if not has_header:
-        file.write(rows.getvalue())
-
-    def write(cells: Sequence[object]) -> None:
-        rows.seek(0)
-        rows.truncate()
-        writer.write(cells)
-        file.write(rows.getvalue())
-
-    return write
-
-
-def move_rows(rows: Path, path: Path) -> None:
-    """Copy a whole file of :func:`row_writer` to the table, compressed if it says so; remove it.
-
-    Raises:
-        OSError: Names ``path``, also if the disk is full; the rows are left where they are.
-    """
-    with open(rows, "rb") as source, output_stream(path) as stream:
-        shutil.copyfileobj(source, stream)
-    rows.unlink()
+    return _writer_of(path)(file, header, None).write
 
 
 def _format_of(path: Path | IO[bytes]) -> FileFormat:

@@ -7,10 +7,15 @@ from typing import Any
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.leakage import leakage_warnings
-from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
-from molattn.evaluation.metrics import format_mean, format_score, main_metric
-from molattn.evaluation.report.render import skipped_rows, write_page
-from molattn.evaluation.score_tables import score_tables, target_label
+from molattn.evaluation.metrics import format_score, main_metric
+from molattn.evaluation.report.render import interval_promise, skipped_rows, write_page
+from molattn.evaluation.tables import (
+    interval_table,
+    is_exchangeable,
+    score_tables,
+    target_label,
+    tasks_of,
+)
 from molattn.task import Task
 
 __all__ = ["write_fold_page"]
@@ -24,7 +29,7 @@ def write_fold_page(
 ) -> None:
     """Write the report of a cross-validation, beside its rounds, to whose reports it links."""
     folds = summary["folds"]
-    tasks = [Task.from_dict(task) for task in folds[0]["tasks"]]
+    tasks = tasks_of(summary)
     shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
     write_page(
         path,
@@ -33,7 +38,7 @@ def write_fold_page(
         score_tables=score_tables(tasks, summary),
         headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
         promise=interval_promise(config.data),
-        intervals=_intervals(tasks, summary),
+        intervals=interval_table(tasks, summary, config),
         level=f"{config.report.interval:g}",
         exchangeable=is_exchangeable(config.data),
         repeats=config.data.repeats,
@@ -57,17 +62,6 @@ def write_fold_page(
         versions=folds[0]["versions"],
         digest=folds[0]["data_sha256"],
     )
-
-
-def _intervals(tasks: Sequence[Task], summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return each regression with mean and standard deviation of coverage and width over rounds."""
-    found = []
-    for task in tasks:
-        given = summary.get("uncertainty", {}).get(task.name, {})
-        pairs = [given[key] for key in ("coverage", "mean_width") if key in given]
-        if task.kind == "regression" and pairs:
-            found.append((target_label(task), [*map(format_mean, pairs)]))
-    return found
 
 
 def _final_coverage(

@@ -2,25 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_interval, format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
-from molattn.evaluation.report.render import skipped_rows, write_page
-from molattn.evaluation.report.svg import figure_svg, molecule_svg
-from molattn.evaluation.score_tables import (
+from molattn.evaluation.report.render import (
+    figure_image,
+    interval_promise,
+    molecule_image,
+    skipped_rows,
+    write_page,
+)
+from molattn.evaluation.scoring import RunScores
+from molattn.evaluation.tables import (
     MODELS,
+    interval_table,
     model_label,
     score_tables,
     scored_rows,
     target_label,
 )
-from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.uncertainty_metrics import expected_coverage
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.task import Task
 from molattn.training.run import TrainingRun
@@ -30,22 +34,6 @@ __all__ = ["write_run_page"]
 _MOST_TASKS = 12
 _WORST = 8
 _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
-
-
-class _Molecule(NamedTuple):
-    drawing: Markup
-    smiles: list[str]
-    where: str
-    measured: str
-    predicted: str
-    error: str
-
-
-class _TaskPart(NamedTuple):
-    label: str
-    is_regression: bool
-    figures: list[tuple[str, Markup]]
-    worst: list[_Molecule]
 
 
 def write_run_page(
@@ -61,8 +49,9 @@ def write_run_page(
     """
     table = run.table
     kept = _kept_epochs(run)
-    learning, intervals, promise = Markup(), [*_intervals(run, scores)], ""
-    if intervals:
+    learning, promise = Markup(), ""
+    intervals = interval_table(table.tasks, metrics, run.config)
+    if intervals.rows:
         promise = interval_promise(run.config.data)
     elif scores.test is None and any(task.kind == "regression" for task in table.tasks):
         promise = interval_promise(run.config.data, tested=False)
@@ -70,7 +59,7 @@ def write_run_page(
         curve = learning_curve(run.histories)
         curve.set_size_inches(5.2, 3.5)
         curve.axes[0].set_title("")
-        learning = figure_svg(curve, f"Training and validation loss by epoch. {kept}")
+        learning = figure_image(curve, f"Training and validation loss by epoch. {kept}")
     write_page(
         path,
         "run.html",
@@ -82,7 +71,7 @@ def write_run_page(
         has_intervals=scores.test is not None and bool(scores.test.mean["intervals"]),
         kept=kept,
         curve=learning,
-        tasks=[_task_part(run, scores, one) for one in results[:_MOST_TASKS]],
+        tasks=[_task_part(run, one) for one in results[:_MOST_TASKS]],
         task_count=len(table.tasks),
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
@@ -117,32 +106,19 @@ def _headlines(
         yield target_label(task), metric.heading, format_score(given.get(key)), others
 
 
-def _intervals(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, list[str]]]:
-    """Yield each regression with labels, nominal and measured coverage, its range, and width."""
-    level = run.config.report.interval
-    for task in run.table.tasks:
-        given = scores.uncertainty.get(task.name, {})
-        if "coverage" not in given:
-            continue
-        promised = is_exchangeable(run.config.data)
-        expected = expected_coverage(given) if promised else "not promised"
-        measured, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
-        count = f"{given['count']:,}"
-        yield target_label(task), [count, f"{level:g}", measured, expected, width]
+def _task_part(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
+    label, figures = target_label(result.task), task_plots(result)
+    return {
+        "label": label,
+        "is_regression": result.task.kind == "regression",
+        "figures": [
+            (name, figure_image(one, f"{name} of {label}")) for name, one in figures.items()
+        ],
+        "worst": [*_worst(run, result)],
+    }
 
 
-def _task_part(run: TrainingRun, scores: RunScores, result: TaskResults) -> _TaskPart:
-    label = target_label(result.task)
-    figures = task_plots(result, scores.uncertainty)
-    return _TaskPart(
-        label,
-        result.task.kind == "regression",
-        [(name, figure_svg(figure, f"{name} of {label}")) for name, figure in figures.items()],
-        [*_worst(run, result)],
-    )
-
-
-def _worst(run: TrainingRun, result: TaskResults) -> Iterator[_Molecule]:
+def _worst(run: TrainingRun, result: TaskResults) -> Iterator[dict[str, Any]]:
     """Yield the test molecules with the largest errors, or the least probable measured class."""
     task, prediction, target, *_ = result
     if task.kind == "regression":
@@ -152,20 +128,27 @@ def _worst(run: TrainingRun, result: TaskResults) -> Iterator[_Molecule]:
             prediction if task.kind == "multiclass" else np.hstack([1 - prediction, prediction])
         )
         errors = 1.0 - probabilities[np.arange(len(target)), target.astype(int)]
-    for place in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
-        row = int(run.parts.test[result.rows[place]])
-        outputs, truth = prediction[place].tolist(), float(target[place])
+    for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
+        row = int(run.parts.test[result.rows[index]])
+        outputs, truth = prediction[index].tolist(), float(target[index])
         if task.kind == "regression":
             measured, predicted = format_score(truth), format_score(outputs[0])
-            off = float(errors[place])
+            off = float(errors[index])
             error = f"{'+' if off > 0 else ''}{format_score(off)}"
         else:
             measured, predicted = task.classes[int(truth)], str(task.cells(outputs)[0])
-            error = f"{1.0 - errors[place]:.3f}"
+            error = f"{1.0 - errors[index]:.3f}"
         smiles, where = run.table.smiles[row], run.table.where(row)
-        drawing = molecule_svg(smiles, f"Structure of the molecule in {where}")
+        drawing = molecule_image(smiles, f"Structure of the molecule in {where}")
         partners = [] if run.table.partners is None else [run.table.partners[row]]
-        yield _Molecule(drawing, [smiles, *partners], where, measured, predicted, error)
+        yield {
+            "drawing": drawing,
+            "smiles": [smiles, *partners],
+            "where": where,
+            "measured": measured,
+            "predicted": predicted,
+            "error": error,
+        }
 
 
 def _kept_epochs(run: TrainingRun) -> str:
@@ -188,10 +171,10 @@ def _split_words(run: TrainingRun) -> str:
 
 def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
     """Yield each task with the number of labels in each split, and of each class."""
-    for place, task in enumerate(run.table.tasks):
+    for index, task in enumerate(run.table.tasks):
         counts = []
         for rows in run.parts:
-            labels = run.table.targets[rows, place]
+            labels = run.table.targets[rows, index]
             labels = labels[~np.isnan(labels)]
             text = f"{len(labels):,}"
             if task.kind != "regression":
@@ -202,7 +185,7 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
                 more = ", …" if len(task.classes) > 4 else ""
                 text += f" ({', '.join(shares)}{more})"
             if run.table.bounds is not None:
-                censored = int((~np.isnan(run.table.bounds[:, rows, place])).sum())
+                censored = int((~np.isnan(run.table.bounds[:, rows, index])).sum())
                 text += f", {censored:,} censored" if censored else ""
             counts.append(text)
         yield target_label(task), counts

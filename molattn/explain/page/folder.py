@@ -28,6 +28,7 @@ from molattn.explain.page.page import ExplanationPage, InvalidRow
 from molattn.explain.target import describe_target, find_target
 from molattn.inference.streaming import (
     ReadRow,
+    Reads,
     RowCounts,
     molecule_batches,
     open_with_model,
@@ -151,9 +152,8 @@ def _explained_rows(
     table: Table, model: MolAttn, config: ExplainConfig
 ) -> Iterator[tuple[ReadRow, _Explained | ReasonCode]]:
     is_calibrated = model.uncertainty is not None
-    batches = molecule_batches(
-        table, model, config, reads_similarity=is_calibrated, reads_atoms=True
-    )
+    reads = Reads(similarity=is_calibrated, atoms=True)
+    batches = molecule_batches(table, model, config, reads)
     baseline = baseline_atom(model.config.featurizer)
     molecules = islice(chain.from_iterable(batches), config.limit)
     return ((molecule, _explained(model, molecule, config, baseline)) for molecule in molecules)

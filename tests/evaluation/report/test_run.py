@@ -16,7 +16,7 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.evaluation.cross_validation import cross_validate
-from molattn.evaluation.interval_promise import interval_promise
+from molattn.evaluation.report.render import interval_promise
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.training.run import train
@@ -103,9 +103,10 @@ class Document(HTMLParser):
 
 def test_nothing_is_fetched_and_nothing_of_the_table_is_run(page, run):
     text = (run[2] / "report.html").read_text(encoding="utf-8")
-    assert page.all("script", "iframe", "object", "img", "b") == []
+    assert page.all("script", "iframe", "object", "svg", "b") == []
+    assert all(attrs["src"].startswith("data:image/svg+xml;") for attrs in page.all("img"))
     assert [attrs["href"] for attrs in page.all("link")] == ["data:,"]
-    assert len(page.all("style")) == 1  # one in a picture would hold for the page
+    assert len(page.all("style")) == 1
     links = [attrs["href"] for attrs in page.all("a")]
     assert links == [f"#{name}" for name in MAIN]
     references = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", text)
@@ -129,9 +130,9 @@ def test_ids_are_unique_and_all_that_is_referred_to_is_there(page, run):
 def test_headings_tables_and_pictures_are_named(page):
     assert page.text("h1") == "x <script>alert(4)<|script>.csv"
     assert all("scope" in attrs for attrs in page.all("th"))
-    drawn = [attrs for attrs in page.all("svg") if attrs["class"] in ("figure", "molecule")]
-    assert len(drawn) == len(page.all("svg")) == 1 + (3 + 3 + 3) + 3 * 8
-    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in drawn)
+    drawn = page.all("img")
+    assert len(drawn) == 1 + (3 + 3 + 3) + 3 * 8
+    assert all(attrs["alt"] for attrs in drawn)
 
 
 def test_scores_and_counts_are_those_of_the_metrics(page, run):
@@ -202,7 +203,7 @@ def test_a_browser_shows_it_without_a_complaint(open_page, run, width, scheme):
         assert value == f"{metrics['test'][EVIL]['rmse']:.3f}"
         # Whatever is drawn has a size, and stays within the window.
         boxes = page.eval_on_selector_all(
-            "svg", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])"
+            "img", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])"
         )
         assert all(0 <= left < right <= width for left, right in boxes)
 
@@ -222,7 +223,7 @@ def test_many_tasks_are_folded_and_bounded(open_page, tmp_path):
         shown = page.locator("section[aria-labelledby=tasks]").inner_text()
         assert "The first 12 of 14 tasks" in shown
         assert page.locator(".cards li").count() == 4
-        every = page.locator("section[aria-labelledby=scores] th[scope=rowgroup]")
+        every = page.locator("section[aria-labelledby=scores] th[scope=row]")
         assert {name.strip() for name in every.all_text_contents()} == {"mean over tasks", *names}
 
 
@@ -250,7 +251,7 @@ def test_the_page_tells_what_its_intervals_promise(run, tmp_path):
     assert "promised on average" in interval_promise(drawn)
     for split in ("scaffold", "cluster"):
         words = interval_promise(replace(drawn, split=split))
-        assert f"other {split}s" in words
+        assert repr(split) in words
         assert "no coverage is promised" in words
     config = replace(results.config, data=replace(drawn, split="scaffold"))
 

@@ -10,7 +10,7 @@ import torch
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
-from molattn.evaluation.uncertainty_metrics import score_uncertainty
+from molattn.evaluation.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig

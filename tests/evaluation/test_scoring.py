@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import r2_score, roc_auc_score
 
-from molattn.evaluation.baselines import constant_prediction, forest_prediction
+from molattn.evaluation.scoring import constant_prediction, forest_prediction
 from molattn.task import Task
 
 nan = np.nan
