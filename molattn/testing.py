@@ -173,6 +173,7 @@ def assert_permutation_invariant(
     return worst.check(f"{type(module).__name__} is not permutation invariant")
 
 
+@torch.enable_grad()
 def assert_graphs_independent(
     module: nn.Module,
     data: Union[Data, Sequence[Data]],
@@ -183,10 +184,11 @@ def assert_graphs_independent(
 ) -> float:
     """Assert that the graphs of a batch do not affect each other.
 
-    Changing the features of one graph must not change the outputs of the others. Features are the
-    attributes that the module is called with: to floating-point ones with a row for each node, edge
-    or graph, a random number is added; codes (integers or booleans, but no indices) of nodes or
-    edges are replaced by rows that occur in the batch.
+    Changing the features of one graph must not change the outputs of the others, and the gradients
+    of its outputs with respect to features of the others must be 0. Features are the attributes
+    that the module is called with: to floating-point ones with a row for each node, edge or graph,
+    a random number is added; codes (integers or booleans, but no indices) of nodes or edges are
+    replaced by rows that occur in the batch.
 
     Args:
         module: The layer or model. Its outputs have a row for each node, edge or graph.
@@ -216,6 +218,7 @@ def assert_graphs_independent(
         if len(value) in graph_of and not name.endswith("ptr")
         if value.is_floating_point() or not _step(batch, name, value)
     }
+    floats = {k: v.detach().requires_grad_() for k, v in features.items() if _floats(v)}
     if not features:
         raise ValueError(f"data: got no features that {type(module).__name__} reads")
     expected = _outputs(module, batch, kwargs)
@@ -229,10 +232,17 @@ def assert_graphs_independent(
             else:
                 new = value[torch.randint(len(value), (len(value),), generator=generator)]
             mine = (graph_of[len(value)] == graph).view(-1, *[1] * (value.dim() - 1))
-            changed[name] = torch.where(mine, new, value)
-        for before, after in _matched(expected, _outputs(module, changed, kwargs)):
+            changed[name] = torch.where(mine, new, floats.get(name, value))
+        for before, after in _matched(expected, _call(module, changed, kwargs)):
             owner = _owners(before, graph_of)
             worst.see(before.name, before.value, after.value, (owner != graph).nonzero().flatten())
+            own = after.value[owner == graph]
+            if floats and own.requires_grad:  # its gradients leave out the features changed
+                weights = torch.rand(own.shape, generator=generator).to(own)
+                options = {"retain_graph": True, "materialize_grads": True}
+                gradients = torch.autograd.grad(own, [*floats.values()], weights, **options)
+                for name, gradient in zip(floats, gradients, strict=True):
+                    worst.see(f"gradient of {name}", torch.zeros_like(gradient), gradient)
     return worst.check(f"graphs of a batch affect each other in {type(module).__name__}")
 
 

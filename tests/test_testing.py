@@ -265,6 +265,10 @@ def sigmoids(x, edge_index, batch):
     return nodes, (edge_index, alpha.sigmoid())
 
 
+def straight_through(x, edge_index, batch):
+    return x + x.mean(0) - x.mean(0).detach()
+
+
 def mean_of_padded(x, edge_index, batch):
     return global_add_pool(x, batch) / batch.bincount().max()
 
@@ -338,6 +342,7 @@ BROKEN = {
     "shape": (INVARIANT, lambda x, i, b: torch.ones(1 + int(i[0, 0]))),
     "attention_over_all_edges": (INDEPENDENT, over_all_edges),
     "attention_over_all_nodes": (INDEPENDENT, over_all_nodes),
+    "gradient_only": (INDEPENDENT, straight_through),
     "centered_over_the_batch": (INDEPENDENT, lambda x, i, b: x - x.mean(0)),
     "batch_norm": (
         INDEPENDENT,

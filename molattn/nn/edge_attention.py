@@ -4,7 +4,7 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_width
@@ -72,7 +72,8 @@ class EdgeAttentionConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
+        - **size**: a pair (senders, receivers); for receivers without features, their number
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
@@ -173,10 +174,11 @@ class EdgeAttentionConv(AttentionConv):
         *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
+        size: Size = None,
     ) -> Any:
         """Update nodes; the class describes arguments and results."""
         nodes, edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
         )
         globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
         heads, alpha, messages = self.attend_heads(

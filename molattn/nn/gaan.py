@@ -4,6 +4,7 @@ from typing import Any, Optional, Union
 
 import torch
 from torch.nn import functional as F
+from torch_geometric.typing import Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
@@ -52,7 +53,7 @@ class GaANConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
@@ -131,10 +132,12 @@ class GaANConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
+        *,
+        size: Size = None,
     ) -> Any:
         """Update nodes; the class describes arguments and results."""
         (x_src, x_dst), edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
         )
         query, key, value = self.project((x_src, x_dst))
         query = query.view(-1, self.heads, self.query_channels)

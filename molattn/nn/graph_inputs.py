@@ -5,12 +5,13 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
+from torch_geometric.typing import Size
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from molattn.graph.complete import CodedEdges, CompleteGraphs
 
 Pair = tuple[Tensor, Tensor]
-Nodes = Union[Tensor, Pair]
+Nodes = Union[Tensor, Pair, tuple[Tensor, None]]
 Graph = Any  # [2, E], EdgeIndex, sparse adj_t or CompleteGraphs
 EdgeAttr = Union[Tensor, CodedEdges, None]
 
@@ -49,11 +50,13 @@ def read_graph(
     in_channels: Union[int, tuple[int, int]],
     edge_dim: Optional[int],
     flow: str = "source_to_target",
+    size: Size = None,
 ) -> tuple[Pair, Edges]:
     """Convert any PyG graph to a list of edges, and check shapes.
 
     Args:
-        x: Node features, or a pair (senders, receivers).
+        x: Node features, or a pair (senders, receivers); receivers without features, None, count as
+            zeros.
         graph: Any PyG graph, or complete graphs. An ``adj_t`` (rows are receivers) may be a sparse
             tensor of torch or of torch_sparse; its values are the edge features if the layer reads
             some and ``edge_attr`` is None.
@@ -62,6 +65,8 @@ def read_graph(
         edge_dim: Number of edge features; -1 = any; None = the layer reads none.
         flow: As in ``MessagePassing``: with ``target_to_source``, row 0 of ``edge_index`` holds the
             receivers.
+        size: Number of senders and of receivers; None = those of ``x`` or of a graph that has them,
+            otherwise as many receivers without features as senders.
 
     Returns:
         The features of senders and of receivers, and edges from sender to receiver.
@@ -71,8 +76,15 @@ def read_graph(
         TypeError: Indices that are not integers.
     """
     source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
-    pair = (x, x) if isinstance(x, Tensor) else x
     reverse = flow == "target_to_source"
+    pair = (x, x) if isinstance(x, Tensor) else x
+    if pair[1] is None:
+        if target < 0:
+            raise ValueError("x: got (senders, None), which cannot be used with in_channels=-1")
+        count = _num_receivers(graph, size, reverse)
+        pair = (pair[0], pair[0].new_zeros(len(pair[0]) if count is None else count, target))
+    if size and any(n not in (None, len(of)) for n, of in zip(size, pair, strict=True)):
+        raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
     if isinstance(graph, CompleteGraphs):
         if pair[0] is not pair[1] or reverse:
             raise ValueError("CompleteGraphs: expected one set of nodes and the default flow")
@@ -91,6 +103,14 @@ def read_graph(
     if pair[1] is not pair[0]:
         _check_shape("x[1] (receivers)", pair[1], None, target)
     return pair, Edges(index, _edge_attr(edge_attr, count, edge_dim))
+
+
+def _num_receivers(graph: Graph, size: Size, reverse: bool) -> Optional[int]:
+    if not isinstance(graph, CompleteGraphs) and is_sparse(graph):
+        return graph.size(int(reverse))
+    if isinstance(graph, EdgeIndex) and (size is None or size[1] is None):
+        return graph.sparse_size(int(not reverse))
+    return None if size is None else size[1]
 
 
 def _edge_index(graph: Graph) -> tuple[Tensor, Optional[Tensor]]:

@@ -6,7 +6,7 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
@@ -82,7 +82,7 @@ class GraphNetwork(MessagePassing):
         kwargs: ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
@@ -224,6 +224,7 @@ class GraphNetwork(MessagePassing):
         *,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
+        size: Size = None,
     ) -> Any:
         """Update edges, nodes and the graph; the class describes arguments and results."""
         if return_attention_weights and self.attention is None:
@@ -231,7 +232,7 @@ class GraphNetwork(MessagePassing):
                 "return_attention_weights cannot be used with edge_function, which has no weights"
             )
         nodes, edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
         )
         globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
         graph = edges.index if isinstance(edges.index, CompleteGraphs) else None

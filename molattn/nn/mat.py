@@ -5,7 +5,7 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.functional import Receivers, normalize
@@ -47,7 +47,7 @@ class MATConv(AttentionConv):
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
         - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
           ``CompleteGraphs``
         - **edge_attr**: ``[E, 2]``
@@ -135,10 +135,12 @@ class MATConv(AttentionConv):
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
+        *,
+        size: Size = None,
     ) -> Any:
         """Update nodes; the class describes arguments and results."""
         (x_src, x_dst), edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
         )
         shape = (-1, self.heads, self.head_channels)
         query, key, value = (t.view(shape) for t in self.project((x_src, x_dst)))

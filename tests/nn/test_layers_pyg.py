@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.explain import (
     AttentionExplainer,
@@ -101,6 +102,35 @@ def test_indices_of_any_integer_type(subject, multigraph, dtype):
         given["batch"] = given["batch"].to(dtype)
     for name, part in subject.run(conv, x, multigraph.to(dtype), given).items():
         assert_near(part, expected[name])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
+def test_receivers_without_features_count_as_zeros(subject):
+    edge_index, senders = torch.tensor([[0, 2, 3, 4], [0, 0, 1, 1]]), subject.nodes(5)
+    conv = subject.make((4, 7))
+    fixed = {k: v for k, v in subject.features(4).items() if k != "batch"}
+
+    def run(x, receivers=3, graph=edge_index, layer=conv, **size):
+        batch = (torch.zeros(5, dtype=torch.long), torch.zeros(receivers, dtype=torch.long))
+        given = subject.features(4, batch=batch) | fixed | size
+        return subject.run(layer, x, graph, given)["nodes"]
+
+    expected = run((senders, torch.zeros(3, 7, dtype=DOUBLE)), size=(5, 3))
+    assert expected.shape[0] == 3
+    assert_near(run((senders, None), size=(5, 3)), expected)
+    assert_near(run((senders, None), size=(None, 3)), expected)
+    adj_t = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(4), (3, 5)).coalesce()
+    assert_near(run((senders, None), graph=adj_t), expected)
+    assert_near(run((senders, None), graph=EdgeIndex(edge_index, sparse_size=(5, 3))), expected)
+    assert_near(run((senders, None), 5)[:3], expected)  # as many receivers as senders
+    turned = subject.make((4, 7), flow="target_to_source")
+    turned.load_state_dict(conv.state_dict())
+    by_row = EdgeIndex(edge_index.flip(0), sparse_size=(3, 5))
+    assert_near(run((senders, None), graph=by_row, layer=turned), expected)
+    with pytest.raises(ValueError, match=r"size: got \(5, 4\), expected \(5, 3\), the rows of x"):
+        run((senders, senders.new_zeros(3, 7)), size=(5, 4))
+    with pytest.raises(ValueError, match="cannot be used with in_channels=-1"):
+        run((senders, None), layer=subject.make((4, -1)))
 
 
 def test_flow_from_target_to_source(subject, multigraph):
