@@ -167,3 +167,14 @@ def test_folders_of_the_repository_are_not_importable(installed, tmp_path, name)
     found = python(code, cwd=tmp_path, PYTHONPATH=str(installed))
     assert str(installed / name) not in found
     assert str(ROOT / name) not in found
+
+
+def test_no_package_grows_beyond_its_budget():
+    budget = tomllib.loads((ROOT / "budget.toml").read_text())
+    lines = dict.fromkeys(budget["molattn"], 0)
+    for path in MODULES:
+        room, *_ = [*path.relative_to(ROOT / "molattn").parts[:-1], "top"]
+        lines[room] = lines.get(room, 0) + len(path.read_text(encoding="utf-8").splitlines())
+    assert {room: n for room, n in lines.items() if n > budget["molattn"].get(room, 0)} == {}
+    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    assert sum(len(text.splitlines()) for text in tests) <= budget["tests"]
