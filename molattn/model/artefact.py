@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -369,7 +370,7 @@ class ModelFiles:
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
+            reason = textwrap.shorten(str(error), 400)
             raise InputError(f"{path}: not of the {CONFIG_FILE} beside it: {reason}") from None
 
 
