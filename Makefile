@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-faults test-ray test-versions test-lowest test-newest benchmark-smoke fuzz mutation lint format audit build docs clean
+.PHONY: help train test test-browser test-docs test-packaging test-slow test-faults test-ray test-versions test-lowest test-newest benchmark-smoke fuzz mutation lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -23,6 +23,15 @@ train: $(READY) ## Train the solubility predictor on the bundled data; replaces 
 
 test: $(READY) ## Run the tests, on all cores
 	$(PY) -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+
+test-browser: $(READY) ## Open the pages in a headless browser, which has to be there already
+	$(PY) -m pytest -n auto --dist loadfile -m browser $(PYTEST_ARGS)
+
+test-docs: $(READY) ## Run the code of the documentation, and build the site
+	$(PY) -m pytest -m docs $(PYTEST_ARGS)
+
+test-packaging: $(READY) ## Build the distributions, and look into them
+	$(PY) -m pytest -m packaging $(PYTEST_ARGS)
 
 test-slow: $(READY) ## Run the tests that take minutes
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)

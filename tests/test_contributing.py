@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.docs
+
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
 BLOCKS = re.findall(r"\*\*An? ([a-z ]+)\*\*.*?```python\n(.*?)```", TEXT, re.DOTALL)
 

