@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from molattn.errors import InputError, quoted
 
-__all__ = ["Task", "TaskKind", "check_columns", "output_slices"]
+__all__ = ["Task", "TaskKind", "check_columns", "interleaved", "output_slices"]
 
 TaskKind = Literal["regression", "binary", "multiclass"]
 
@@ -143,3 +146,16 @@ def output_slices(tasks: Sequence[Task]) -> list[slice]:
         slices.append(slice(start, start + task.num_outputs))
         start += task.num_outputs
     return slices
+
+
+def interleaved(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Reorder n rows so that the targets take turns: the first with each label, the second, ...
+
+    Args:
+        order: Order of the rows, ``[n]``.
+        known: Which labels each row has, ``[n, T]``; rows without any come last.
+    """
+    turns = np.full(len(order), len(order) + 1)
+    for has_label in known[order].T:
+        turns = np.where(has_label, np.minimum(turns, has_label.cumsum()), turns)
+    return order[np.argsort(turns, kind="stable")]

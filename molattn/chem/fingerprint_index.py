@@ -22,7 +22,7 @@ from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
-from molattn.utils.sampling import in_turn
+from molattn.task import interleaved
 
 __all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 
@@ -88,7 +88,7 @@ class FingerprintIndex:
         kept = np.arange(len(first))
         if len(first) > MOST_KEPT:
             order = np.random.default_rng(seed).permutation(len(first))
-            kept = np.sort((order if have is None else in_turn(order, have))[:MOST_KEPT])
+            kept = np.sort((order if have is None else interleaved(order, have))[:MOST_KEPT])
         found = [fingerprints[place] for place in first[kept].tolist()]
         return cls(found, None if have is None else have[kept])
 

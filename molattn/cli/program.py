@@ -19,8 +19,6 @@ from molattn.cli.processes import is_launched, process_group
 from molattn.cli.shared import STREAM
 from molattn.config.base import input_error, option
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
-from molattn.utils.lazy_imports import import_lazily
-from molattn.utils.memory import postpone_collection
 from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
@@ -38,8 +36,6 @@ _OUT_OF_MEMORY = (
 )
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
-# PyG imports these, which take longer than all of PyG that a command uses.
-_UNUSED = ("torch._dynamo", "torch_geometric.datasets")
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
@@ -134,8 +130,6 @@ def run(argv: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # names in no letters of the terminal
     # PyG compiles functions with TorchScript when it is imported.
     warnings.filterwarnings("ignore", ".torch.jit.script. is deprecated")
-    postpone_collection()
-    import_lazily(_UNUSED)
     code = main(argv)
     try:
         if sys.stdout is not None:

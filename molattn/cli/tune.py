@@ -76,11 +76,12 @@ def tune(
 @contextmanager
 def _study_folder(folder: Path) -> Iterator[None]:
     """Lock the folder of a study; report how to resume it, and remove a new one if it is empty."""
-    from molattn.training.run_folder import CONFIG_FILE, locked_folder
+    from molattn.training.run_folder import CONFIG_FILE
+    from molattn.utils.files import locked
 
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder):
+    with locked(folder):
         try:
             yield
         except KeyboardInterrupt as interrupt:
@@ -96,8 +97,6 @@ def _study_folder(folder: Path) -> Iterator[None]:
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:
     """Check that a new study may be written to a folder."""
-    from molattn.training.run_folder import LOCK_FILE
-
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file, expected a folder")
     if (folder / study).exists():
@@ -106,5 +105,5 @@ def _check_free(folder: Path, study: str, overwrite: bool) -> None:
                 f"{folder}: contains a study; --resume {folder} continues it, --overwrite "
                 "replaces it"
             )
-    elif folder.exists() and any(entry.name != LOCK_FILE for entry in folder.iterdir()):
+    elif folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: the folder is not empty, expected a new or empty folder")

@@ -46,11 +46,10 @@ from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
     RESULT_FILE,
-    locked_folder,
     run_folder,
 )
 from molattn.utils.console import print_line
-from molattn.utils.files import UNFINISHED, read_json, write_json
+from molattn.utils.files import UNFINISHED, locked, read_json, write_json
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import exclusive
 
@@ -180,7 +179,7 @@ class _Work:
         unfinished = path.with_name(path.name + UNFINISHED)
         unfinished.mkdir(exist_ok=True)
         given = one.config, self.table, parts, self.pretrained, self.console, unfinished
-        with locked_folder(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
+        with locked(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
             run = train_split(*given, make_model=self.make_model)
         if not predict:
             return run, None

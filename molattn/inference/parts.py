@@ -27,7 +27,7 @@ from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
     UNFINISHED,
     check_output_folder,
-    lock_file,
+    locked,
     read_json,
     write_file,
     write_json,
@@ -37,7 +37,7 @@ from molattn.version import version_changes
 __all__ = ["OutputFile", "Tally", "open_output", "resume_hint"]
 
 _RUN = "run.json"
-_OWN = r"run\.json|lock|\d+\.rows|\..*\.part"  # names of files in the folder
+_OWN = r"run\.json|\d+\.rows|\..*\.part"  # names of files in the folder
 _MOST_ROWS, _MOST_BYTES, _MOST_SECONDS = 10_000, 2**24, 30.0  # of a part
 
 
@@ -208,12 +208,9 @@ def _locked(path: Path) -> Iterator[Path]:
     check_output_folder(folder, "an interrupted run", lambda name: bool(re.fullmatch(_OWN, name)))
     try:
         folder.mkdir(exist_ok=True)
-        lock = open(folder / "lock", "wb")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    with lock:
-        if lock_file(lock.fileno()) is False:
-            raise InputError(f"{path}: another process is writing this file; wait for it to end")
+    with locked(folder):
         try:
             yield folder
         finally:

@@ -16,9 +16,8 @@ from molattn.model.gaussian_process.combination import shares_of_second
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
-from molattn.task import output_slices
+from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
-from molattn.utils.sampling import in_turn
 
 __all__ = ["add_gaussian_process", "share_lines", "some_rows"]
 
@@ -164,7 +163,7 @@ def some_rows(
     if len(rows) <= most:
         return rows
     order = np.random.default_rng(seed).permutation(len(rows))
-    return np.sort(rows[in_turn(order, ~np.isnan(table.targets[rows]))[:most]])
+    return np.sort(rows[interleaved(order, ~np.isnan(table.targets[rows]))[:most]])
 
 
 def share_lines(model: MolAttn) -> list[str]:

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO
 
 from molattn.errors import InputError, MolattnError
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.utils.files import UNFINISHED, check_output_folder, lock_file, replace_folder
+from molattn.utils.files import UNFINISHED, check_output_folder, locked, replace_folder
 
 __all__ = [
     "CONFIG_FILE",
@@ -26,25 +25,22 @@ __all__ = [
     "free_folder",
     "has_checkpoint",
     "latest_checkpoint",
-    "locked_folder",
     "member_folders",
     "run_folder",
     "unfinished_run",
 ]
 
 CONFIG_FILE = "config.yaml"
-LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
 # Of a pretraining: the prepared molecules, all of them or those before an interruption.
 _PREPARED = ("molecules", "molecules.unfinished/shard_00000.safetensors")
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a round of a cross-validation
 _MEMBER = re.compile(r"member_\d+")  # of one member of an ensemble
-_LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process that was killed while writing
+_LEFTOVER = re.compile(r".+\.part|\..+\.lock")  # of a process that was killed while writing
 _CONTENTS = {
     CHECKPOINT_FILE,
     CONFIG_FILE,
-    LOCK_FILE,
     PAGE_FILE,
     RESULT_FILE,
     "calibration.png",
@@ -100,25 +96,27 @@ def run_folder(
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        lock = locked_folder(partial)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
-        with lock:
-            if not resume:
-                _clear(partial, path, overwrite)
-            yield partial
-            _finish(partial, path)
-    except BaseException as error:
-        is_useless = isinstance(error, MolattnError) and not (resume or _has_round(partial))
-        if partial.exists() and not (resume or has_checkpoint(path)):
-            is_useless = True
-        if is_useless and not isinstance(error, _KeptError):
-            shutil.rmtree(partial, ignore_errors=True)
-            for parent in new_parents:
-                with suppress(OSError):
-                    parent.rmdir()
-        raise
+        with locked(partial):
+            _remove_leftovers(partial)
+            try:
+                if not resume:
+                    _clear(partial, path, overwrite)
+                yield partial
+                _finish(partial, path)
+            except BaseException as error:
+                is_useless = isinstance(error, MolattnError) and not (resume or _has_round(partial))
+                if partial.exists() and not (resume or has_checkpoint(path)):
+                    is_useless = True
+                if is_useless and not isinstance(error, _KeptError):
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+    finally:
+        for parent in new_parents:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
 
 
 def unfinished_run(path: str | Path) -> Path | None:
@@ -206,21 +204,6 @@ def _partial(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
 
 
-def locked_folder(partial: Path) -> IO[str]:
-    """Lock a folder until the returned file is closed or the process ends.
-
-    Raises:
-        InputError: If another process has locked it.
-    """
-    lock = open(partial / LOCK_FILE, "w")  # noqa: SIM115 (held until the run ends)
-    if lock_file(lock.fileno()) is False:
-        lock.close()
-        raise InputError(
-            f"{partial}: another process is writing to this folder; wait for it to end"
-        )
-    return lock
-
-
 def _clear(partial: Path, path: Path, overwrite: bool) -> None:
     if has_checkpoint(path) and not overwrite:
         raise _KeptError(
@@ -230,20 +213,28 @@ def _clear(partial: Path, path: Path, overwrite: bool) -> None:
     for entry in partial.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != LOCK_FILE:
+        else:
             entry.unlink()
 
 
 def _finish(partial: Path, path: Path) -> None:
     replace_folder(partial, path)
     # Last, so that an interruption before leaves a run that can be resumed.
-    for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
-        if entry.name in (CHECKPOINT_FILE, LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
-            entry.unlink(missing_ok=True)
+    for place in (path, *_members(path)):
+        (place / CHECKPOINT_FILE).unlink(missing_ok=True)
+    _remove_leftovers(path)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed."""
+    for place in (folder, *_members(folder)):
+        for entry in [*place.glob(".*.part"), *place.glob(".*.lock")]:
+            with suppress(OSError):  # such as a folder
+                entry.unlink()
 
 
 def _check_replaceable(path: Path) -> None:
-    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE, LOCK_FILE))
+    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE,))
 
 
 def _is_of_run(name: str) -> bool:

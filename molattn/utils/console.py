@@ -1,9 +1,7 @@
 """Lines on the terminal."""
 
-import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,46 +34,19 @@ def print_groups(count: int, console: "Console | None") -> None:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things in words, such as ``1 row`` or ``2,000 rows``."""
+    """Return a number and a noun, such as ``1 row`` or ``2,000 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def aligned(table: str, width: int) -> str:
-    """Return a CSV text as lines in which each column begins at the same place.
+    """Return a CSV text with aligned columns; with rows as columns if its lines are too long."""
+    import pandas as pd  # as late as the commands that print tables
 
-    If a line would have more than ``width`` characters, the columns are lines and the rows columns,
-    in blocks of as many rows as fit.
-    Characters that end a line or cannot be printed are escaped.
-    """
-    rows = [
-        ["".join(c if c.isprintable() else ascii(c)[1:-1] for c in cell) for cell in row]
-        for row in csv.reader(io.StringIO(table, newline=""))
-    ]
-    lines = _in_columns(rows)
-    if max(map(len, lines)) > width:
-        header, *others = rows
-        lines = []
-        while others:
-            count = 1
-            while count < len(others) and (
-                max(map(len, _transposed(header, others[: count + 1]))) <= width
-            ):
-                count += 1
-            lines += [""] * bool(lines) + _transposed(header, others[:count])
-            others = others[count:]
-    return "\n".join([*lines, ""])
-
-
-def _transposed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return _in_columns([*zip(header, *rows, strict=True)])
-
-
-def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    frame = pd.read_csv(io.StringIO(table), dtype=str, keep_default_na=False)
+    text = frame.to_string(index=False)
+    if max(map(len, text.splitlines())) > width:
+        text = frame.T.to_string(header=False, line_width=width)
+    return f"{text}\n"
 
 
 def rate_text(rate: float) -> str:

@@ -1,12 +1,8 @@
 """Memory of the process."""
 
 import ctypes
-import gc
-from typing import Any
 
-__all__ = ["postpone_collection", "reuse_memory"]
-
-_OBJECTS_AT_START = 500_000
+__all__ = ["reuse_memory"]
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
 _LARGEST_BLOCK = 32 << 20  # the most that glibc takes
@@ -33,19 +29,3 @@ def reuse_memory() -> bool:
         _TOP_PAD: _STEP,
     }
     return all(mallopt(name, value) == 1 for name, value in options.items())
-
-
-def postpone_collection() -> None:
-    """Postpone the first garbage collection until there are half a million new objects.
-
-    The objects of imported modules, of which none is garbage, would be searched again and again:
-    a tenth of the time in which a command starts.
-    """
-    usual = gc.get_threshold()
-
-    def restore(phase: str, info: dict[str, Any]) -> None:
-        gc.set_threshold(*usual)
-        gc.callbacks.remove(restore)
-
-    gc.callbacks.append(restore)
-    gc.set_threshold(_OBJECTS_AT_START, *usual[1:])

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 __all__ = [
     "Interrupted",
@@ -21,11 +20,7 @@ _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated (SIGTERM)"}
 
 
 class Interrupted(KeyboardInterrupt):
-    """A command was stopped by a signal.
-
-    Args:
-        signum: The signal.
-    """
+    """A command was stopped by the signal ``signum``."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(_WORDS[signal.Signals(signum)])
@@ -36,10 +31,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _State:
-    """The first signal, and when it came; whether it is only noted."""
-
-    signum: int | None = None
-    time = 0.0
+    signum: int | None = None  # the first signal
+    time = 0.0  # when it came
     is_deferred = False
 
 
@@ -65,19 +58,19 @@ def signals_handled() -> Iterator[None]:
 def interrupts_deferred() -> Iterator[None]:
     """Only note the first signal within the block, for :func:`pending_interrupt`; the next raises.
 
-    Has an effect within :func:`signals_handled` only.
+    It is raised when the block ends. Has an effect within :func:`signals_handled` only.
     """
     before, _State.is_deferred = _State.is_deferred, True
     try:
         yield
     except Exception as error:
-        if (found := pending_interrupt()) is not None:
-            raise found from error
+        if (interrupt := pending_interrupt()) is not None:
+            raise interrupt from error
         raise
     finally:
         _State.is_deferred = before
-    if (found := pending_interrupt()) is not None:
-        raise found
+    if (interrupt := pending_interrupt()) is not None:
+        raise interrupt
 
 
 @contextmanager
@@ -101,7 +94,7 @@ def pending_interrupt(grace: float = 0.0) -> Interrupted | None:
     return Interrupted(_State.signum)
 
 
-def _handle(signum: int, frame: FrameType | None) -> None:
+def _handle(signum: int, frame: Any) -> None:
     is_first = _State.signum is None
     if is_first:
         _State.signum, _State.time = signum, time.monotonic()

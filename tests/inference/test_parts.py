@@ -21,7 +21,7 @@ from molattn.inference.parts import resume_hint
 from molattn.inference.predict import predict_table, screen_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.utils.files import lock_file
+from molattn.utils.files import locked
 
 SMILES = ["CCO", "C" * 9, "nonsense", "c1ccccc1O", "", "CC(C)N", "=1+1", "OCC"]
 SIZE = 4
@@ -172,8 +172,7 @@ def test_another_version_is_reported(kept, capsys, monkeypatch):
 
 
 def test_what_another_process_writes_is_not_touched(kept, capsys):
-    with open("o.csv.unfinished/lock", "wb") as lock:
-        assert lock_file(lock.fileno())
+    with locked(Path("o.csv.unfinished")):
         assert "another process" in refused(kept, capsys)
         assert main(kept) == 2
     assert main([*kept, "--resume"]) == 0

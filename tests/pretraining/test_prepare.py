@@ -16,7 +16,7 @@ from molattn.data.store.table import INDEX_FILE
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.scaling import descriptor_scaling
-from molattn.utils.files import lock_file
+from molattn.utils.files import locked
 
 
 def prepared(tmp_path, text, name="m.smi", **options):
@@ -279,10 +279,11 @@ def test_another_column_of_the_same_file_is_other_molecules(tmp_path):
 
 def test_one_process_prepares_and_any_number_read(tmp_path):
     (tmp_path / "store.unfinished").mkdir()
-    with open(tmp_path / "store.unfinished" / ".lock", "w") as lock:
-        assert lock_file(lock.fileno())
-        with pytest.raises(InputError, match="store: another process is writing to this folder"):
-            prepared(tmp_path, "CCO\n")
+    with (
+        locked(tmp_path / "store.unfinished"),
+        pytest.raises(InputError, match="another process is writing to this folder"),
+    ):
+        prepared(tmp_path, "CCO\n")
     prepared(tmp_path, "CCO\n")
     assert len(prepared(tmp_path, "CCO\n")) == 1
 

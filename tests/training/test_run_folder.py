@@ -139,7 +139,7 @@ def test_an_unfinished_run_is_overwritten_only_on_demand(tmp_path):
         raise AssertionError("not reached")
     assert (tmp_path / "run.unfinished" / CHECKPOINT_FILE).read_text() == "new"
     with run_folder(path, overwrite=True) as folder:
-        assert names(folder) == [".lock"]
+        assert names(folder) == []
         (folder / CONFIG_FILE).write_text("anew")
     assert names(path) == [CONFIG_FILE]
 
@@ -147,8 +147,7 @@ def test_an_unfinished_run_is_overwritten_only_on_demand(tmp_path):
 def test_files_that_a_killed_process_was_writing_are_no_obstacle(tmp_path):
     path = tmp_path / "run"
     interrupt(path)
-    for name in (".history.csv.123.partial", CHECKPOINT_FILE + ".part"):
-        (tmp_path / "run.unfinished" / name).write_text("half")
+    (tmp_path / "run.unfinished" / ".molattn-0.part").write_text("half")
     with run_folder(path, resume=True) as folder:
         (folder / RESULT_FILE).write_text("1")
     assert names(path) == [CONFIG_FILE, RESULT_FILE]

@@ -23,42 +23,26 @@ def test_a_signal_raises_and_the_former_handlers_return(one, words):
     assert pending_interrupt() is None
 
 
-def test_a_deferred_signal_is_noted_and_raised_when_the_block_ends():
+@pytest.mark.parametrize("end", [None, ValueError("diverged"), signal.SIGINT])
+def test_a_deferred_signal_is_noted_and_raised_when_the_block_ends(end):
+    """After an error it is raised from that; a second signal is not deferred."""
     steps = []
 
     def work():
         with signals_handled(), interrupts_deferred():
             signal.raise_signal(signal.SIGTERM)
-            pending = pending_interrupt()
-            steps.append(pending and pending.signum)
-            steps.append(pending_interrupt(grace=60.0))
-
-    with pytest.raises(Interrupted, match="terminated"):
-        work()
-    assert steps == [signal.SIGTERM, None]
-
-
-def test_a_deferred_signal_is_raised_from_the_error_of_the_block():
-    def work():
-        with signals_handled(), interrupts_deferred():
-            signal.raise_signal(signal.SIGTERM)
-            raise ValueError("diverged")
-
-    with pytest.raises(Interrupted, match="terminated") as caught:
-        work()
-    assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_a_second_signal_is_not_deferred():
-    def work():
-        with signals_handled(), interrupts_deferred():
-            signal.raise_signal(signal.SIGTERM)
-            signal.raise_signal(signal.SIGINT)
-            raise AssertionError("not reached")
+            steps.extend([str(pending_interrupt()), pending_interrupt(grace=60.0)])
+            if isinstance(end, ValueError):
+                raise end
+            if end is not None:
+                signal.raise_signal(end)
+                steps.append("not reached")
 
     with pytest.raises(Interrupted) as caught:
         work()
-    assert caught.value.signum == signal.SIGINT
+    assert steps == ["terminated (SIGTERM)", None]
+    assert caught.value.signum == (signal.SIGINT if end is signal.SIGINT else signal.SIGTERM)
+    assert caught.value.__cause__ is (end if isinstance(end, ValueError) else None)
 
 
 def test_other_threads_leave_signals_alone():

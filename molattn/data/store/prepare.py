@@ -61,7 +61,7 @@ from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
     UNFINISHED,
     check_output_folder,
-    lock_file,
+    locked,
     read_json,
     replace_folder,
     write_json,
@@ -81,7 +81,6 @@ _RAY_BLOCK_ROWS = 4096  # of --engine ray, which has more to do for each block
 _LARGEST = float(np.finfo(np.float16).max)  # descriptors are stored as such
 _COLUMNS_OPTION = "--pretraining-columns"
 _RUN_FILE = "run.json"
-_LOCK_FILE = ".lock"
 _SHARD = re.compile(r"shard_\d{5,}\.safetensors")
 _LEFTOVER = re.compile(r"\..+\.part")  # of a process that was killed while writing
 
@@ -132,7 +131,7 @@ def prepare_store(
             print_line(console, f"{table.path}: {remark}")
     unfinished = _unfinished(folder)
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
-    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
+    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE,))
     if is_store(folder) and not config.overwrite:
         if not config.resume:
             raise InputError(
@@ -143,9 +142,7 @@ def prepare_store(
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return Prepared(index, 0)
     unfinished.mkdir(parents=True, exist_ok=True)
-    with open(unfinished / _LOCK_FILE, "w") as lock:
-        if lock_file(lock.fileno()) is False:
-            raise InputError(f"{folder}: another process is writing to this folder")
+    with locked(unfinished):
         kept = _begin(unfinished, run, config.resume, console)
         try:
             _write_shards(_Rows(tables, columns), unfinished, kept, run, config, console)
@@ -157,9 +154,8 @@ def prepare_store(
             if not resume_hint(folder, error):
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise
-    for name in (_RUN_FILE, _LOCK_FILE):
-        with suppress(OSError):  # the store is whole
-            (folder / name).unlink()
+    with suppress(OSError):  # the store is whole
+        (folder / _RUN_FILE).unlink()
     return Prepared(index, max(0, index.rows - SHARD_ROWS * kept))
 
 
@@ -314,7 +310,7 @@ def _shard_name(number: int) -> str:
 
 
 def _is_of_store(name: str) -> bool:
-    known = (INDEX_FILE, REJECTED_FILE, _RUN_FILE, _LOCK_FILE)
+    known = (INDEX_FILE, REJECTED_FILE, _RUN_FILE)
     return name in known or bool(_SHARD.fullmatch(name) or _LEFTOVER.fullmatch(name))
 
 

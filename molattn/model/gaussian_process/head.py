@@ -25,8 +25,7 @@ from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Su
 from molattn.model.outputs import class_logits
 from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.record import MoleculeRecord
-from molattn.task import Task, output_slices
-from molattn.utils.sampling import in_turn
+from molattn.task import Task, interleaved, output_slices
 
 __all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs", "log_bayes_factor"]
 
@@ -426,7 +425,7 @@ def _used_rows(
     """Return the rows with a label and a weight, and these in the order in which they are drawn."""
     used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
     texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-    return used, used[in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))]
+    return used, used[interleaved(_random_order(texts, seed), ~np.isnan(targets[used]))]
 
 
 def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ from molattn.data.store.prepare import prepare_store, resume_hint
 from molattn.data.store.table import INDEX_FILE, REJECTED_FILE, read_index, write_index
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, MolattnError, SmilesError
-from molattn.utils.files import lock_file
+from molattn.utils.files import locked
 
 from ...conftest import assert_one_line, rows_of, saved
 
@@ -352,10 +352,8 @@ def test_shards_are_kept_up_to_the_first_that_is_missing(table, store, tmp_path)
 
 def test_two_commands_do_not_write_one_store(table, tmp_path):
     (tmp_path / "store.unfinished").mkdir()
-    with open(tmp_path / "store.unfinished" / ".lock", "w") as lock:
-        assert lock_file(lock.fileno())
-        with pytest.raises(InputError, match="another process"):
-            prepare_store([table], tmp_path / "store", LABELED)
+    with locked(tmp_path / "store.unfinished"), pytest.raises(InputError, match="another process"):
+        prepare_store([table], tmp_path / "store", LABELED)
 
 
 def unfinished(table, folder, shards, config=LABELED):
