@@ -42,7 +42,7 @@ def read_smiles(files: Sequence[str], column: str, count: int | None, seed: int)
     texts = []
     for table in map(open_table, files):
         place = table.column(column, "--smiles-column")
-        texts += [row.cells[place] for row in table if row.fault is None]
+        texts += [row.cells[place] for row in table if not row.code]
     random.Random(seed).shuffle(texts)
     return texts[:count]
 

@@ -80,7 +80,7 @@ def smiles(files: Iterable[str], column: str) -> Iterator[str]:
     """Yield the SMILES of tables; a row with a fault has none, which is refused."""
     for table in map(open_table, files):
         place = table.column(column, "--smiles-column")
-        yield from (row.cells[place] if row.fault is None else "" for row in table)
+        yield from (row.cells[place] if not row.code else "" for row in table)
 
 
 def write(given: argparse.Namespace, output: IO[bytes]) -> tuple[int, int, int]:

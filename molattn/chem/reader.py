@@ -15,7 +15,7 @@ from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import is_fast, read_molecule
 from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
-from molattn.chem.prepared import PreparedSmiles
+from molattn.chem.prepared import PreparedMolecule
 from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
@@ -121,7 +121,7 @@ class MoleculeReader:
 
     A molecule is a SMILES or an RDKit molecule, which is not changed (see
     :func:`molattn.chem.parse.prepare_mol`). Rows of equal texts share a record. Of a
-    :class:`molattn.chem.prepared.PreparedSmiles` with the same featurizer only what its record
+    :class:`molattn.chem.prepared.PreparedMolecule` with the same featurizer only what its record
     lacks is calculated.
 
     Args:
@@ -156,7 +156,9 @@ class MoleculeReader:
         self._num_workers = num_workers
 
     def __call__(
-        self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None = None
+        self,
+        smiles: Iterable[Molecule | PreparedMolecule],
+        partners: Iterable[Molecule] | None = None,
     ) -> Iterator[MoleculeRecord | SmilesError]:
         """Yield for each row, in order, its molecule or the error.
 
@@ -276,30 +278,35 @@ class _BlockReader:
                 done.append(one)
         return done
 
-    def _read(self, text: Molecule) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:
+    def _read(
+        self, text: Molecule | PreparedMolecule
+    ) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:
         """Read a molecule, with the fields of one that needs a limit of time."""
         options = {"standardize": self.standardize, "descriptors": self._descriptors}
         try:
-            if isinstance(text, PreparedSmiles) and self._is_known(text):
-                fields: dict[str, Any] = {**self._unwanted}
-                if self._lacking:
-                    fields |= read_molecule(text, self.limits, self._lacking, **options)[1]
-                return replace(text.record, **fields) if fields else text.record
+            if isinstance(text, PreparedMolecule):
+                prepared, text = text, text.smiles
+                if self._is_known(prepared):
+                    fields: dict[str, Any] = {**self._unwanted}
+                    if self._lacking:
+                        fields |= read_molecule(text, self.limits, self._lacking, **options)[1]
+                    known = prepared.record
+                    return replace(known, **fields) if fields else known
             later = is_fast(text, descriptors=self._descriptors)
             return read_molecule(text, self.limits, _none if later else self.fields, **options)
         except SmilesError as error:
             return error
 
-    def _is_known(self, text: PreparedSmiles) -> bool:
-        """Return whether reading the text would give its record."""
-        limits = self.limits
-        if self.standardize or self.radius is not None or text.record.num_atoms > limits.max_atoms:
+    def _is_known(self, molecule: PreparedMolecule) -> bool:
+        """Return whether reading the SMILES would give its record."""
+        limits, record = self.limits, molecule.record
+        if self.standardize or self.radius is not None or record.num_atoms > limits.max_atoms:
             return False
-        if text.featurizer is not self._same_featurizer:  # which is quicker than to compare
-            if text.featurizer != self.featurizer:
+        if molecule.featurizer is not self._same_featurizer:  # which is quicker than to compare
+            if molecule.featurizer != self.featurizer:
                 return False
-            self._same_featurizer = text.featurizer
-        return len(text) <= limits.max_length
+            self._same_featurizer = molecule.featurizer
+        return len(molecule.smiles) <= limits.max_length
 
 
 def _none(mol: Chem.Mol) -> None:

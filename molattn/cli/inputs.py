@@ -1,17 +1,14 @@
 """The input of a command as a table: a file, SMILES, or standard input."""
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
 from molattn.cli.shared import STREAM, standard_input
 from molattn.config import TableConfig
-from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
-from molattn.data.table.text import CopiedPath, file_start
+from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, SmilesError, quoted
 
 __all__ = ["input_table", "open_inputs", "open_stream"]
@@ -24,8 +21,7 @@ _VERSIONS = (b"V2000", b"V3000")
 def input_table(words: Sequence[str], config: TableConfig) -> Iterator[Table]:
     """Open standard input (``-`` alone), or what :func:`open_inputs` opens."""
     if list(words) == [STREAM]:
-        with open_stream(standard_input(), config) as table:
-            yield table
+        yield open_stream(standard_input(), config)
     else:
         yield open_inputs(["-" if word == STREAM else word for word in words], config)
 
@@ -60,38 +56,30 @@ def open_inputs(words: Sequence[str], config: TableConfig) -> Table:
     return SMILESList(words, config.smiles_column)
 
 
-@contextmanager
-def open_stream(stream: IO[bytes], config: TableConfig) -> Iterator[Table]:
+def open_stream(stream: IO[bytes], config: TableConfig) -> Table:
     """Open standard input as a table, in any format that files have.
 
-    It is copied to a temporary file, as tables are read more than once. Parquet and Excel files and
-    compressed ones are recognized by content, as are SDF and SMILES files; all others are CSV,
-    with cells separated by commas, semicolons or tabs.
+    Parquet and Excel files and compressed ones are recognized by content, as are SDF and SMILES
+    files; all others are CSV, with cells separated by commas, semicolons or tabs.
 
     Raises:
         InputError: It is not such a table.
     """
-    with TemporaryDirectory(prefix="molattn-") as folder:
-        copy = _StandardInput(folder, "table")
-        with open(copy, "wb") as file:
-            shutil.copyfileobj(stream, file)
-        yield open_table(copy.rename(copy.with_suffix(_suffix(copy, config))))
+    source = Source(stream, "standard input")
+    return open_table(source, _format(source.start, config))
 
 
-class _StandardInput(CopiedPath):
-    shown = "standard input"
-
-
-def _suffix(path: Path, config: TableConfig) -> str:
-    lines = file_start(path).split(b"\n")
+def _format(start: bytes, config: TableConfig) -> str:
+    """Return the format of text that begins with some bytes."""
+    lines = start.split(b"\n")
     if len(lines) > 3 and lines[3].rstrip().endswith(_VERSIONS):
-        return ".sdf"
+        return "sdf"
     first = lines[0].decode(errors="replace")
     names = [name.strip(' "\r').lower() for name in re.split("[,;\t]", first)]
     if config.smiles_column.lower() in names:  # the first may be a SMILES, such as "SN"
-        return ".csv"
+        return "csv"
     word = next(iter(first.split()), "")
-    return ".smi" if word and _error(word, config) is None else ".csv"
+    return "smi" if word and _error(word, config) is None else "csv"
 
 
 def _exists(word: str) -> bool:

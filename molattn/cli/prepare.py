@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -49,21 +48,17 @@ def prepare(
     """
     check_is_path(output)
     console = make_console()
-    with ExitStack() as stack:
-        tables = [
-            stack.enter_context(
-                open_stream(standard_input(), TableConfig(smiles_column=config.smiles_column))
-            )
-            if word == STREAM
-            else open_table(word)
-            for word in inputs
-        ]
-        from molattn.data.store.prepare import prepare_store, resume_hint
+    columns = TableConfig(smiles_column=config.smiles_column)
+    tables = [
+        open_stream(standard_input(), columns) if word == STREAM else open_table(word)
+        for word in inputs
+    ]
+    from molattn.data.store.prepare import prepare_store, resume_hint
 
-        start = time.perf_counter()
-        with resume_told(output, resume_hint):
-            index, rows = prepare_store(tables, output, config, console)
-        seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    with resume_told(output, resume_hint):
+        index, rows = prepare_store(tables, output, config, console)
+    seconds = time.perf_counter() - start
     print_errors(Counter(index.rejected), console)
     size = index.num_bytes / max(1, index.molecules)
     print_line(

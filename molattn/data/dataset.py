@@ -32,7 +32,7 @@ from molattn.data.labels import (
     positive_class,
     read_labels,
 )
-from molattn.data.table import Row, Table, has_stereo_groups, listed, open_table
+from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
@@ -241,7 +241,7 @@ def read_training_table(
     valid = [row for row in range(len(complete)) if row not in reasons]
     for row, reason in reasons.items():
         line, cells = complete[row].line, complete[row].cells
-        skipped.append(SkippedRow(line, str(cells[columns.smiles]), "invalid_label", reason))
+        skipped.append(SkippedRow(line, cells[columns.smiles], "invalid_label", reason))
     read = MoleculeReader(
         featurizer,
         Fields(
@@ -261,16 +261,17 @@ def read_training_table(
     chosen = Selection(complete, valid)
     rows, groups, kept = SpooledList[Row](_MOST_IN_MEMORY), 0, list[int]()
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
-    texts, partners = _Column(chosen, columns.smiles), _cells(chosen, columns.partner)
+    texts = (row.structure(columns.smiles) for row in chosen)
+    partners = _cells(chosen, columns.partner)
     with row_progress(console, "reading molecules", len(chosen)) as advance:
         for number, row, record in zip(valid, chosen, read(texts, partners), strict=True):
             advance(1)
             if isinstance(record, SmilesError):
-                text = str(row.cells[columns.smiles])
+                text = row.cells[columns.smiles]
                 skipped.append(SkippedRow(row.line, text, record.code, record.reason))
             else:
-                groups += has_stereo_groups(row.cells[columns.smiles])
-                rows.append(row._replace(cells=[str(cell) for cell in row.cells]))
+                groups += row.has_stereo_groups(row.cells[columns.smiles])
+                rows.append(row._replace(molecule=None))
                 records.append(record)
                 kept.append(number)
     print_groups(groups, console)
@@ -399,8 +400,8 @@ def _complete_rows(
     for row in table:
         text = row.cells[columns.smiles]
         blank = [index for index in columns.features if is_missing(row.cells[index])]
-        if row.fault is not None:
-            skipped.append(SkippedRow(row.line, text, row.code, row.fault))
+        if row.code:
+            skipped.append(SkippedRow(row.line, text, row.code, row.reason))
         elif all(is_missing(row.cells[index]) for index in columns.targets):
             skipped.append(SkippedRow(row.line, text, "no_label", "no target has a value"))
         elif blank:

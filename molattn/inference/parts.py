@@ -21,7 +21,7 @@ from typing import IO, Any
 from rich.console import Console
 
 from molattn.config.base import check_same_digest, check_same_values
-from molattn.data.table import is_resumable, output_stream, row_writer, write_table
+from molattn.data.table import output_format, output_stream, write_table
 from molattn.errors import InputError, is_of_input
 from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
@@ -87,7 +87,7 @@ class OutputFile:
         tally: What was counted in them.
     """
 
-    def __init__(self, write: Callable[[Sequence[object]], None]) -> None:
+    def __init__(self, write: Callable[..., None]) -> None:
         self.write, self.rows, self.tally = write, 0, Tally()
 
     def commit(self, rows: int, tally: Tally) -> None:
@@ -101,7 +101,8 @@ class _Parts(OutputFile):
 
     def __init__(self, path: Path, folder: Path, header: Sequence[str]) -> None:
         self._folder, self._buffer = folder, BytesIO()
-        super().__init__(row_writer(path, self._buffer, header))
+        make: Any = output_format(path).write
+        super().__init__(make(self._buffer, header, None).write)
         for part in _parts(folder):
             with open(part, "rb") as file:
                 head = json.loads(file.readline())
@@ -163,7 +164,7 @@ def open_output(
         InputError: The table cannot be written, another process writes it, the interrupted run is
             another one, or there is none and the table is finished.
     """
-    if not (isinstance(output, Path) and is_resumable(output)):
+    if not (isinstance(output, Path) and output_format(output).is_resumable):
         with write_table(output, header, schema) as write:
             yield OutputFile(write)
         return

@@ -21,18 +21,15 @@ from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.store.table import is_store
 from molattn.data.table import (
+    FORMATS,
     Row,
-    Structure,
     Table,
-    check_output,
-    check_resumable,
     escape_formula,
     free_name,
-    has_stereo_groups,
     listed,
     open_table,
+    output_format,
     output_schema,
-    runs_formulas,
 )
 from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory
 from molattn.inference.parts import Tally, open_output
@@ -184,38 +181,40 @@ class OutputRows:
             header.append(free_name(name, header))
             new[header[-1]] = types.get(name, "string")
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
-        self._escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
+        escapes = config.escape_formulas and output_format(output).runs_formulas
+        self._escape = escape_formula if escapes else str
         self.header = [self._escape(name) for name in header]
 
     def __call__(
         self, molecule: "ReadRow", rows: Sequence[Cells], code: str
-    ) -> Iterator[list[object]]:
-        """Yield the rows of a molecule, given what :func:`computed` yields."""
+    ) -> Iterator[tuple[list[object], str]]:
+        """Yield the rows of a molecule, given what :func:`computed` yields, each with a structure.
+
+        The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
+        """
         return self.joined(molecule, _with_standardized(self._model, molecule, rows), code)
 
     def joined(
         self, molecule: "ReadRow", rows: Sequence[Cells], code: str
-    ) -> Iterator[list[object]]:
+    ) -> Iterator[tuple[list[object], str]]:
         """Yield the rows of a molecule, given those with the standardized SMILES."""
         own = self._own(molecule.number, molecule.row, code)
+        structure = ""
+        if self._keeps_columns:
+            structure = molecule.row.block or ("" if code else molecule.smiles)
         for cells in rows:
             texts = cells if self.schema is not None else [self._escape(_text(x)) for x in cells]
-            yield [*own, *texts, code]
+            yield [*own, *texts, code], structure
 
     def _own(self, number: int, row: Row, code: str) -> Sequence[object]:
         if not self._keeps_columns:
             return [number]
         if self.schema is not None:
             return row.values or row.cells
-        own = [
-            cell
-            if isinstance(cell, Structure) or (index in self.columns[:2] and not code)
-            else self._escape(cell)
+        return [
+            cell if index in self.columns[:2] and not code else self._escape(cell)
             for index, cell in enumerate(row.cells)
         ]
-        if not code and not isinstance(own[self.columns.smiles], Structure):
-            own[self.columns.smiles] = Structure(own[self.columns.smiles])
-        return own
 
 
 def _with_standardized(
@@ -278,13 +277,13 @@ def stream_table(
         for block in blocks:
             tally = Tally()
             for molecule, rows, code in block:
-                for cells in rows_of.joined(molecule, rows, code):
-                    file.write(cells)
+                for cells, structure in rows_of.joined(molecule, rows, code):
+                    file.write(cells, structure)
                 if code:
                     tally.count("error", code)
                     continue
                 tally.count("done")
-                if has_stereo_groups(molecule.smiles):
+                if molecule.row.has_stereo_groups(molecule.smiles):
                     tally.count("groups")
                 count(tally, molecule.row, rows[0])
             tally.seconds, start = time.perf_counter() - start, time.perf_counter()
@@ -304,11 +303,12 @@ def check_stream(table: Table, output: str | Path | IO[bytes], config: StreamCon
     output = Path(output) if isinstance(output, str) else output
     if config.engine == "ray":
         check_ray(config.ray_address)
-    if config.resume:
-        check_resumable(output)
+    file_format = output_format(output)
+    if config.resume and not (isinstance(output, Path) and file_format.is_resumable):
+        names = ", ".join(one.name for one in FORMATS.values() if one.write and one.is_resumable)
+        raise InputError(f"--resume needs a file to write to (--output) in one of {names}")
     if not isinstance(output, Path):
         return
-    check_output(output)
     path = table.path
     if output.exists() and path.exists() and output.samefile(path):
         raise InputError(f"{output}: --output is the input file; expected another file")
@@ -502,15 +502,18 @@ class _RowReader:
         )
 
     def __call__(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
-        whole = [row for _, row in block if row.fault is None]
-        texts, partners = (
-            None if column is None else [row.cells[column] for row in whole]
-            for column in (self._columns.smiles, self._columns.partner)
-        )
-        molecules = [_in_order(text) if self._in_order else text for text in texts or ()]
+        whole = [row for _, row in block if not row.code]
+        column, partner = self._columns.smiles, self._columns.partner
+        molecules = [row.structure(column) for row in whole]
+        if self._in_order:
+            molecules = [
+                (row.block and read_mol_block(row.block, mol_of_mol_block)) or row.cells[column]
+                for row in whole
+            ]
+        partners = None if partner is None else [row.cells[partner] for row in whole]
         records, read = self._reader(molecules, partners), iter(molecules)
         for index, row in block:
-            if row.fault is not None:
+            if row.code:
                 yield ReadRow(index, row, "", None, [], row.code)
                 continue
             smiles, record = row.cells[self._columns.smiles], next(records)
@@ -519,12 +522,6 @@ class _RowReader:
                 record, code = None, record.code
             found = None if code else record
             yield ReadRow(index, row, smiles, found, features, code, next(read))
-
-
-def _in_order(cell: str) -> Molecule:
-    """Return the molecule of a mol block, its atoms in order; the cell if it has none."""
-    block = cell.block if isinstance(cell, Structure) else None
-    return (block and read_mol_block(block, mol_of_mol_block)) or cell
 
 
 def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:

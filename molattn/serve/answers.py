@@ -107,7 +107,7 @@ def molecules(work: Work, found: Predicted, neighbors: int) -> list[Molecule]:
         answer: Molecule = {
             "smiles": None if code == "missing_value" else row.smiles,
             "error": code or None,
-            "message": (row.row.fault or reason_meaning(row.code or code)) if code else None,  # pyright: ignore
+            "message": (row.row.reason or reason_meaning(row.code or code)) if code else None,  # pyright: ignore
             "training_similarity": similarity,
             "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
             "predictions": {
@@ -207,7 +207,7 @@ async def _file_parts(
     async for found in predicted:
         for row, cells, code in found:
             for line in rows(row, [cells], code):
-                writer.write(line)
+                writer.write(*line)
         if is_streamed:
             yield buffer.getvalue()
             buffer.seek(0)

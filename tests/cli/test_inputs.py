@@ -8,7 +8,7 @@ from rdkit import Chem
 
 from molattn.cli.inputs import open_inputs, open_stream
 from molattn.config import PredictConfig, TableConfig
-from molattn.data.table import SMILESList, open_table
+from molattn.data.table import SMILESList
 from molattn.errors import InputError
 
 CONFIG = TableConfig()
@@ -75,15 +75,15 @@ def parquet():
     ],
 )
 def test_standard_input_is_recognized_by_its_content(content):
-    with open_stream(io.BytesIO(content), CONFIG) as table:
-        for _ in range(2):
-            cells = next(iter(table)).cells
-            assert (cells[0], cells[-1]) == ("CCO", "1")
+    table = open_stream(io.BytesIO(content), CONFIG)
+    for _ in range(2):
+        cells = next(iter(table)).cells
+        assert (cells[0], cells[-1]) == ("CCO", "1")
 
 
 def test_a_column_named_as_a_molecule_is_a_column():
-    with open_stream(io.BytesIO(b"C\nCCO\n"), PredictConfig(smiles_column="C")) as table:
-        assert [row.cells for row in table] == [["CCO"]]
+    table = open_stream(io.BytesIO(b"C\nCCO\n"), PredictConfig(smiles_column="C"))
+    assert [row.cells for row in table] == [["CCO"]]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_column_named_as_a_molecule_is_a_column():
     ],
 )
 def test_a_first_column_named_as_a_molecule_does_not_hide_that_of_the_smiles(content):
-    with open_stream(io.BytesIO(content), CONFIG) as table:
-        place = table.column("smiles", "--smiles-column")
-        assert [row.cells[place] for row in table] == ["CCO"]
+    table = open_stream(io.BytesIO(content), CONFIG)
+    column = table.column("smiles", "--smiles-column")
+    assert [row.cells[column] for row in table] == ["CCO"]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_a_first_column_named_as_a_molecule_does_not_hide_that_of_the_smiles(con
     ],
 )
 def test_an_error_names_standard_input(content, words):
-    with pytest.raises(InputError) as error, open_stream(io.BytesIO(content), CONFIG) as table:
-        open_table(table).column("smiles", "--smiles-column")
+    with pytest.raises(InputError) as error:
+        open_stream(io.BytesIO(content), CONFIG).column("smiles", "--smiles-column")
     assert str(error.value).startswith(words)

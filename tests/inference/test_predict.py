@@ -21,7 +21,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.store.prepare import prepare_store
 from molattn.data.table import SMILESList, open_table
-from molattn.data.table.delimited import DelimitedTable
+from molattn.data.table.text import DelimitedTable
 from molattn.errors import InputError, MolattnError
 from molattn.inference import parts, streaming
 from molattn.inference.parts import resume_hint

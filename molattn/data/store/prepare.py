@@ -357,7 +357,7 @@ class _Rows:
 
     def __iter__(self) -> Iterator[list[Row]]:
         every = (
-            row._replace(cells=[row.cells[column] for column in own], values=None)
+            Row(row.line, [row.cells[column] for column in own], row.code, row.reason)
             for table, own in zip(self.tables, self.columns, strict=True)
             for row in table
         )
@@ -419,8 +419,8 @@ class _BlockReader:
     def __call__(self, rows: Sequence[Row]) -> Arrays:
         """Return the arrays of :class:`molattn.data.store.shards.Shard`, to be joined."""
         rows, numbers = self._with_numbers(rows)
-        found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
-        read = [next(found) if row.fault is None else None for row in rows]
+        found = iter(self._reader([row.cells[0] for row in rows if not row.code]))
+        read = [None if row.code else next(found) for row in rows]
         kept = [n for n, record in enumerate(read) if isinstance(record, MoleculeRecord)]
         records = [record for record in read if isinstance(record, MoleculeRecord)]
         reasons: list[str] = []
@@ -428,7 +428,7 @@ class _BlockReader:
             if isinstance(record, SmilesError):
                 reasons += [record.code, record.reason]
             elif record is None:
-                reasons += [row.code, row.fault or ""]
+                reasons += [row.code, row.reason]
         texts = (
             (rows[n].cells[0], record.smiles or "") for n, record in zip(kept, records, strict=True)
         )
@@ -464,11 +464,11 @@ class _BlockReader:
         for own, row in zip(numbers, rows, strict=True):
             other, column = row._replace(cells=row.cells[:width]), 0
             try:
-                for column in range(len(self.numbers)) if row.fault is None else ():
+                for column in () if row.code else range(len(self.numbers)):
                     own[column] = number(row.cells[width + column])
             except LabelError as error:
                 reason = f"column {quoted(self.numbers[column])}: {error}"
-                other = other._replace(fault=reason, code="invalid_label")
+                other = other._replace(code="invalid_label", reason=reason)
             others.append(other)
         return others, numbers
 

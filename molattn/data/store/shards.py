@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.prepared import PreparedSmiles
+from molattn.chem.prepared import PreparedMolecule
 from molattn.data.store.table import StoreIndex
 from molattn.data.table.base import Row
 from molattn.errors import InputError
@@ -138,7 +138,7 @@ class Shard:
         return (len(self.arrays["cell_starts"]) - 1) // len(self)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows; a SMILES is a :class:`molattn.chem.prepared.PreparedSmiles`."""
+        """Yield the rows; a SMILES is a :class:`molattn.chem.prepared.PreparedMolecule`."""
         width, molecule = self.width, 0
         for first in range(0, len(self), _ROWS_AT_ONCE):
             is_read = self.arrays["is_read"][first : first + _ROWS_AT_ONCE].tolist()
@@ -152,14 +152,14 @@ class Shard:
                 own = cells[width * number : width * (number + 1)]
                 if not is_read[number]:
                     code, reason = next(reasons)
-                    yield Row(line, own, reason, code)
+                    yield Row(line, own, code, reason)
                     continue
                 graph, fingerprint, smiles = next(molecules)
                 record = MoleculeRecord(
                     graph.atoms, graph.pairs, fingerprint=fingerprint, smiles=smiles or own[0]
                 )
-                own[0] = PreparedSmiles(own[0], record, self._featurizer)
-                yield Row(line, own)
+                prepared = PreparedMolecule(own[0], record, self._featurizer)
+                yield Row(line, own, molecule=prepared)
 
     def reasons(self, first: int, last: int) -> list[tuple[Any, str]]:
         """Return code and reason of rows without a molecule, by their numbers among these."""

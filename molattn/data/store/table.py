@@ -103,7 +103,7 @@ class StoreTable(Table):
 
     The rows are those of the tables that it was made of, with the columns that were kept, so that
     it is read like them. A SMILES brings its molecule along (see
-    :class:`molattn.chem.prepared.PreparedSmiles`).
+    :class:`molattn.chem.prepared.PreparedMolecule`).
 
     Raises:
         InputError: The index is missing or damaged, or of another release.

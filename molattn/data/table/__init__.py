@@ -7,12 +7,10 @@ is one :class:`FileFormat` registered in :data:`FORMATS`.
 
 from molattn.data.table.base import Row as Row
 from molattn.data.table.base import SMILESList as SMILESList
-from molattn.data.table.base import Structure as Structure
 from molattn.data.table.base import Table as Table
 from molattn.data.table.base import TableWriter as TableWriter
 from molattn.data.table.base import escape_formula as escape_formula
 from molattn.data.table.base import free_name as free_name
-from molattn.data.table.base import has_stereo_groups as has_stereo_groups
 from molattn.data.table.base import listed as listed
 from molattn.data.table.formats import BUNDLED_TARGET as BUNDLED_TARGET
 from molattn.data.table.formats import BUNDLED_UNIT as BUNDLED_UNIT
@@ -21,11 +19,8 @@ from molattn.data.table.formats import FileFormat as FileFormat
 from molattn.data.table.formats import bundled_dataset as bundled_dataset
 from molattn.data.table.formats import format_by_suffix as format_by_suffix
 from molattn.data.table.formats import open_table as open_table
-from molattn.data.table.write import check_output as check_output
-from molattn.data.table.write import check_resumable as check_resumable
-from molattn.data.table.write import is_resumable as is_resumable
-from molattn.data.table.write import output_schema as output_schema
-from molattn.data.table.write import output_stream as output_stream
-from molattn.data.table.write import row_writer as row_writer
-from molattn.data.table.write import runs_formulas as runs_formulas
-from molattn.data.table.write import write_table as write_table
+from molattn.data.table.formats import output_format as output_format
+from molattn.data.table.formats import output_schema as output_schema
+from molattn.data.table.formats import output_stream as output_stream
+from molattn.data.table.formats import write_table as write_table
+from molattn.data.table.source import Source as Source

@@ -9,46 +9,26 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from molattn.data.table.source import Source
 from molattn.errors import InputError, ReasonCode, quoted
 
 __all__ = [
-    "MOST_CHARACTERS",
     "MOST_COLUMNS",
     "Row",
     "SMILESList",
-    "Structure",
     "Table",
     "TableWriter",
     "cell_text",
     "escape_formula",
     "free_name",
-    "has_stereo_groups",
     "listed",
 ]
 
 MOST_COLUMNS = 20_000
-MOST_CHARACTERS = 2**25
-"""In a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
-
-
-class Structure(str):
-    """The SMILES of a row, with its mol block if it was read from one.
-
-    Attributes:
-        block: The mol block, its first line the title; None = there is none.
-    """
-
-    block: str | None
-
-    def __new__(cls, smiles: str, block: str | None = None) -> "Structure":
-        """Return a text with a mol block."""
-        structure = super().__new__(cls, smiles)
-        structure.block = block
-        return structure
 
 
 class Row(NamedTuple):
@@ -58,23 +38,44 @@ class Row(NamedTuple):
         line: Where the row begins, counted from 1: the line of a text file (the header is line 1),
             the row of a Parquet file.
         cells: One text for each column.
-        fault: Why the row cannot be read as intended, or None.
-        code: The reason code of the fault (:mod:`molattn.errors`), or empty.
+        code: The reason code (:data:`molattn.errors.REASONS`) of a row that cannot be read as
+            intended, or empty.
+        reason: The same as a sentence.
         values: The cells as the file holds them, if they have types other than text.
+        molecule: What the SMILES of the first column stands for: the mol block of an SDF record, or
+            the :class:`molattn.chem.prepared.PreparedMolecule` of a store; None = nothing else.
     """
 
     line: int
     cells: list[str]
-    fault: str | None = None
     code: ReasonCode | Literal[""] = ""
+    reason: str = ""
     values: tuple[Any, ...] | None = None
+    molecule: Any = None
+
+    @property
+    def block(self) -> str:
+        """The mol block, or an empty text."""
+        return self.molecule if isinstance(self.molecule, str) else ""
+
+    def structure(self, column: int) -> Any:
+        """Return what a column's molecule is read from: a prepared molecule, or the cell."""
+        is_prepared = column == 0 and not isinstance(self.molecule, str | None)
+        return self.molecule if is_prepared else self.cells[column]
+
+    def has_stereo_groups(self, smiles: str) -> bool:
+        """Return whether its mol block, or its SMILES, has stereo groups of type AND or OR."""
+        return _STEREO_GROUPS.search(self.block or smiles) is not None
 
 
 class Table(ABC):
-    """A file of rows; each iteration reads it from the start.
+    """Rows; each iteration reads them from the start.
+
+    Args:
+        source: The file.
 
     Attributes:
-        path: The file.
+        path: Its name in messages.
         header: Names of the columns.
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
@@ -87,6 +88,9 @@ class Table(ABC):
     schema: Any = None
     remarks: tuple[str, ...] = ()
 
+    def __init__(self, source: Source) -> None:
+        self.source, self.path = source, source.name
+
     @abstractmethod
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
@@ -97,7 +101,7 @@ class Table(ABC):
 
     def digest(self) -> str:
         """Return the SHA-256 of the file, in hexadecimal."""
-        with open(self.path, "rb") as file:
+        with open(self.source.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def check_featurizer(self, featurizer: Any) -> None:  # noqa: B027 (a file has no molecules)
@@ -124,8 +128,7 @@ class Table(ABC):
         names = {column for column in self.header if column.lower() == name.lower()}
         if name not in names and len(names) == 1:
             name = names.pop()
-        found = self.header.count(name)
-        if found == 1:
+        if (found := self.header.count(name)) == 1:
             return self.header.index(name)
         if found:
             raise InputError(
@@ -146,33 +149,27 @@ class Table(ABC):
             InputError: There is none, or more than ``MOST_COLUMNS``, or a name has a NUL character,
                 as binary files do. In a cell, it makes only its row unusable.
         """
+        if self.header in ([], [""]):
+            raise InputError(f"{self.path}: the file is empty, expected a header and rows")
         if any("\0" in name for name in self.header):
             raise InputError(f"{self.path}: got binary data, expected a table (text in UTF-8)")
-        if not 0 < len(self.header) <= MOST_COLUMNS:
-            raise InputError(
-                f"{self.path}: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"
-            )
+        if (count := len(self.header)) > MOST_COLUMNS:
+            raise InputError(f"{self.path}: got {count} columns, expected at most {MOST_COLUMNS}")
 
-    def row(
-        self,
-        line: int,
-        cells: list[str],
-        delimiter: str = ",",
-        values: tuple[Any, ...] | None = None,
-    ) -> Row:
+    def row(self, line: int, cells: list[str], delimiter: str, values: Any = None) -> Row:
         """Return a row as wide as the header.
 
         Empty surplus cells are dropped. A row with too few cells is padded, the surplus of one with
-        too many is joined into the last cell; both have a ``fault``.
+        too many is joined into the last cell; both are ``ragged``.
         """
         width = len(self.header)
         while len(cells) > width and not cells[-1]:
             cells.pop()
         if len(cells) == width:
             return Row(line, cells, values=values)
-        fault = f"the row has {len(cells)} cells, the header has {width}"
+        reason = f"the row has {len(cells)} cells, the header has {width}"
         kept = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
-        return Row(line, kept + [""] * (width - len(kept)), fault, "ragged")
+        return Row(line, kept + [""] * (width - len(kept)), "ragged", reason)
 
 
 class SMILESList(Table):
@@ -203,8 +200,13 @@ class TableWriter(ABC):
     """Writes the rows of a table to an open file; the header is written when it is made."""
 
     @abstractmethod
-    def write(self, cells: Sequence[object]) -> None:
-        """Write a row, a value for each column; None is an empty cell."""
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
+        """Write a row.
+
+        Args:
+            cells: A value for each column; None is an empty cell.
+            structure: The SMILES or mol block of its molecule, for a format that draws it.
+        """
 
     def close(self) -> None:  # noqa: B027 (most formats do not buffer)
         """Write the buffered rows; the file itself stays open."""
@@ -232,11 +234,6 @@ def free_name(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def has_stereo_groups(cell: str) -> bool:
-    """Return whether a SMILES or its mol block has stereo groups of type AND or OR."""
-    return _STEREO_GROUPS.search(getattr(cell, "block", None) or cell) is not None
 
 
 def listed(names: Sequence[str]) -> str:

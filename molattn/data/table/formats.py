@@ -1,8 +1,9 @@
-"""The file formats of tables, and how a file's format is recognized."""
+"""The file formats of tables: how a file's format is recognized, opened and written."""
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from molattn.data.table.base import Table, TableWriter
-from molattn.data.table.delimited import DelimitedTable, DelimitedWriter
-from molattn.data.table.smi import SMITable, SMIWriter
-from molattn.data.table.text import COMPRESSIONS, file_start
+from molattn.data.table.source import COMPRESSIONS, Source
+from molattn.data.table.text import DelimitedTable, DelimitedWriter, SMITable, SMIWriter
 from molattn.errors import InputError
+from molattn.utils.files import atomic_write
 from molattn.utils.registry import Registry
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ __all__ = [
     "BUNDLED_UNIT",
     "FORMATS",
     "FileFormat",
-    "WriterMaker",
     "bundled_dataset",
     "format_by_suffix",
     "open_table",
+    "output_format",
+    "output_schema",
+    "output_stream",
+    "write_table",
 ]
 
 BUNDLED_TARGET = "logS"
@@ -39,8 +43,6 @@ _OTHERS = {
 }
 """What is not read, by a pattern of its first bytes."""
 
-WriterMaker = Callable[[IO[bytes], Sequence[str], Any], TableWriter]
-
 
 @dataclass(frozen=True)
 class FileFormat:
@@ -49,7 +51,7 @@ class FileFormat:
     Args:
         name: Its name in messages, such as ``CSV``.
         suffixes: Endings of such files' names in lower case, such as ``.csv``.
-        read: Opens a file as a table.
+        read: Opens a :class:`molattn.data.table.Source` as a table.
         write: Returns the writer of a new file, given the file, the columns and, if ``has_types``,
             their types as a ``pyarrow.Schema`` or None; None = such files are only read.
         signature: The first bytes of each such file, by which it is recognized under any name.
@@ -63,12 +65,12 @@ class FileFormat:
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[Path], Table]
-    write: WriterMaker | None = None
+    read: Callable[[Source], Table]
+    write: Callable[[IO[bytes], Sequence[str], Any], TableWriter] | None = None
     signature: bytes = b""
     is_text: bool = True
     has_types: bool = False
-    runs_formulas: bool = True
+    runs_formulas: bool = False
     is_resumable: bool = False
 
 
@@ -76,7 +78,11 @@ FORMATS: Registry[FileFormat] = Registry("file format")
 """File formats by name; of two that share a suffix, the one registered last has it."""
 
 
-def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
+def open_table(
+    source: "str | Path | IO[bytes] | Source | pd.DataFrame | Table",
+    format: str | None = None,
+    name: str = "",
+) -> Table:
     """Open a table: a CSV, TSV, Parquet, Excel, SDF or SMILES file, a store, or a frame.
 
     Parquet, Excel, gzip and Zstandard are recognized by content, other formats by the suffix
@@ -84,24 +90,29 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
     CSV. Text may be compressed, and UTF-8 or UTF-16.
 
     Args:
-        path: The file, of these or another registered format; the folder of a store of prepared
-            molecules; or a pandas DataFrame. A table is returned as it is.
+        source: The file, by path or open in binary mode (an upload, or standard input, which is
+            copied to a temporary file); the folder of a store of prepared molecules; or a pandas
+            DataFrame. A table is returned as it is.
+        format: The format of text in :data:`FORMATS`, such as ``sdf``; by default that of the
+            suffix.
+        name: What messages call the file; by default its path.
 
     Raises:
         InputError: The file cannot be read, or is not such a table.
     """
-    if isinstance(path, Table):
-        return path
-    if not isinstance(path, str | Path):
-        from molattn.data.table.frame import FrameTable  # pandas is slow to import
-
-        return FrameTable(path)
-    path = Path(path) if isinstance(path, str) else path
-    if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, str | Path) and os.path.isdir(source):
         from molattn.data.store.table import StoreTable
 
-        return StoreTable(path)
-    return _recognized(path).read(path)
+        return StoreTable(Path(source))
+    if not (isinstance(source, str | Path | Source) or hasattr(source, "read")):
+        from molattn.data.table.frame import FrameTable  # pandas is slow to import
+
+        return FrameTable(source)  # pyright: ignore
+    if not isinstance(source, Source):
+        source = Source(source, name)  # pyright: ignore
+    return _recognized(source, format).read(source)
 
 
 def bundled_dataset() -> Path:
@@ -130,17 +141,108 @@ def format_by_suffix(path: Path) -> FileFormat | None:
     return known.get(suffixes[-1]) if suffixes else None
 
 
-def _recognized(path: Path) -> FileFormat:
-    start = file_start(path)
-    others = (name for one, name in _OTHERS.items() if re.match(one, start, re.DOTALL))
-    other, found = next(others, None), format_by_suffix(path) or FORMATS["csv"]
+def output_format(output: Path | IO[bytes]) -> FileFormat:
+    """Return the format that a table is written in, before anything is computed.
+
+    Args:
+        output: The file; a binary stream is CSV.
+
+    Raises:
+        InputError: The name stands for a format that is not written, or the path is not a file's.
+    """
+    if not isinstance(output, Path):
+        return FORMATS["csv"]
+    known = format_by_suffix(output)
+    found = known or FORMATS["csv"]
+    plain = output.with_suffix("") if output.suffix.lower() in COMPRESSIONS else output
+    # Such as .xslx, but not the end of run_0.5 or of a date.
+    is_unknown = known is None and re.search("[A-Za-z]", plain.suffix)
+    if (is_unknown and plain.suffix.lower() != ".txt") or found.write is None:
+        suffixes = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
+        raise InputError(
+            f"{output}: got a file {plain.suffix}, expected {', '.join(suffixes)}, .txt or none"
+        )
+    if plain != output and not found.is_text:
+        raise InputError(
+            f"{output}: {found.name} files are compressed already, expected the name {plain}"
+        )
+    if not output.parent.is_dir() or (output.exists() and not output.is_file()):
+        raise InputError(f"{output}: expected a file in a folder that exists")
+    return found
+
+
+def output_schema(output: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
+    """Return the ``pyarrow.Schema`` of an output, None if its format has no types.
+
+    Args:
+        output: The output; a binary stream is CSV.
+        table: The input, if its columns come first.
+        columns: The other columns, each with its Arrow type, such as ``float64``.
+    """
+    if not output_format(output).has_types:
+        return None
+    from molattn.data.table.parquet import arrow_schema  # pyarrow is slow to import
+
+    return arrow_schema(table, columns)
+
+
+@contextmanager
+def write_table(
+    output: str | Path | IO[bytes], header: Sequence[str], schema: Any = None
+) -> Iterator[Callable[..., None]]:
+    """Write a table, whole or not at all.
+
+    Rows go to a temporary file beside the path, which is renamed when the block ends without an
+    exception. The suffix decides the format: ``.tsv``, ``.parquet`` or that of another registered
+    format, otherwise CSV; text with ``.gz`` or ``.zst`` after it is compressed.
+
+    Args:
+        output: The file; an existing one is replaced. CSV goes to a binary stream as it is written.
+        header: The columns.
+        schema: Their types, of :func:`output_schema`; by default texts.
+
+    Yields:
+        The function that writes one row, :meth:`TableWriter.write`.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    output = Path(output) if isinstance(output, str) else output
+    make: Any = output_format(output).write
+    if isinstance(output, Path):
+        with output_stream(output) as stream, closing(make(stream, header, schema)) as writer:
+            yield writer.write
+    else:
+        yield make(output, header, schema).write
+
+
+@contextmanager
+def output_stream(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name when the block ends, compressed if the name says so."""
+    kind = COMPRESSIONS.get(path.suffix.lower())
+    with atomic_write(path) as file:
+        if kind is None:
+            yield file
+            return
+        import pyarrow as pa
+
+        # It closes what it writes to.
+        with pa.CompressedOutputStream(open(os.dup(file.fileno()), "wb"), kind) as stream:
+            yield stream
+
+
+def _recognized(source: Source, format: str | None) -> FileFormat:
+    found = FORMATS[format] if format else format_by_suffix(source.name) or FORMATS["csv"]
+    others = (name for one, name in _OTHERS.items() if re.match(one, source.start, re.DOTALL))
+    other = next(others, None)
     for one in FORMATS.values():
-        if one.signature and start.startswith(one.signature) and (other is None or one is found):
+        is_signed = one.signature and source.start.startswith(one.signature)
+        if is_signed and (other is None or one is found):
             return one
     if found.signature or (other and found.is_text):
         *names, last = (one.name for one in FORMATS.values())
         expected = found.name if found.signature else f"a {', '.join(names)} or {last} file"
-        raise InputError(f"{path}: got {other or 'something else'}, expected {expected}")
+        raise InputError(f"{source.name}: got {other or 'something else'}, expected {expected}")
     return found
 
 
@@ -153,48 +255,19 @@ def _lazy(module: str, name: str) -> Callable[..., Any]:
     return make
 
 
+_TEXT: Any = {"is_resumable": True}
+_BINARY: Any = {"is_text": False, "has_types": True}
+_TSV = partial(DelimitedTable, delimiter="\t"), partial(DelimitedWriter, delimiter="\t")
+_PARQUET = _lazy("parquet", "ParquetTable"), _lazy("parquet", "ParquetWriter")
+_XLSX = _lazy("xlsx", "XlsxTable"), _lazy("xlsx", "XlsxWriter")
+_SDF = _lazy("sdf", "SDFTable"), _lazy("sdf", "SDFWriter")
+_SPREADSHEET = {"runs_formulas": True, **_TEXT}
 for _key, _format in {
-    "csv": FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, is_resumable=True),
-    "tsv": FileFormat(
-        "TSV",
-        (".tsv", ".tab"),
-        partial(DelimitedTable, delimiter="\t"),
-        partial(DelimitedWriter, delimiter="\t"),
-        is_resumable=True,
-    ),
-    "parquet": FileFormat(
-        "Parquet",
-        (".parquet", ".pq"),
-        _lazy("parquet", "ParquetTable"),
-        _lazy("parquet", "ParquetWriter"),
-        signature=b"PAR1",
-        is_text=False,
-        has_types=True,
-    ),
-    "xlsx": FileFormat(
-        "Excel",
-        (".xlsx",),
-        _lazy("xlsx", "XlsxTable"),
-        _lazy("xlsx", "XlsxWriter"),
-        signature=b"PK\x03\x04",
-        is_text=False,
-        has_types=True,
-    ),
-    "sdf": FileFormat(
-        "SDF",
-        (".sdf", ".sd", ".mol"),
-        _lazy("sdf", "SDFTable"),
-        _lazy("sdf", "SDFWriter"),
-        runs_formulas=False,
-        is_resumable=True,
-    ),
-    "smi": FileFormat(
-        "SMILES",
-        (".smi", ".smiles", ".ism"),
-        SMITable,
-        SMIWriter,
-        runs_formulas=False,
-        is_resumable=True,
-    ),
+    "csv": FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, **_SPREADSHEET),
+    "tsv": FileFormat("TSV", (".tsv", ".tab"), *_TSV, **_SPREADSHEET),
+    "parquet": FileFormat("Parquet", (".parquet", ".pq"), *_PARQUET, b"PAR1", **_BINARY),
+    "xlsx": FileFormat("Excel", (".xlsx",), *_XLSX, b"PK\x03\x04", **_BINARY),
+    "sdf": FileFormat("SDF", (".sdf", ".sd", ".mol"), *_SDF, **_TEXT),
+    "smi": FileFormat("SMILES", (".smi", ".smiles", ".ism"), SMITable, SMIWriter, **_TEXT),
 }.items():
     FORMATS.register(_key)(_format)

@@ -23,8 +23,8 @@ _LIMITS = MoleculeLimits(max_atoms=sys.maxsize)  # those of the reader come late
 class FrameTable(Table):
     """The rows of a DataFrame; its index is ignored.
 
-    An RDKit molecule in a cell is its canonical SMILES. One that cannot be used is a fault of its
-    row, and so is a missing value in the column of SMILES.
+    An RDKit molecule in a cell is its canonical SMILES. A row with one that cannot be used has a
+    reason code, and so has a missing value in the column of SMILES.
 
     Args:
         frame: The DataFrame.
@@ -63,15 +63,14 @@ class FrameTable(Table):
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
             cells = zip(values, gaps, strict=True)
-            found, error = [None if gap else _plain(value) for value, gap in cells], None
+            found, code, reason = [None if gap else _plain(value) for value, gap in cells], "", ""
             for column, value in enumerate(found):
                 if isinstance(value, Chem.Mol) or (value is None and column == self._smiles):
                     try:
                         found[column] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
-                    except SmilesError as fault:
-                        found[column], error = fault.smiles, fault
-            fault, code = (None, "") if error is None else (error.reason, error.code)
-            yield Row(number, [cell_text(one) for one in found], fault, code, tuple(found))
+                    except SmilesError as error:
+                        found[column], code, reason = error.smiles, error.code, error.reason
+            yield Row(number, [cell_text(one) for one in found], code, reason, tuple(found))
 
     def digest(self) -> str:
         """Return a SHA-256 of the header and the cells, in hexadecimal."""

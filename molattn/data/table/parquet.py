@@ -1,7 +1,6 @@
 """Parquet files."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from molattn.data.table.base import Row, Table, TableWriter, cell_text
-from molattn.data.table.text import valid_text
+from molattn.data.table.source import Source, valid_text
 from molattn.errors import InputError
 
 __all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
@@ -29,14 +28,14 @@ class ParquetTable(Table):
 
     unit = "row"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(source.path) as file:
                 self.schema, self._count = file.schema_arrow, file.metadata.num_rows
-                self.header = list(self.schema.names)
         except _ERRORS as error:
             raise self._unreadable(error) from error
+        self.header = list(self.schema.names)
         self.check_header()
 
     def count(self) -> int:
@@ -51,7 +50,7 @@ class ParquetTable(Table):
         """
         number = 0
         try:
-            with pq.ParquetFile(self.path) as file:
+            with pq.ParquetFile(self.source.path) as file:
                 for batch in file.iter_batches(batch_size=_ROWS_READ):
                     columns = [column.to_pylist() for column in batch.columns]
                     texts = [
@@ -77,18 +76,16 @@ class ParquetWriter(TableWriter):
         InputError: Two columns have the same name.
     """
 
-    def __init__(
-        self, file: IO[bytes], header: Sequence[str], schema: pa.Schema | None = None
-    ) -> None:
+    def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
         if len(set(header)) != len(header):
             raise InputError(f"two columns of {list(header)} have the same name; not in Parquet")
-        self._schema = schema or _texts(header)
+        self._schema = types or _texts(header)
         self._file = pq.ParquetWriter(file, self._schema)
         self._are_texts = [pa.types.is_string(field.type) for field in self._schema]
         self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
         self._rows: list[Sequence[object]] = []
 
-    def write(self, cells: Sequence[object]) -> None:
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
         self._rows.append(
             [
@@ -113,7 +110,12 @@ class ParquetWriter(TableWriter):
 
 
 def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
-    """Return the types of a table's columns, texts unless it has types, and of further columns."""
+    """Return the types of the columns of an output.
+
+    Args:
+        table: The input, if its columns come first: texts, unless it has types.
+        columns: The other columns, each with its Arrow type, such as ``float64``.
+    """
     own = (table and table.schema) or _texts(table.header if table else ())
     new = [pa.field(valid_text(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
     return pa.schema([*own, *new])

@@ -2,22 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from molattn.chem.limits import read_mol_block, write_mol_block
 from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
-from molattn.data.table.base import (
-    MOST_CHARACTERS,
-    Row,
-    Structure,
-    Table,
-    TableWriter,
-    cell_text,
-    free_name,
-)
-from molattn.data.table.text import ENCODING_ERRORS, check_text, open_text
+from molattn.data.table.base import Row, Table, TableWriter, cell_text, free_name
+from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
 from molattn.errors import InputError, SmilesError
 
 __all__ = ["SDFTable", "SDFWriter"]
@@ -36,25 +27,24 @@ class SDFTable(Table):
     """An SDF file as a table of SMILES, names and properties.
 
     Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property in the
-    file; a property with the name of an earlier column gets an underscore. The row of a molecule
-    that cannot be read has a ``fault``. RDKit reads the mol block alone: its supplier loses the
-    properties after a line of one space.
+    file; a property with the name of an earlier column gets an underscore. RDKit reads the mol
+    block alone: its supplier loses the properties after a line of one space.
 
     Raises:
         InputError: The file cannot be read, or a molecule does not end.
     """
 
-    def __init__(self, path: Path) -> None:
-        check_text(path)
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        source.check_text()
         names: dict[str, None] = {}
         found = False
         for _, lines in self._records():
             block, properties = _parts(lines)
-            found = found or block is not None
+            found = found or bool(block)
             names.update(dict.fromkeys(properties))
         if not found:
-            raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
+            raise InputError(f"{self.path}: got no molecule, expected one with a line 'M  END'")
         self.header = ["smiles", "name"]
         for name in names:
             self.header.append(free_name(name, self.header))
@@ -73,26 +63,15 @@ class SDFTable(Table):
             cells[1] = lines[0].strip()
             for name, value in properties.items():
                 cells[self._columns[name]] = value
-            if block is None:
-                yield Row(line, cells, "the structure has no line 'M  END'", "mol_block")
-                continue
-            cells[0] = Structure("", block)
             try:
-                if (length := block.count("\n")) > _MOST_LINES:
-                    fault = f"the structure has {length} lines, the limit is {_MOST_LINES}"
-                    raise SmilesError("", "too_large", fault)
-                smiles = read_mol_block(block, smiles_of_mol_block)
-                if smiles is None:
-                    fault = "the structure is not a readable mol block"
-                    raise SmilesError("", "mol_block", fault)
-                cells[0] = Structure(smiles, block)
-                yield Row(line, cells)
+                cells[0] = _smiles(block)
+                yield Row(line, cells, molecule=block)
             except SmilesError as error:
-                yield Row(line, cells, error.reason, error.code)
+                yield Row(line, cells, error.code, error.reason, molecule=block)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         start, size, lines = 1, 0, []
-        with open_text(self.path) as text:
+        with self.source.open_text() as text:
             for number, raw in enumerate(text, start=1):
                 line = raw.rstrip("\r\n")
                 if line.startswith(_END_OF_RECORD):
@@ -113,9 +92,9 @@ class SDFTable(Table):
 class SDFWriter(TableWriter):
     """Writes a record for each row, in V2000, or in V3000 beyond 999 atoms.
 
-    The structure is that of the row's :class:`Structure`: its mol block, or one with 2D coordinates
-    of its SMILES; a row without one has no atoms. The title is the cell of the column ``name``, if
-    there is one. All other cells are properties, also a SMILES that was not made from a mol block.
+    The structure is a mol block, or one with 2D coordinates of a SMILES; a row without one has no
+    atoms. The title is the cell of the column ``name``, if there is one. All other cells are
+    properties, but for the first column beside a mol block, whose SMILES it is.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
@@ -125,28 +104,41 @@ class SDFWriter(TableWriter):
             clean = re.sub(r"[<>\s]+", " ", name).strip() or "column"
             self._names.append(free_name(clean, self._names))
 
-    def write(self, cells: Sequence[object]) -> None:
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
-        structure = next((cell for cell in cells if isinstance(cell, Structure)), None)
-        title, properties = "", []
-        for name, cell in zip(self._names, cells, strict=True):
+        is_block, title, properties = "\n" in structure, "", []
+        for column, (name, cell) in enumerate(zip(self._names, cells, strict=True)):
             text = cell_text(cell)
             if name == "name":
                 title = " ".join(text.split())
                 title = f" {title}" if title.startswith(_END_OF_RECORD) else title
-            elif cell is not structure or structure is None or structure.block is None:
+            elif column or not is_block:
                 properties.append(f"> <{name}>\n{_value(text)}\n\n")
-        block = None if structure is None else structure.block or _block(structure)
-        rest = (block or _NO_STRUCTURE).partition("\n")[2]
+        block = structure if is_block else _drawn(structure)
+        rest = block.partition("\n")[2]
         record = f"{title}\n{rest}{''.join(properties)}{_END_OF_RECORD}\n"
         self._file.write(record.encode(errors=ENCODING_ERRORS))
 
 
-def _block(smiles: str) -> str | None:
+def _smiles(block: str) -> str:
+    """Return the SMILES of a mol block."""
+    if not block:
+        raise SmilesError("", "mol_block", f"the structure has no line {_END_OF_STRUCTURE!r}")
+    if (length := block.count("\n")) > _MOST_LINES:
+        reason = f"the structure has {length} lines, the limit is {_MOST_LINES}"
+        raise SmilesError("", "too_large", reason)
+    smiles = read_mol_block(block, smiles_of_mol_block)
+    if smiles is None:
+        raise SmilesError("", "mol_block", "the structure is not a readable mol block")
+    return smiles
+
+
+def _drawn(smiles: str) -> str:
+    """Return the mol block of a SMILES; one without atoms if there is none."""
     try:
-        return write_mol_block(smiles, _NO_LIMITS)
+        return write_mol_block(smiles, _NO_LIMITS) if smiles else _NO_STRUCTURE
     except SmilesError:  # it takes too long; the SMILES is a property
-        return None
+        return _NO_STRUCTURE
 
 
 def _value(text: str) -> str:
@@ -158,11 +150,11 @@ def _value(text: str) -> str:
     return "\n".join(f" {line}" if end else line for line, end in zip(lines, ends, strict=True))
 
 
-def _parts(lines: list[str]) -> tuple[str | None, dict[str, str]]:
-    """Return the mol block of a record, None if it does not end, and the properties."""
+def _parts(lines: list[str]) -> tuple[str, dict[str, str]]:
+    """Return the mol block of a record, empty if it does not end, and the properties."""
     numbers = range(len(lines))
-    end = next((n + 1 for n in numbers if lines[n].startswith(_END_OF_STRUCTURE)), None)
-    rest, values = lines[end or 0 :], None
+    end = next((n + 1 for n in numbers if lines[n].startswith(_END_OF_STRUCTURE)), 0)
+    rest, values = lines[end:], None
     found: dict[str, list[str]] = {}
     for line, after in zip(rest, [*rest, "> <>"][1:], strict=True):
         if values is None:
@@ -173,5 +165,5 @@ def _parts(lines: list[str]) -> tuple[str | None, dict[str, str]]:
             values.append(line)
         else:
             values = None
-    block = None if end is None else "\n".join(lines[:end]) + "\n"
+    block = "\n".join(lines[:end]) + "\n" if end else ""
     return block, {name: "\n".join(value) for name, value in found.items()}

@@ -1,171 +1,179 @@
-"""Text files, plain or compressed, in UTF-8 or UTF-16."""
+"""Tables of text: CSV and TSV, and SMILES files."""
 
-import codecs
-import io
-import os
+import csv
 import re
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import IO, Any
 
+from molattn.data.table.base import Row, Table, TableWriter, listed
+from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
 from molattn.errors import InputError
 
-__all__ = [
-    "CopiedPath",
-    "ENCODING_ERRORS",
-    "check_expansion",
-    "check_text",
-    "compressed",
-    "file_start",
-    "is_utf_16",
-    "open_text",
-    "valid_text",
-]
+__all__ = ["DelimitedTable", "DelimitedWriter", "SMITable", "SMIWriter"]
 
-# The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
-ENCODING_ERRORS = "surrogateescape"
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Suffixes of compressed text, and pyarrow's name of the compression."""
-_SIGNATURES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not UTF-8
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_SAMPLE = 4096
-# A table is rarely compressed to less than a hundredth; the limit of gzip is a thousandth.
-_LARGEST_EXPANSION = 200
-_ANY_EXPANSION = 2**22  # bytes
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
+_ROWS_TRIED = 20
+_SMI_LINE = re.compile(r"\s*(\S+(?:[ \t]+\|[^|]*\|)?)\s*(.*?)\s*", re.DOTALL)
+_SMI_HEADINGS = ("smiles", "canonical_smiles", "isomeric_smiles")
+_SMI_SEPARATORS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-class CopiedPath(type(Path())):  # pyright: ignore[reportUntypedBaseClass]
-    """The path of a temporary copy; messages show ``shown`` in its place."""
+class DelimitedTable(Table):
+    """Cells separated by commas, semicolons or tabs, with a header.
 
-    shown = ""
+    The expected delimiter is used if the header has it. If the header has several of the three, it
+    is the one that makes the first rows as wide as the header. Blank lines are skipped, but in a
+    table of one column a blank line before the last row is an empty cell.
 
-    def __fspath__(self) -> str:
-        return super().__str__()
-
-    def __str__(self) -> str:
-        return self.shown
-
-
-def file_start(path: Path) -> bytes:
-    """Return the first bytes of a file, decompressed if it is gzip or Zstandard.
+    Args:
+        source: The file.
+        delimiter: The delimiter that the file's name stands for.
 
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or is not text with a header.
     """
-    with _open_bytes(path) as file:
-        return file.read(_SAMPLE)
+
+    def __init__(self, source: Source, delimiter: str = ",") -> None:
+        super().__init__(source)
+        source.check_text()
+        widths = {one: self._widths(one) for one in (delimiter, *_DELIMITERS)}
+        fitting = [one for one, found in widths.items() if found and found[0] > 1]
+        self.delimiter = min(fitting, key=lambda one: len({*widths[one]}) > 1, default=delimiter)
+        if source.is_utf_16:
+            self.remarks += ("read as UTF-16",)
+        if self.delimiter != delimiter:
+            self.remarks += (f"cells are separated by {_DELIMITERS[self.delimiter]}",)
+        self.header = next((cells for _, cells in self._records(self.delimiter) if cells), [])
+        self.check_header()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows.
+
+        Raises:
+            InputError: A line that cannot be split into cells; names it.
+        """
+        records = self._records(self.delimiter)
+        next(line for line, cells in records if cells)  # the header
+        blank = 0
+        for line, cells in records:
+            if not cells:
+                blank += len(self.header) == 1
+                continue
+            yield from (Row(number, [""]) for number in range(line - blank, line))
+            blank = 0
+            yield self.row(line, cells, self.delimiter)
+
+    def _widths(self, delimiter: str) -> list[int]:
+        """Return how many cells the header and the first rows would have."""
+        with suppress(InputError):  # raised when the file is read
+            filled = (cells for _, cells in self._records(delimiter) if cells)
+            return [len(cells) for cells in islice(filled, _ROWS_TRIED)]
+        return []
+
+    def _records(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line on which each record begins, and its cells; a blank line has none."""
+        csv.field_size_limit(MOST_CHARACTERS)
+        with self.source.open_text() as text:
+            reader, before = csv.reader(text, delimiter=delimiter, strict=True), 0
+            try:
+                for cells in reader:
+                    yield before + 1, cells
+                    before = reader.line_num
+            except csv.Error as error:
+                reason = str(error).replace("\t", "\\t")
+                raise InputError(
+                    f"{self.path}, line {before + 1}: cannot be split into cells separated by "
+                    f"{_DELIMITERS[delimiter]} ({reason}); is there an unclosed quote?"
+                ) from None
 
 
-def check_text(path: Path) -> None:
-    """Check that a file can be read as text; a compressed one is decompressed once.
+class DelimitedWriter(TableWriter):
+    """Writes cells separated by commas or tabs.
 
-    Raises:
-        InputError: The file cannot be read, more than a tenth of its start is zero bytes and it is
-            not UTF-16, or its compressed data are damaged or expand to more than 200 times their
-            size.
+    Not by ``csv.writer``, which before Python 3.13 leaves a carriage return in a cell unquoted.
     """
-    start, size = file_start(path), 0
-    if 10 * start.count(0) > len(start) and not start.startswith(_UTF_16):
-        raise InputError(f"{path}: got binary data, expected text in UTF-8")
-    with _open_bytes(path) as file:
-        if isinstance(file, io.BufferedReader):
-            return
-        while chunk := file.read(2**20):
-            size += len(chunk)
-            check_expansion(path, size)
 
+    def __init__(
+        self, file: IO[bytes], header: Sequence[str], types: Any = None, delimiter: str = ","
+    ) -> None:
+        self._file, self._delimiter = file, delimiter
+        self._special = _SPECIAL[delimiter]
+        self.write(header)
 
-def check_expansion(path: Path, size: int) -> None:
-    """Check that a compressed file does not expand without limit.
-
-    Raises:
-        InputError: ``size``, the number of bytes so far or in all, is more than 200 times that of
-            the file, and more than 4 MB.
-    """
-    if size > max(_ANY_EXPANSION, _LARGEST_EXPANSION * path.stat().st_size):
-        raise InputError(
-            f"{path}: the compressed file expands to more than {_LARGEST_EXPANSION} times its "
-            "size; decompress it if that is intended"
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
+        """Write a row."""
+        line = self._delimiter.join(
+            '"' + text.replace('"', '""') + '"' if self._special.search(text) else text
+            for text in ("" if cell is None else str(cell) for cell in cells)
         )
+        self._file.write(((line or '""') + "\n").encode(errors=ENCODING_ERRORS))
 
 
-def is_utf_16(path: Path) -> bool:
-    """Return whether a file begins with the byte-order mark of UTF-16."""
-    return file_start(path).startswith(_UTF_16)
+class SMITable(Table):
+    """A SMILES file as a table: each line a SMILES and, after a space, a name.
 
-
-def valid_text(text: str) -> str:
-    """Return a text with bytes that are not UTF-8 read as Windows-1252."""
-    return _ESCAPED.sub(
-        lambda match: match[0].encode(errors=ENCODING_ERRORS).decode("cp1252", errors="replace"),
-        text,
-    )
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[IO[str]]:
-    """Open a text file, plain or compressed by gzip or Zstandard.
-
-    Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines keep their ends: a
-    line feed, a carriage return or both.
+    Without a header, the columns are ``smiles`` and ``name``, the rest of the line. A first line
+    that begins with the word ``smiles`` is a header: the columns are its words, separated like the
+    cells by tabs or by any white space. Blank lines are skipped.
 
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or is empty.
     """
-    is_wide = is_utf_16(path)
-    with (
-        _open_bytes(path) as data,
-        io.TextIOWrapper(
-            data,
-            encoding="utf-16" if is_wide else "utf-8-sig",
-            # Half a character of UTF-16 cannot be kept as a byte.
-            errors="replace" if is_wide else ENCODING_ERRORS,
-            newline="",
-        ) as text,
-    ):
-        yield text
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        source.check_text()
+        _, first = next(self._lines(), (0, ""))
+        self._delimiter = "\t" if "\t" in first else None
+        words = [word.strip() for word in first.split(self._delimiter)]
+        self._has_header = bool(words) and words[0].lower() in _SMI_HEADINGS
+        self.header = words if self._has_header or not words else ["smiles", "name"]
+        self.check_header()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the molecules."""
+        lines = self._lines()
+        if self._has_header:
+            next(lines)
+        for number, line in lines:
+            if self._has_header:
+                yield self.row(number, line.split(self._delimiter), " ")
+            elif match := _SMI_LINE.fullmatch(line):
+                yield Row(number, [*match.groups()])
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        with self.source.open_text() as text:
+            for number, line in enumerate(text, start=1):
+                if not line.isspace():
+                    yield number, line.rstrip("\r\n")
 
 
-@contextmanager
-def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe could block a reader for ever
-            raise InputError(f"{path}: got a folder, a pipe or a device, expected a file")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:  # a name with a NUL, or the error above
-        raise InputError(f"{error}") from None
-    try:
-        with open(path, "rb") as file:
-            start = file.read(4)
-            kind = next((kind for one, kind in _SIGNATURES.items() if start.startswith(one)), None)
-            file.seek(0)
-            if kind is None:
-                yield file
-                return
-        import pyarrow as pa  # slow to import
+class SMIWriter(TableWriter):
+    """Writes cells separated by tabs, the column of SMILES first, after a header.
 
-        with pa.input_stream(os.fspath(path), compression=kind) as file:
-            yield file
-    except OSError as error:
-        reason = error.strerror or f"damaged or incomplete: {error}"
-        raise InputError(f"{path}: {reason}") from error
+    Tabs and line ends within a cell become spaces.
 
+    Raises:
+        InputError: No column is named as that of SMILES.
+    """
 
-@contextmanager
-def compressed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
-    """Compress what is written to a file if the suffix of its name, ``path``, says so."""
-    kind = COMPRESSIONS.get(path.suffix.lower())
-    if kind is None:
-        yield file
-        return
-    import pyarrow as pa
+    def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
+        self._file = file
+        names = [name.lower() for name in header]
+        smiles = next((names.index(name) for name in _SMI_HEADINGS if name in names), None)
+        if smiles is None:
+            raise InputError(
+                f"a SMILES file needs a column named {', '.join(_SMI_HEADINGS)}; the columns are "
+                f"{listed(header)}"
+            )
+        self._order = [smiles, *(other for other in range(len(header)) if other != smiles)]
+        self.write(header)
 
-    # It closes what it writes to.
-    with pa.CompressedOutputStream(open(os.dup(file.fileno()), "wb"), kind) as stream:
-        yield stream
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
+        """Write a row."""
+        texts = ("" if cells[index] is None else str(cells[index]) for index in self._order)
+        line = "\t".join(_SMI_SEPARATORS.sub(" ", text) for text in texts)
+        self._file.write(f"{line}\n".encode(errors=ENCODING_ERRORS))

@@ -6,11 +6,10 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
-from pathlib import Path
 from typing import IO, Any
 
 from molattn.data.table.base import Row, Table, TableWriter, cell_text, escape_formula, listed
-from molattn.data.table.text import check_expansion, valid_text
+from molattn.data.table.source import Source, valid_text
 from molattn.errors import InputError, quoted
 
 try:
@@ -42,18 +41,16 @@ class XlsxTable(Table):
 
     unit = "row"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        _check_installed(path)
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        _check_installed(self.path)
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(source.path) as archive:
                 size = sum(entry.file_size for entry in archive.infolist())
         except (zipfile.BadZipFile, OSError) as error:
-            raise InputError(f"{path}: not a readable Excel workbook: {error}") from error
-        check_expansion(path, size)
+            raise InputError(f"{self.path}: not a readable Excel workbook: {error}") from error
+        source.check_expansion(size)
         self._first, values = next(self._filled(), (0, []))
-        if not values:
-            raise InputError(f"{path}: the sheet is empty, expected a header and rows")
         self.header = [_text(value) for value in values]
         self.check_header()
 
@@ -70,13 +67,14 @@ class XlsxTable(Table):
                     yield from (Row(blank, [""]) for blank in range(last + 1, number))
                 last = number
                 values += [None] * (width - len(values))
-                yield self.row(number, [_text(value) for value in values], values=tuple(values))
+                texts = [_text(value) for value in values]
+                yield self.row(number, texts, ",", tuple(values))
 
     def _filled(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows that are not blank, without the empty cells at their ends."""
         try:
             # From a file, as by its name it might not be a workbook.
-            with open(self.path, "rb") as file:
+            with open(self.source.path, "rb") as file:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of features that a table does not need
                     book = openpyxl.load_workbook(file, read_only=True, data_only=True)  # pyright: ignore
@@ -121,7 +119,7 @@ class XlsxWriter(TableWriter):
         self._number = 0
         self._append([self._text_cell(name) for name in header])
 
-    def write(self, cells: Sequence[object]) -> None:
+    def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row.
 
         Raises:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
-from molattn.data.table import Table, has_stereo_groups
+from molattn.data.table import Table
 from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
@@ -108,7 +108,7 @@ def explain_table(
                     files.add_error(row, smiles, found)
                     errors.append(InvalidRow(row, smiles, found, reason_meaning(found)))
                     continue
-                groups += has_stereo_groups(smiles)
+                groups += molecule.row.has_stereo_groups(smiles)
                 instance, explanations = found
                 files.add(row, explanations)
                 page.add(row, explanations)

@@ -100,8 +100,8 @@ def test_a_store_has_the_rows_of_the_table(table, store):
     rows, stored = list(open_table(table)), open_table(store)
     assert stored.header == ["smiles", "logS", "split"]
     assert [(row.line, row.cells) for row in stored] == [(row.line, row.cells) for row in rows]
-    assert [row.fault for row in rows if row.fault] == [
-        row.fault for row, other in zip(stored, rows, strict=True) if other.fault
+    assert [row.reason for row in rows if row.code] == [
+        row.reason for row, other in zip(stored, rows, strict=True) if other.code
     ]
     assert len(rows) == stored.count() == 212
     assert stored.unit == "line"
@@ -126,7 +126,7 @@ def test_a_store_has_the_rows_of_the_table(table, store):
 def test_molecules_of_a_store_are_those_of_the_table_whatever_is_asked(table, store, options):
     options = {"featurizer": Featurizer.default(), **options}
     records = [
-        list(MoleculeReader(**options)([row.cells[0] for row in open_table(path)]))
+        list(MoleculeReader(**options)([row.structure(0) for row in open_table(path)]))
         for path in (table, store)
     ]
     for one, other in zip(*records, strict=True):
@@ -135,7 +135,7 @@ def test_molecules_of_a_store_are_those_of_the_table_whatever_is_asked(table, st
 
 
 def test_a_molecule_of_a_store_is_not_read_again(store, monkeypatch):
-    texts = [row.cells[0] for row in open_table(store)][:10]
+    texts = [row.structure(0) for row in open_table(store)][:10]
     monkeypatch.setattr("molattn.chem.reader.read_molecule", None)
     reader = MoleculeReader(Featurizer.default(), Fields(fingerprint=True, smiles=True))
     assert len(reader.all(texts)) == 10
@@ -147,8 +147,8 @@ def test_rejected_rows_are_listed_with_their_reasons(table, store):
     expected = []
     for row in open_table(table):
         (found,) = MoleculeReader(Featurizer.default())([row.cells[0]])
-        if row.fault is not None:
-            expected.append(("in.csv", str(row.line), row.cells[0], row.code, row.fault))
+        if row.code:
+            expected.append(("in.csv", str(row.line), row.cells[0], row.code, row.reason))
         elif isinstance(found, SmilesError):
             expected.append(("in.csv", str(row.line), row.cells[0], found.code, found.reason))
     expected = [

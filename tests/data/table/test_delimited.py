@@ -34,7 +34,7 @@ def test_ragged_rows_are_marked_and_whole(tmp_path):
     rows = list(open_table(saved(tmp_path, "a,b,c\n1\n1,2,3\n1,2,3,,\n1,2,3,4,5\n")))
     assert [row.cells for row in rows] == [["1", "", ""], *[["1", "2", "3"]] * 2, [*"12", "3,4,5"]]
     assert [row.code for row in rows] == ["ragged", "", "", "ragged"]
-    assert [row.fault is None for row in rows] == [False, True, True, False]
+    assert [row.reason == "" for row in rows] == [False, True, True, False]
 
 
 def test_tabs_separate_in_a_tsv(tmp_path):
@@ -43,7 +43,7 @@ def test_tabs_separate_in_a_tsv(tmp_path):
 
 
 def test_an_unclosed_quote_is_refused_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.data.table.delimited.MOST_CHARACTERS", 50)
+    monkeypatch.setattr("molattn.data.table.text.MOST_CHARACTERS", 50)
     with pytest.raises(InputError, match="line 2: "):
         list(open_table(saved(tmp_path, 'a\n"' + "C\n" * 60)))
 

@@ -14,8 +14,8 @@ from molattn.data.table import (
     Row,
     Table,
     TableWriter,
-    check_output,
     open_table,
+    output_format,
     write_table,
 )
 from molattn.errors import REASONS, InputError
@@ -30,12 +30,14 @@ from ...strategies import table_files
 class JsonLines(Table):
     """A format of a user's own: a JSON object a line."""
 
-    def __init__(self, path):
-        self.path = path
-        self.header = list(json.loads(path.read_text().splitlines()[0]))
+    def __init__(self, source):
+        super().__init__(source)
+        with source.open() as file:
+            self.lines = file.readlines()
+        self.header = list(json.loads(self.lines[0]))
 
     def __iter__(self):
-        for line, text in enumerate(self.path.read_text().splitlines(), start=1):
+        for line, text in enumerate(self.lines, start=1):
             yield Row(line, [str(value) for value in json.loads(text).values()])
 
 
@@ -43,7 +45,7 @@ class JsonLinesWriter(TableWriter):
     def __init__(self, file, header, types):
         self.file, self.header = file, header
 
-    def write(self, cells):
+    def write(self, cells, structure=""):
         row = dict(zip(self.header, map(str, cells), strict=True))
         self.file.write(f"{json.dumps(row)}\n".encode())
 
@@ -58,7 +60,7 @@ def json_lines(monkeypatch):
 
 def test_a_registered_format_is_read_and_written_by_its_suffix(json_lines, tmp_path):
     path = tmp_path / "t.JSONL"
-    check_output(path)
+    output_format(path)
     with write_table(path, ["smiles", "y"]) as write:
         write(["CCO", 1.5])
         write(["PK\x03\x04", "\0"])
@@ -74,7 +76,7 @@ def test_a_registered_format_is_read_and_written_by_its_suffix(json_lines, tmp_p
 def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
     FORMATS.register("xyz")(FileFormat("XYZ", (".xyz",), JsonLines, signature=b"XYZ"))
     with pytest.raises(InputError, match=r"\.xyz.*\.jsonl"):
-        check_output(tmp_path / "t.xyz")
+        output_format(tmp_path / "t.xyz")
     (tmp_path / "t.xyz").write_text("abc")
     with pytest.raises(InputError, match="XYZ"):
         open_table(tmp_path / "t.xyz")
@@ -109,7 +111,7 @@ def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, co
         assert_one_line(error)
         return
     assert all(len(row.cells) == len(table.header) for row in rows)
-    assert all(row.code in REASONS for row in rows if row.fault is not None)
+    assert all(row.code in REASONS for row in rows if row.code or row.reason)
     assert [row.cells for row in table] == [row.cells for row in rows]
     copy = path.with_name("copy.csv")
     header = ["line", *table.header]

@@ -87,7 +87,7 @@ def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_
     rows = list(open_table(pd.DataFrame({"ROMol": mols, "y": [1, 2, 3]})))
     assert [row.cells for row in rows] == [["CCO", "1"], ["", "2"], ["", "3"]]
     assert [row.code for row in rows] == ["", "", "empty"]
-    assert rows[2].fault == "the molecule has no atoms"
+    assert rows[2].reason == "the molecule has no atoms"
 
 
 def test_an_rdkit_molecule_is_written_as_its_smiles(tmp_path):

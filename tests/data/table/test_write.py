@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.data.table import check_output, escape_formula, open_table, output_schema, write_table
-from molattn.data.table.write import output_stream
+from molattn.data.table import (
+    escape_formula,
+    open_table,
+    output_format,
+    output_schema,
+    output_stream,
+    write_table,
+)
 from molattn.errors import InputError
 
 from ...strategies import cells
@@ -136,7 +142,7 @@ def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name)
     with pytest.raises(
         InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx, \.sdf, \.smi, \.txt or none"
     ):
-        check_output(tmp_path / name)
+        output_format(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["p", "p.txt", "p.gz", "p.txt.zst", "run_0.5", "p.2024-01-01"])
@@ -154,7 +160,7 @@ def test_any_other_name_is_of_a_csv_file(tmp_path, name):
 @pytest.mark.parametrize("name", ["t.parquet.gz", "t.xlsx.zst"])
 def test_a_format_that_is_compressed_already_is_not_compressed_again(tmp_path, name):
     with pytest.raises(InputError):
-        check_output(tmp_path / name)
+        output_format(tmp_path / name)
 
 
 def test_a_stream_takes_rows_as_csv():
