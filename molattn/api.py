@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from molattn.config import TrainConfig
-from molattn.errors import InputError, python_names
+from molattn.errors import InputError
 from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import run_metrics, write_run
 from molattn.evaluation.scoring import RunScores, score_run
@@ -59,9 +59,8 @@ class TrainingResult:
             InputError: If the folder is not a run or cannot be written, or there is a run of that
                 name and ``overwrite`` is false.
         """
-        names = python_names(output="folder")
-        with names, run_folder(folder, overwrite=overwrite) as place:
-            write_run(self.run, self.run_scores, place)
+        with run_folder(folder, overwrite=overwrite) as unfinished:
+            write_run(self.run, self.run_scores, unfinished)
 
     def __repr__(self) -> str:
         more = "print(run): all scores; run.model.predict(smiles); run.save(folder)"
@@ -79,7 +78,6 @@ class TrainingResult:
         return text.get()
 
 
-@python_names()
 @exclusive()
 def train(
     table: "str | Path | pd.DataFrame",
@@ -110,14 +108,13 @@ def train(
         MolattnError: If training diverges.
     """
     frame = None if isinstance(table, str | Path) else table
-    chosen = {"target_columns": target_columns, **options}
+    options["target_columns"] = target_columns
     if make_model is not MolAttn:
-        chosen.setdefault("init_from", NO_MODEL)
-    config = TrainConfig.from_options(str(table) if frame is None else "", chosen)
+        options.setdefault("init_from", NO_MODEL)
+    config = TrainConfig.from_options(str(table) if frame is None else "", options)
     if config.data.folds is not None and config.data.only_fold is None:
-        raise InputError(
-            "folds needs only_fold; for a cross-validation, use the command molattn train"
-        )
+        reason = "needs --only-fold; the command molattn train does a cross-validation"
+        raise InputError(reason, option="folds")
     console = Console() if verbose else None
     run = train_run(config, console, frame=frame, make_model=make_model)
     return TrainingResult(run, score_run(run, console))

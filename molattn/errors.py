@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
@@ -13,11 +12,10 @@ __all__ = [
     "ReasonCode",
     "SmilesError",
     "check_one_of",
-    "in_python",
+    "did_you_mean",
     "is_of_input",
     "is_out_of_memory",
     "os_error_line",
-    "python_names",
     "quoted",
     "reason_meaning",
     "reason_table",
@@ -83,8 +81,9 @@ def reason_table() -> str:
     return "\n".join(["| `error` | Meaning |", "| --- | --- |", *rows])
 
 
-_QUOTE_LIMIT = 80
+_MOST_SHOWN = 80
 _MOST_CHOICES = 20
+_OPTION = re.compile(r"(?<![\w-])--(\w+(?:-\w+)*)")
 
 
 class MolattnError(Exception):
@@ -94,14 +93,26 @@ class MolattnError(Exception):
 class InputError(MolattnError, ValueError):
     """The user's input is wrong; the message is one line that says how to fix it.
 
+    As a text it names options as Python, YAML and JSON do, such as ``test_size: got 2``.
+
     Args:
-        message: The message, which writes options as the command line does; see :func:`in_python`.
+        message: What is wrong, such as ``got 2, expected a number below 1``. It writes other
+            options as the command line does: ``cannot be used with --split-column``.
         option: The option that is wrong, by its name in Python.
     """
 
     def __init__(self, message: str = "", *, option: str | None = None) -> None:
         super().__init__(message)
         self.option = option
+
+    def __str__(self) -> str:
+        return _OPTION.sub(lambda found: found[1].replace("-", "_"), self.command_line())
+
+    def command_line(self) -> str:
+        """Return the error with options as the command line writes them: ``--test-size: got 2``."""
+        option = "" if self.option is None else f"--{self.option.replace('_', '-')}"
+        message = self.args[0]
+        return message if message.startswith(option) else f"{option}: {message}"
 
 
 class SmilesError(InputError):
@@ -117,9 +128,7 @@ class SmilesError(InputError):
         is_valid = code.removeprefix("partner_").startswith(("too_", "standardize"))
         what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
-        self.smiles = smiles
-        self.code = code
-        self.reason = reason
+        self.smiles, self.code, self.reason = smiles, code, reason
 
     def at(self, position: int) -> "SmilesError":
         """Return the error of a molecule in a list, with its position."""
@@ -127,31 +136,6 @@ class SmilesError(InputError):
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)
-
-
-def in_python(message: str, **renamed: str) -> str:
-    """Return a message with options as Python, YAML and JSON write them: ``test_size``.
-
-    Args:
-        message: The message, with ``--test-size``.
-        renamed: Other names of some options, such as ``seed="random_state"``.
-    """
-
-    def name(found: re.Match[str]) -> str:
-        plain = found[1].replace("-", "_")
-        return renamed.get(plain, plain)
-
-    return re.sub(r"(?<![\w-])--(\w+(?:-\w+)*)", name, message)
-
-
-@contextmanager
-def python_names(**renamed: str) -> Iterator[None]:
-    """Let the messages of errors write options as Python does; see :func:`in_python`."""
-    try:
-        yield
-    except MolattnError as error:
-        error.args = (in_python(str(error), **renamed),)
-        raise
 
 
 def os_error_line(error: OSError) -> str:
@@ -168,30 +152,30 @@ def is_out_of_memory(error: Exception) -> bool:
     )
 
 
-def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raise an :class:`InputError` with the choices, and the closest one, for any other value.
-
-    The closest one is found whatever the case.
-    """
+def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:
+    """Raise an :class:`InputError` of an option for any value that is not among the choices."""
     choices = tuple(choices)
     if value not in choices:
-        alike = {choice.lower(): choice for choice in choices}
-        close = get_close_matches(str(value).lower(), alike, n=1)
-        hint = f"; did you mean {quoted(alike[close[0]])}?" if close else ""
         listed = ", ".join(choices[:_MOST_CHOICES])
         more = f" and {len(choices) - _MOST_CHOICES:,} more" * (len(choices) > _MOST_CHOICES)
-        raise InputError(f"{name}: got {quoted(value)}, expected one of {listed}{more}{hint}")
+        hint = did_you_mean(value, choices)
+        message = f"got {quoted(value)}, expected one of {listed}{more}{hint}"
+        raise InputError(message, option=option)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return a hint at the closest of the known names, whatever the case; "" if none is close."""
+    spelled = {one.lower(): one for one in known}
+    close = get_close_matches(str(name).replace("-", "_").lower(), spelled, n=1)
+    return f"; did you mean {quoted(spelled[close[0]])}?" if close else ""
 
 
 def is_of_input(error: BaseException | None) -> bool:
-    """Return whether the input is wrong, so that it is another one once it is corrected.
-
-    An error of the operating system in reading it is no such error.
-    """
+    """Return whether the input is wrong, and not only what was met in reading it."""
     return isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
 
 
-def quoted(text: object) -> str:
-    """Return ``text`` in quotes, with escapes for what is not printable, cut to 80 characters."""
-    shown = repr(text)
-    return shown if len(shown) <= _QUOTE_LIMIT else f"{shown[: _QUOTE_LIMIT - 4]}...{shown[-1]}"
+def quoted(value: object) -> str:
+    """Return a value in quotes, with escapes for what is not printable, cut to 80 characters."""
+    shown = repr(value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[: _MOST_SHOWN - 4]}...{shown[-1]}"

@@ -32,7 +32,7 @@ from molattn.data.labels import ordered_classes
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
-from molattn.errors import InputError, python_names, quoted
+from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn
@@ -113,7 +113,6 @@ class _MolAttnEstimator(BaseEstimator):
             state = {**state, "model_": MolAttn.from_files(files)}
         super().__setstate__(state)
 
-    @python_names(**_RENAMED, seed="random_state")
     @exclusive()
     def _fit(
         self,

@@ -44,6 +44,6 @@ def test_names_are_quoted_as_they_are_without_what_would_not_show():
 
 @pytest.mark.parametrize("value, close", [("hERG", "herg"), ("logs", "logS"), ("LOG_S", "logS")])
 def test_the_closest_choice_is_found_whatever_the_case(value, close):
-    with pytest.raises(InputError, match=rf"--target: got '{value}'.*; did you mean '{close}'\?$"):
+    with pytest.raises(InputError, match=rf"target: got '{value}'.*; did you mean '{close}'\?$"):
         check_one_of("--target", value, ["herg", "logS"])
     check_one_of("--target", close, ["herg", "logS"])

@@ -1,78 +1,62 @@
 """The input of a command as a table: a file, SMILES, or standard input."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from molattn.cli.shared import STREAM, standard_input
 from molattn.config import TableConfig
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, SmilesError, quoted
 
-__all__ = ["input_table", "open_inputs", "open_stream"]
 
-_SEPARATORS = ("/", "\\")
-_VERSIONS = (b"V2000", b"V3000")
-
-
-@contextmanager
-def input_table(words: Sequence[str], config: TableConfig) -> Iterator[Table]:
-    """Open standard input (``-`` alone), or what :func:`open_inputs` opens."""
-    if list(words) == [STREAM]:
-        yield open_stream(standard_input(), config)
-    else:
-        yield open_inputs(["-" if word == STREAM else word for word in words], config)
-
-
-def open_inputs(words: Sequence[str], config: TableConfig) -> Table:
-    """Open a file, or SMILES in its place.
+def input_table(words: Sequence[str], config: TableConfig) -> Table:
+    """Open standard input (``-`` alone), a file, or SMILES in its place.
 
     An existing path is a file. Anything else is a SMILES, unless it is not a valid one and has a
     path separator or the suffix of a table, as the name of a missing file does.
 
     Args:
-        words: A path, or one or more SMILES.
+        words: The words of the command line.
         config: The column of SMILES, and the limits of molecules.
 
     Raises:
         InputError: There is a file among several words, a missing file, or no valid SMILES.
     """
+    if [*words] == [STREAM]:
+        return open_standard_input(config)
+    words = ["-" if word == STREAM else word for word in words]
     files = [word for word in words if _exists(word)]
     if files and len(words) > 1:
         raise InputError(
             f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
             "expected one file, or SMILES"
         )
-    if files:
-        return open_table(words[0])
-    errors = [_error(word, config) for word in words]
-    for word, error in zip(words, errors, strict=True):
-        if error is not None and (None not in errors or _is_like_a_file(word)):
-            raise InputError(
-                f"{word or quoted(word)}: no such file, and not a SMILES: {error.reason}"
-            )
-    return SMILESList(words, config.smiles_column)
+    table = open_table(words[0]) if files else SMILESList(words, config.smiles_column)
+    if not files:
+        errors = [_error(word, config) for word in words]
+        for word, error in zip(words, errors, strict=True):
+            if error is not None and (None not in errors or _is_like_a_file(word)):
+                name = word or quoted(word)
+                raise InputError(f"{name}: no such file, and not a SMILES: {error.reason}")
+    table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+    return table
 
 
-def open_stream(stream: IO[bytes], config: TableConfig) -> Table:
+def open_standard_input(config: TableConfig) -> Table:
     """Open standard input as a table, in any format that files have.
 
     Parquet and Excel files and compressed ones are recognized by content, as are SDF and SMILES
     files; all others are CSV, with cells separated by commas, semicolons or tabs.
-
-    Raises:
-        InputError: It is not such a table.
     """
-    source = Source(stream, "standard input")
+    source = Source(standard_input(), "standard input")
     return open_table(source, _format(source.start, config))
 
 
 def _format(start: bytes, config: TableConfig) -> str:
     """Return the format of text that begins with some bytes."""
     lines = start.split(b"\n")
-    if len(lines) > 3 and lines[3].rstrip().endswith(_VERSIONS):
+    if len(lines) > 3 and lines[3].rstrip().endswith((b"V2000", b"V3000")):
         return "sdf"
     first = lines[0].decode(errors="replace")
     names = [name.strip(' "\r').lower() for name in re.split("[,;\t]", first)]
@@ -90,7 +74,7 @@ def _exists(word: str) -> bool:
 
 
 def _is_like_a_file(word: str) -> bool:
-    return any(one in word for one in _SEPARATORS) or format_by_suffix(Path(word)) is not None
+    return "/" in word or "\\" in word or format_by_suffix(Path(word)) is not None
 
 
 def _error(text: str, config: TableConfig) -> SmilesError | None:

@@ -6,12 +6,7 @@ from cyclopts import App, ArgumentCollection, Token
 from cyclopts.config import Dict
 
 from molattn.config import PretrainConfig, TrainConfig
-from molattn.errors import InputError, in_python
-
-__all__ = ["OptionsFile"]
-
-_TABLES = ("table", "inputs")
-"""Parameters of commands that are the tables to read."""
+from molattn.errors import InputError
 
 
 class OptionsFile:
@@ -23,18 +18,15 @@ class OptionsFile:
 
     def located(self, error: InputError) -> str:
         """Return the message of an error, with the file if that sets the option."""
-        if error.option in self._options:
-            return f"{self._path}, {in_python(str(error))}"
-        return str(error)
+        is_of_file = error.option in self._options
+        return f"{self._path}, {error}" if is_of_file else error.command_line()
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Add the options."""
         given = {name: argument.tokens for argument in arguments for name in argument.names}
         config, resumed = given.get("--config"), given.get("--resume")
         if config and resumed:
-            raise InputError(
-                "--resume cannot be used with --config: a resumed run keeps its options"
-            )
+            raise InputError("cannot be used with --config", option="resume")
         path = Path(config[0].value) if config else None
         if resumed and "--config" in given:
             path = _config_of_run(Path(resumed[0].value), is_study="tune" in commands)
@@ -44,9 +36,8 @@ class OptionsFile:
 
         run = PretrainConfig if "pretrain" in commands else TrainConfig
         content = read_config_file(path, run)
-        (key,) = run.file_keys()
-        files = content.pop(key, None) or []
-        (table,) = (argument for argument in arguments if argument.field_info.name in _TABLES)
+        files = content.pop(run.file_key(), None) or []
+        (table,) = (one for one in arguments if one.field_info.name in ("table", "inputs"))
         if not (table.tokens or given.get("--dataset")):
             for index, file in enumerate([files] if isinstance(files, str) else files):
                 table.append(Token(value=str(file), source=str(path), index=index))
@@ -61,14 +52,10 @@ class OptionsFile:
 
 
 def _config_of_run(folder: Path, *, is_study: bool) -> Path | None:
-    """Return the options of an interrupted run or study; None of a finished run.
-
-    Raises:
-        InputError: There is no such run.
-    """
+    """Return the options of an interrupted run or study; None of a finished run."""
     from molattn.training.run_folder import CONFIG_FILE, unfinished_run
 
-    found = folder if is_study else unfinished_run(folder)
     if is_study and not (folder / CONFIG_FILE).exists():
-        raise InputError(f"--resume {folder}: no study, expected the folder of one")
+        raise InputError(f"{folder} is no folder of a study", option="resume")
+    found = folder if is_study else unfinished_run(folder)
     return found and found / CONFIG_FILE

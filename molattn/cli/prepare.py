@@ -7,21 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import open_stream
-from molattn.cli.shared import (
-    STREAM,
-    check_is_path,
-    group,
-    make_console,
-    resume_told,
-    section,
-    standard_input,
-)
+from molattn.cli.inputs import open_standard_input
+from molattn.cli.shared import STREAM, check_is_path, group, make_console, resumable, section
 from molattn.config import PrepareConfig, TableConfig
 from molattn.data.table import open_table
 from molattn.utils.console import counted, print_errors, print_line, rate_text
-
-__all__ = ["EXAMPLES", "prepare"]
 
 EXAMPLES = """Examples:
   molattn prepare library.smi.gz more.csv --output stores/library --num-workers 8
@@ -50,13 +40,12 @@ def prepare(
     console = make_console()
     columns = TableConfig(smiles_column=config.smiles_column)
     tables = [
-        open_stream(standard_input(), columns) if word == STREAM else open_table(word)
-        for word in inputs
+        open_standard_input(columns) if word == STREAM else open_table(word) for word in inputs
     ]
     from molattn.data.store.prepare import prepare_store, resume_hint
 
     start = time.perf_counter()
-    with resume_told(output, resume_hint):
+    with resumable(output, resume_hint):
         index, rows = prepare_store(tables, output, config, console)
     seconds = time.perf_counter() - start
     print_errors(Counter(index.rejected), console)

@@ -15,10 +15,9 @@ from molattn.config import (
     PretrainLoopConfig,
     PretrainNetworkConfig,
 )
+from molattn.config.base import NonNegativeInt
 from molattn.errors import InputError
 from molattn.utils.console import print_line
-
-__all__ = ["EXAMPLES", "pretrain"]
 
 EXAMPLES = """Examples:
   molattn pretrain molecules.smi.gz --output runs/pretrained
@@ -42,7 +41,7 @@ _FIGURES = {
 def pretrain(
     *inputs: Annotated[Path, Parameter(name="INPUT")],
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
-    num_workers: Annotated[int, group("Run")] = 0,
+    num_workers: Annotated[NonNegativeInt, group("Run")] = 0,
     molecules: Annotated[MoleculesConfig, section("Data")] = MoleculesConfig(),
     network: Annotated[PretrainNetworkConfig, section("Network")] = PretrainNetworkConfig(),
     training: Annotated[PretrainLoopConfig, section("Training")] = PretrainLoopConfig(),
@@ -58,8 +57,6 @@ def pretrain(
         num_workers: Worker processes that prepare the molecules; 0 prepares them in the main
             process.
     """
-    if num_workers < 0:
-        raise InputError(f"--num-workers: got {num_workers}, expected 0 or more")
     molecules = replace(  # absolute paths, so that the run can be resumed from anywhere
         molecules,
         exclude=tuple(map(_absolute, molecules.exclude)),
@@ -67,10 +64,9 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
-    if run.is_finished():
-        run.print_finished(console)
+    if run.report_finished(console):
         return
-    report_same_name(console, config.training.init_from, option="--init-from")
+    report_same_name(console, config.training.init_from)
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
-from molattn.cli import explain, fingerprint, predict, prepare, pretrain, serve, train, tune, verify
+from molattn.cli import models, predict, prepare, pretrain, train, tune
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.processes import is_launched, process_group
 from molattn.cli.shared import STREAM
-from molattn.config.base import input_error, option
+from molattn.config.base import input_error
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
 from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
@@ -26,8 +26,6 @@ from molattn.version import __version__
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
     from rich.console import Console, ConsoleOptions
-
-__all__ = ["app", "main", "make_app", "run"]
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
@@ -39,13 +37,13 @@ _HELP = ("--help", "-h", _HELP_ALL)
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
-    predict.predict: predict.EXAMPLE,
+    predict.predict: predict.EXAMPLES,
     tune.tune: tune.EXAMPLES,
     prepare.prepare: prepare.EXAMPLES,
-    explain.explain: explain.EXAMPLE,
-    fingerprint.fingerprint: fingerprint.EXAMPLE,
-    serve.serve: serve.EXAMPLES,
-    verify.verify: verify.EXAMPLE,
+    models.explain: models.EXPLAIN_EXAMPLES,
+    models.fingerprint: models.FINGERPRINT_EXAMPLES,
+    models.serve: models.SERVE_EXAMPLES,
+    models.verify: models.VERIFY_EXAMPLES,
 }
 
 
@@ -62,31 +60,28 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         suppress_keyboard_interrupt=False,
     )
     for command, examples in _COMMANDS.items():
-        hidden = frozenset() if all_options else _uncommon_options(command)
+        hidden = set() if all_options else _uncommon_options(command)
         more = f"\nmolattn {command.__name__} {_HELP_ALL} shows all options." if hidden else ""
-        app.command(
-            command,
-            help_formatter=partial(_print_group, hidden=hidden),
-            help_epilogue=examples + more,
-        )
+        formatter = partial(_print_group, hidden=hidden)
+        app.command(command, help_formatter=formatter, help_epilogue=examples + more)
     return app
 
 
-def _uncommon_options(command: Callable[..., Any]) -> frozenset[str]:
+def _uncommon_options(command: Callable[..., Any]) -> set[str]:
     """Return the options of a command that are not common; none if it declares none as common."""
-    levels = dict(_levels(get_type_hints(command)))
-    hidden = [name for name, common in levels.items() if common not in (True, command.__name__)]
-    return frozenset(map(option, hidden)) if len(hidden) < len(levels) else frozenset()
+    levels = [*_levels(get_type_hints(command).values())]
+    hidden = {name for name, common in levels if common not in (True, command.__name__)}
+    return hidden if len(hidden) < len(levels) else set()
 
 
-def _levels(hints: dict[str, Any]) -> Iterator[tuple[str, bool | str]]:
-    """Yield each option of the sections among a command's parameters, and where it is common."""
-    for section in filter(is_dataclass, hints.values()):
-        kinds = get_type_hints(section)
-        yield from _levels(kinds)
+def _levels(kinds: Any) -> Iterator[tuple[str, bool | str]]:
+    """Yield each option of the sections among some types, and in which commands it is common."""
+    for section in filter(is_dataclass, kinds):
+        hints = get_type_hints(section)
+        yield from _levels(hints.values())
         for field in fields(section):
-            if not is_dataclass(kinds[field.name]):
-                yield field.name, field.metadata.get("common", False)
+            if not is_dataclass(hints[field.name]):
+                yield f"--{field.name.replace('_', '-')}", field.metadata.get("common", False)
 
 
 def _print_group(
@@ -142,8 +137,6 @@ def run(argv: Sequence[str] | None = None) -> None:
 def _run(words: list[str]) -> int:
     options_file = OptionsFile()
     try:
-        if any("\0" in word for word in words):
-            raise InputError("an argument contains the character NUL")
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
         with process_group() if is_launched(words) else nullcontext(True) as is_first:
@@ -154,25 +147,25 @@ def _run(words: list[str]) -> int:
                     print_error=False,
                     result_action="return_value",
                 )
-    except SystemExit as end:  # the reader of standard output has closed it
-        return int(end.code or 0)
+    except BrokenPipeError:  # the reader of standard output has closed it
+        return 141  # 128 + SIGPIPE
     except Exception as error:
-        if os.environ.get(_TRACEBACK_VARIABLE) and not isinstance(
-            error, (MolattnError, CycloptsError)
-        ):
+        is_known = isinstance(error, MolattnError | CycloptsError)
+        if os.environ.get(_TRACEBACK_VARIABLE) and not is_known:
             raise
-        return _fail(*_message(error, options_file))
+        message, code = _message(error, options_file)
+        return _fail(error, message, code)
     except KeyboardInterrupt as interrupt:
         signum = interrupt.signum if isinstance(interrupt, Interrupted) else 2
-        return _fail(str(interrupt) or "interrupted", 128 + signum)
+        return _fail(interrupt, str(interrupt) or "interrupted", 128 + signum)
     return 0
 
 
 def _message(error: Exception, options_file: OptionsFile) -> tuple[str, int]:
     """Return the message of an error, and the exit code."""
     if isinstance(error, CycloptsError) and isinstance(error.__cause__, ValidationError):
-        section = error.argument.hint  # pyright: ignore[reportOptionalMemberAccess]
-        error = input_error(section, error.__cause__)
+        argument: Any = error.argument
+        error = input_error(argument.hint, error.__cause__)
     if isinstance(error, InputError):
         return options_file.located(error), 2
     if isinstance(error, CycloptsError):
@@ -187,10 +180,11 @@ def _message(error: Exception, options_file: OptionsFile) -> tuple[str, int]:
     return f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
 
 
-def _fail(message: str, code: int) -> int:
-    line = "".join(
-        char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(message.split())
-    )
+def _fail(error: BaseException, message: str, code: int) -> int:
+    """Print an error with its notes, such as how to resume, as a line; return the exit code."""
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    words = " ".join("; ".join([message, *notes]).split())
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in words)
     if len(line) > _LONGEST_MESSAGE:
         line = f"{line[:_LONGEST_MESSAGE]}..."
     print(f"error: {line}", file=sys.stderr)

@@ -1,35 +1,20 @@
 """Shared by the commands: groups of options, the folder of a run, the terminal."""
 
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from molattn.config.base import COMMON
-from molattn.errors import InputError, MolattnError, os_error_line
+from molattn.errors import InputError, MolattnError
 from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = [
-    "STREAM",
-    "ModelFolder",
-    "RunOptions",
-    "check_is_path",
-    "group",
-    "make_console",
-    "report_same_name",
-    "resume_told",
-    "section",
-    "standard_input",
-    "standard_output",
-]
 
 STREAM = " -"
 """The word - of a command line, which cyclopts would take for an option."""
@@ -41,24 +26,20 @@ ModelFolder = Annotated[
         "base-small."
     ),
 ]
-"""The argument of commands that use a model."""
+Inputs = Annotated[
+    list[str],
+    Parameter(
+        name="INPUT",
+        help="CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for "
+        "standard input; or one or more SMILES.",
+    ),
+]
 
 _TITLES = (
-    "Run",
-    "Search",
-    "Data",
-    "Network",
-    "Fine-tuning",
-    "Gaussian process",
-    "Training",
-    "Report",
-    "Prediction",
-    "Embedding",
-    "Explanation",
-    "Server",
-    "Output",
+    *("Run", "Search", "Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report"),
+    *("Prediction", "Embedding", "Explanation", "Server", "Output"),
 )
-_GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(_TITLES)}
+_GROUPS = {title: Group(title, sort_key=index) for index, title in enumerate(_TITLES)}
 
 
 def group(title: str) -> Parameter:
@@ -75,6 +56,14 @@ def section(title: str) -> Parameter:
         consume_multiple=1,
         show_default=_shown_default,
     )
+
+
+def _shown_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -97,71 +86,64 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.resume is not None and (self.output is not None or self.overwrite):
-            other = "--overwrite" if self.overwrite else "--output"
-            raise InputError(f"--resume cannot be used with {other}")
+            raise InputError("cannot be used with --output or --overwrite", option="resume")
 
-    def is_finished(self) -> bool:
-        """Return whether the run to resume is finished."""
-        if self.resume is None:
-            return False
+    def report_finished(self, console: "Console") -> bool:
+        """Log that the run to resume is finished, and return whether it is."""
         from molattn.training.run_folder import unfinished_run
 
-        return unfinished_run(self.resume) is None
-
-    def print_finished(self, console: "Console") -> None:
-        """Report that the run to resume is finished."""
+        if self.resume is None or unfinished_run(self.resume) is not None:
+            return False
         print_line(
             console,
             f"{self.resume} is finished; there is nothing to resume. To train it further, start a "
             "run from it with --init-from",
         )
+        return True
 
     @contextmanager
     def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
-        """Fill the folder of a run; if it is interrupted, report how to resume it.
+        """Fill the folder of a run, by default one of a name in ``runs/``.
 
         Yields:
-            The final folder, by default of that name in ``runs/``, and the one to write to.
+            The final folder, and the one to write to.
         """
         from molattn.training import run_folder as folders
 
-        is_resumed = self.resume is not None
         path = self.resume or self.output or folders.free_folder(Path("runs") / name)
         path = folders.final_folder(path)
+        is_resumed = self.resume is not None
         try:
             with folders.run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
                 yield path, folder
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, OSError) as error:
             if folders.has_checkpoint(path):
-                checkpoint = folders.latest_checkpoint(path)
-                place = f"checkpoint {checkpoint}; " if checkpoint else ""
-                hint = f"{place}to resume: molattn {command} --resume {path}"
-            else:
-                hint = "no checkpoint yet; nothing was saved"
-            interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
+                error.add_note(f"to resume: molattn {command} --resume {path}")
             raise
-        except OSError as error:
-            if error.errno is None or not folders.has_checkpoint(path):
-                raise
-            raise MolattnError(
-                f"{os_error_line(error)}; to resume: molattn {command} --resume {path}"
-            ) from error
 
 
-def report_same_name(console: "Console", name: str | Path, *, option: str = "MODEL") -> None:
-    """Report which model is used if a folder has the name of a packaged model.
+@contextmanager
+def resumable(output: Path, hint: Callable[[Path, BaseException], str]) -> Iterator[None]:
+    """Add to errors within the block how to resume what is written, if it is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, MolattnError, OSError) as error:
+        if note := hint(output, error):
+            error.add_note(note)
+        raise
 
-    An argument takes the folder, as any path does; an option takes the packaged model.
-    """
-    if not Path(name).exists():
-        return
-    from molattn.model.artefact import is_packaged
 
-    if is_packaged(str(name)):
-        models = f"the folder {name}", f"the packaged model {name}"
-        used, other = models if option == "MODEL" else models[::-1]
-        hint = "" if option == "MODEL" else f"; {option} ./{name} uses the folder"
-        print_line(console, f"{option}: using {used}, not {other}{hint}")
+def report_same_name(console: "Console", name: str | Path) -> None:
+    """Log which model is used if a folder has the name of a packaged model."""
+    if Path(name).exists():
+        from molattn.model.artefact import is_packaged
+
+        if is_packaged(str(name)):
+            print_line(
+                console,
+                f"{name} is a folder and a packaged model: MODEL is the folder, --init-from {name} "
+                f"the packaged model and --init-from ./{name} the folder",
+            )
 
 
 def make_console(*, stderr: bool = False) -> "Console":
@@ -172,96 +154,13 @@ def make_console(*, stderr: bool = False) -> "Console":
 
 
 def check_is_path(output: Path) -> None:
-    """Refuse ``--output -`` of a command that does not write to standard output.
-
-    Raises:
-        InputError: It is ``-``.
-    """
+    """Raise an ``InputError`` for ``--output -`` of a command that does not write to a pipe."""
     if str(output) == STREAM:
-        raise InputError("--output: got -, expected a path; only predict writes to standard output")
+        raise InputError("got -, expected a path; only predict writes to a pipe", option="output")
 
 
 def standard_input() -> IO[bytes]:
-    """Return standard input.
-
-    Raises:
-        InputError: It is closed.
-    """
+    """Return standard input; raise an ``InputError`` if it is closed."""
     if sys.stdin is None:
         raise InputError("standard input is closed; expected a table")
     return sys.stdin.buffer
-
-
-@contextmanager
-def standard_output() -> Iterator[IO[bytes]]:
-    """Write data to standard output within the block.
-
-    Once its reader has closed it, the program ends as others do: silently, with exit code 141.
-
-    Raises:
-        InputError: It is closed.
-        OSError: It cannot be written, such as to a full disk.
-    """
-    if sys.stdout is None:
-        raise InputError("standard output is closed; use --output")
-    stream = _StandardOutput(sys.stdout)
-    yield stream  # pyright: ignore[reportReturnType] (no more than this is used)
-    stream.flush()
-
-
-class _StandardOutput:
-    """Standard output in bytes; errors of writing name it, or end the program."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def write(self, data: bytes) -> int:
-        with self._errors():
-            return self._stream.buffer.write(data)
-
-    def flush(self) -> None:
-        with self._errors():
-            self._stream.buffer.flush()
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise SystemExit(128 + getattr(signal, "SIGPIPE", 13)) from None
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "standard output") from error
-
-
-@contextmanager
-def resume_told(
-    output: Path | None, resume_hint: Callable[[Path, BaseException], str] | None = None
-) -> Iterator[None]:
-    """Let errors within the block say how to resume what is written, if it is kept.
-
-    By default that is a table, see :func:`molattn.inference.parts.resume_hint`.
-    """
-    if resume_hint is None:
-        from molattn.inference.parts import resume_hint
-
-    try:
-        yield
-    except (KeyboardInterrupt, MolattnError, OSError) as error:
-        hint = "" if output is None else resume_hint(output, error)
-        if not hint:
-            raise
-        if isinstance(error, OSError):
-            raise MolattnError(f"{os_error_line(error)}; {hint}") from error
-        error.args = (f"{str(error) or 'interrupted'}; {hint}",)
-        raise
-
-
-def _shown_default(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)

@@ -21,13 +21,11 @@ from molattn.config import (
 from molattn.config.base import COMMON
 from molattn.data.columns import find_columns
 from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError
 from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["EXAMPLES", "TrainOptions", "train"]
 
 _LONGEST_NAME = 60
 
@@ -70,7 +68,7 @@ class TrainOptions:
         if self.dataset is not None:
             config = _with_named_dataset(config, self.dataset, self.dataset_folder)
         elif self.dataset_folder is not None:
-            raise InputError("--dataset-folder needs --dataset")
+            raise InputError("needs --dataset", option="dataset_folder")
         elif not config.file:
             config = _with_bundled_data(config)
         find_columns(open_table(config.file), config.data)  # before torch and RDKit are loaded
@@ -86,29 +84,20 @@ class TrainOptions:
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
     data = config.data
     if data.target_columns in ((), (BUNDLED_TARGET,)):
-        data = replace(
-            data,
-            target_columns=(BUNDLED_TARGET,),
-            target_units=data.target_units or (BUNDLED_UNIT,),
-        )
-    given = (data.split, data.split_column, data.folds)
-    if given == (None, None, None) and data.test_size == DataConfig.test_size:
+        units = data.target_units or (BUNDLED_UNIT,)
+        data = replace(data, target_columns=(BUNDLED_TARGET,), target_units=units)
+    chosen = {data.split, data.split_column, data.folds, data.test_size}
+    if chosen == {None, DataConfig.test_size}:
         data = replace(data, split_column="split")
     return replace(config, file=str(bundled_dataset()), data=data)
 
 
 def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
     if config.file:
-        raise InputError(f"--dataset {name} cannot be used with a table ({config.file})")
-
+        raise InputError(f"cannot be used with a table ({config.file})", option="dataset")
     from molattn.data.moleculenet import named_dataset
 
     found = named_dataset(name, folder)
-    if (column := config.data.smiles_column) not in (DataConfig.smiles_column, found.smiles_column):
-        raise InputError(
-            f"--smiles-column: got {quoted(column)}, but the SMILES column of {name} is "
-            f"{quoted(found.smiles_column)}; leave out --smiles-column"
-        )
     data = replace(config.data, smiles_column=found.smiles_column)
     if not data.target_columns:
         data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
@@ -128,11 +117,10 @@ def train(
         table: A table or a prepared store; by default the bundled data.
     """
     console = make_console()
-    if run.is_finished():
-        run.print_finished(console)
+    if run.report_finished(console):
         return
     config = options.train_config(table)
-    report_same_name(console, config.fine_tuning.init_from, option="--init-from")
+    report_same_name(console, config.fine_tuning.init_from)
 
     if is_other_node(config.training):  # which takes part in the run of the first one
         run_on_devices(config.training, _train, config, Path())

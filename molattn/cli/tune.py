@@ -15,8 +15,6 @@ from molattn.config import TuneConfig
 from molattn.errors import InputError
 from molattn.utils.console import print_line
 
-__all__ = ["EXAMPLES", "tune"]
-
 EXAMPLES = """Examples:
   molattn tune assay.csv --target-columns pIC50 --output runs/search
   molattn tune assay.csv --target-columns pIC50 --space space.yaml
@@ -50,20 +48,18 @@ def tune(
             "pip install 'molattn[tune]'"
         )
     if run.resume is not None and space is not None:
-        raise InputError("--resume cannot be used with --space: a study keeps its search space")
+        raise InputError("cannot be used with --resume, which keeps it", option="space")
     config = options.train_config(table)
 
     from molattn.training.run_folder import free_folder
     from molattn.tuning.search_space import read_space
-    from molattn.tuning.study import BEST_FILE, STUDY_FILE, run_study, trials_table
+    from molattn.tuning.study import BEST_FILE, run_study, trials_table
 
     console = make_console()
     name = f"{options.run_name(config.file)}-study"
     folder = run.resume or run.output or free_folder(Path("runs") / name)
     searched = None if space is None else read_space(space)
-    if run.resume is None:
-        _check_free(folder, STUDY_FILE, run.overwrite)
-    with _study_folder(folder):
+    with _study_folder(folder, run):
         result = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
     console.print(trials_table(result), markup=False)
     print_line(
@@ -74,36 +70,28 @@ def tune(
 
 
 @contextmanager
-def _study_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder of a study; report how to resume it, and remove a new one if it is empty."""
+def _study_folder(folder: Path, run: RunOptions) -> Iterator[None]:
+    """Lock the folder of a study; add to errors how to resume it, and remove it if it is empty."""
     from molattn.training.run_folder import CONFIG_FILE
+    from molattn.tuning.study import STUDY_FILE
     from molattn.utils.files import locked
 
     is_new = not folder.exists()
+    replaces = run.resume is not None or (run.overwrite and (folder / STUDY_FILE).exists())
+    if not is_new and not replaces and any(folder.iterdir()):
+        raise InputError(
+            f"{folder}: expected a new or empty folder; --resume {folder} continues a study, "
+            "--overwrite replaces it"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         try:
             yield
         except KeyboardInterrupt as interrupt:
             if (folder / CONFIG_FILE).exists():
-                hint = f"to resume: molattn tune --resume {folder}"
-                interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
+                interrupt.add_note(f"to resume: molattn tune --resume {folder}")
             raise
         except InputError:
             if is_new and not (folder / "trials.csv").exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-
-
-def _check_free(folder: Path, study: str, overwrite: bool) -> None:
-    """Check that a new study may be written to a folder."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file, expected a folder")
-    if (folder / study).exists():
-        if not overwrite:
-            raise InputError(
-                f"{folder}: contains a study; --resume {folder} continues it, --overwrite "
-                "replaces it"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: the folder is not empty, expected a new or empty folder")

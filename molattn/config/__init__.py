@@ -14,6 +14,7 @@ from molattn.config.data import WorkerOptions as WorkerOptions
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
 from molattn.config.inference import PredictConfig as PredictConfig
+from molattn.config.inference import ServeConfig as ServeConfig
 from molattn.config.inference import StreamConfig as StreamConfig
 from molattn.config.inference import TableConfig as TableConfig
 from molattn.config.network import NetworkConfig as NetworkConfig
@@ -25,7 +26,6 @@ from molattn.config.pretraining import PretrainNetworkConfig as PretrainNetworkC
 from molattn.config.run import ReportConfig as ReportConfig
 from molattn.config.run import TrainConfig as TrainConfig
 from molattn.config.run import TuneConfig as TuneConfig
-from molattn.config.serving import ServeConfig as ServeConfig
 from molattn.config.training import FineTuningConfig as FineTuningConfig
 from molattn.config.training import Freeze as Freeze
 from molattn.config.training import GaussianProcessConfig as GaussianProcessConfig

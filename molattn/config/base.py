@@ -7,7 +7,6 @@ bounds (``annotated_types``), and by the rules of ``__post_init__`` that relate 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache, wraps
 from pathlib import Path
 from typing import (
@@ -27,55 +26,17 @@ from annotated_types import Ge, Gt, Interval, MinLen
 from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, did_you_mean, quoted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = [
-    "COMMON",
-    "COMMON_IN_TRAIN",
-    "FIXED",
-    "RESUMABLE",
-    "TUNABLE",
-    "BelowOne",
-    "Between",
-    "Count",
-    "Fraction",
-    "Name",
-    "Names",
-    "NonNegative",
-    "NonNegativeInt",
-    "Option",
-    "Positive",
-    "RunConfig",
-    "Threads",
-    "Unique",
-    "Width",
-    "check_same_digest",
-    "check_same_options",
-    "check_same_values",
-    "check_unused",
-    "checked",
-    "close_match",
-    "input_error",
-    "option",
-]
-
-COMMON: dict[str, Any] = {"common": True}
-"""Metadata of an option that ``--help`` shows; ``--help-all`` shows the others too."""
-
-COMMON_IN_TRAIN: dict[str, Any] = {"common": "train"}
-"""The same of ``molattn train`` alone: a trial of ``molattn tune`` does not use the option."""
-
-FIXED: dict[str, bool] = {"tunable": False}
-"""Metadata of an option, or a section of them, that ``molattn tune`` does not vary."""
-
-RESUMABLE: dict[str, bool] = {"resumable": True}
-"""Metadata of an option that a resumed run may have another value of."""
-
-TUNABLE: dict[str, bool] = {"tunable": True}
-"""Metadata of an option that ``molattn tune`` may vary although its section is fixed."""
+# Metadata of an option, or of a section of them.
+COMMON: dict[str, Any] = {"common": True}  # shown by --help; --help-all shows all options
+COMMON_IN_TRAIN: dict[str, Any] = {"common": "train"}  # of molattn train alone
+FIXED: dict[str, bool] = {"tunable": False}  # molattn tune does not vary it
+TUNABLE: dict[str, bool] = {"tunable": True}  # it does, although the section is fixed
+RESUMABLE: dict[str, bool] = {"resumable": True}  # a resumed run may have another value
 
 
 def _without_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -127,16 +88,16 @@ def input_error(cls: type, error: ValidationError) -> InputError:
     first = errors[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return cause
-    known = {one.name: one for one in fields(cls)}
     path: list[Any] = [*first["loc"]]
-    if issubclass(cls, RunConfig) and path[0] in (sections := cls.sections()) and len(path) > 1:
-        known, path = {one.name: one for one in fields(sections[path[0]])}, path[1:]
+    if issubclass(cls, RunConfig) and len(path) > 1 and path[0] in cls.sections():
+        cls = cls.sections()[path.pop(0)]
     name = str(path[0])
     if first["type"] == "unexpected_keyword_argument":
-        return InputError(f"unknown option {quoted(name)}{close_match(name, known)}", option=name)
-    expected = dict.fromkeys(_expected(one["msg"]) for one in errors if path[0] in one["loc"])
-    got = quoted(first["input"])
-    return InputError(f"{option(name)}: got {got}, expected {' or '.join(expected)}", option=name)
+        known = [one.name for one in fields(cls)]
+        return InputError(f"unknown option{did_you_mean(name, known)}", option=name)
+    expected = dict.fromkeys(_expected(one["msg"]) for one in errors if name in one["loc"])
+    message = f"got {quoted(first['input'])}, expected {' or '.join(expected)}"
+    return InputError(message, option=name)
 
 
 def _expected(message: str) -> str:
@@ -144,31 +105,21 @@ def _expected(message: str) -> str:
     return f"a value {text}" if text.startswith(("greater", "less")) else text
 
 
-def option(name: str) -> str:
-    """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
-    return "--" + name.replace("_", "-")
-
-
-def close_match(name: Any, known: Iterable[str]) -> str:
-    """Return a hint at the closest of the known names, "" if none is close."""
-    close = get_close_matches(str(name).replace("-", "_").lower(), known, n=1)
-    return f", did you mean {quoted(close[0])}?" if close else ""
-
-
-def check_unused(config: object, reason: str, *names: str) -> None:
+def check_unused(config: object, *rules: tuple[bool, str, str]) -> None:
     """Check that options without an effect have their defaults.
 
     Args:
         config: The section.
-        reason: Why they have no effect, such as ``needs --folds``.
-        names: The options.
+        rules: Of each rule whether it applies, the options that have no effect then, separated by
+            spaces, and the reason, such as ``needs --folds``.
 
     Raises:
         InputError: Names the option and the reason.
     """
-    for name in names:
-        if getattr(config, name) != getattr(type(config), name):
-            raise InputError(f"{option(name)} {reason}", option=name)
+    for applies, names, reason in rules:
+        for name in names.split():
+            if applies and getattr(config, name) != getattr(type(config), name):
+                raise InputError(reason, option=name)
 
 
 class Option(NamedTuple):
@@ -200,27 +151,27 @@ class RunConfig:
         return {name: kind for name, kind in hints.items() if is_dataclass(kind)}  # pyright: ignore
 
     @classmethod
-    def file_keys(cls) -> list[str]:
-        """Return the keys that are not sections: files that the run reads."""
-        return [name for name in get_type_hints(cls) if name not in cls.sections()]
+    def file_key(cls) -> str:
+        """Return the name of the field that is no section: the table or tables of the run."""
+        return next(name for name in get_type_hints(cls) if name not in cls.sections())
 
     @classmethod
     @cache
     def options(cls) -> dict[str, Option]:
         """Return the options of all sections, by name."""
-        found = {}
-        marks = {part.name: part.metadata for part in fields(cls)}  # pyright: ignore
-        for section, kind in cls.sections().items():
-            hints = get_type_hints(kind)
-            for one in fields(kind):
-                found[one.name] = Option(
-                    section,
-                    hints[one.name],
-                    one.default,
-                    tunable={**marks[section], **one.metadata}.get("tunable", True),
-                    from_pretrained=one.metadata.get("from_pretrained", True),
-                )
-        return found
+        marks = {section.name: section.metadata for section in fields(cls)}  # pyright: ignore
+        return {
+            one.name: Option(
+                section,
+                hints[one.name],
+                one.default,
+                tunable={**marks[section], **one.metadata}.get("tunable", True),
+                from_pretrained=one.metadata.get("from_pretrained", True),
+            )
+            for section, kind in cls.sections().items()
+            for hints in [get_type_hints(kind)]
+            for one in fields(kind)
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""
@@ -251,18 +202,14 @@ class RunConfig:
         sections: dict[str, dict[str, Any]] = {section: {} for section in cls.sections()}
         for name, value in options.items():
             if name not in known:
-                raise InputError(f"unknown option {quoted(name)}{close_match(name, known)}")
-            if get_origin(known[name].kind) is tuple:
-                value = _as_tuple(value)
-            sections[known[name].section][name] = value
-        (key,) = cls.file_keys()
-        return cls(**{key: files}, **sections)
+                raise InputError(f"unknown option{did_you_mean(name, known)}", option=name)
+            is_tuple = get_origin(known[name].kind) is tuple
+            sections[known[name].section][name] = _as_tuple(value) if is_tuple else value
+        return cls(**{cls.file_key(): files}, **sections)
 
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
-    """Check that a resumed run has the options that it was started with.
-
-    Its files may have moved, and an option with :data:`RESUMABLE` may have another value.
+    """Check that a resumed run has the options that it was started with; its files may have moved.
 
     Raises:
         InputError: Names the first option that differs.
@@ -274,7 +221,7 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
 
 
 def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Check that the options of a resumed run have the values that it was started with.
+    """Check that options have the values that the run in a folder was started with.
 
     Raises:
         InputError: Names the first option that differs.
@@ -282,8 +229,8 @@ def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Pa
     for name, value in now.items():
         if name in was and value != was[name]:
             raise InputError(
-                f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
-                f"{quoted(was[name])}; use the same value, or start a new run",
+                f"got {quoted(value)}, but the run in {folder} has {quoted(was[name])}; use the "
+                "same value, or start a new run",
                 option=name,
             )
 
@@ -314,7 +261,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if value is None:
         return ()

@@ -19,26 +19,12 @@ from molattn.config.base import (
     Positive,
     check_unused,
     checked,
-    option,
 )
 from molattn.errors import InputError
-
-__all__ = [
-    "WORKER_OPTIONS",
-    "DataConfig",
-    "MoleculeLimits",
-    "PrepareConfig",
-    "TableColumns",
-    "TaskChoice",
-    "TransformChoice",
-    "WorkerOptions",
-]
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
 DescriptorSet = Literal["none", "lipinski", "all"]
-SplitMethod = Literal["random", "scaffold", "cluster", "order"]
-Engine = Literal["local", "ray"]
 
 WORKER_OPTIONS = ("num_workers", "engine", "ray_address")
 """Options on which no result depends."""
@@ -73,12 +59,11 @@ class WorkerOptions:
     """
 
     num_workers: NonNegativeInt = field(default=0, kw_only=True)
-    engine: Engine = field(default="local", kw_only=True)
+    engine: Literal["local", "ray"] = field(default="local", kw_only=True)
     ray_address: Name | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.engine != "ray":
-            check_unused(self, "needs --engine ray", "ray_address")
+        check_unused(self, (self.engine != "ray", "ray_address", "needs --engine ray"))
 
 
 @checked
@@ -134,10 +119,11 @@ class PrepareConfig(TableColumns, WorkerOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pretraining_columns and not self.pretraining_targets:
-            raise InputError("--pretraining-columns needs --pretraining-targets")
-        if self.resume and self.overwrite:
-            raise InputError("--resume cannot be used with --overwrite")
+        check_unused(
+            self,
+            (not self.pretraining_targets, "pretraining_columns", "needs --pretraining-targets"),
+            (self.overwrite, "resume", "cannot be used with --overwrite"),
+        )
 
 
 @checked
@@ -182,7 +168,9 @@ class DataConfig(TableColumns):
     standardize: bool = False
     descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON | TUNABLE)
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = field(default=0, metadata=TUNABLE)
-    split: SplitMethod | None = field(default=None, metadata=COMMON)
+    split: Literal["random", "scaffold", "cluster", "order"] | None = field(
+        default=None, metadata=COMMON
+    )
     cluster_cutoff: BelowOne = 0.65
     split_duplicates: bool = False
     folds: Annotated[int, Ge(2)] | None = field(default=None, metadata=COMMON_IN_TRAIN)
@@ -194,62 +182,42 @@ class DataConfig(TableColumns):
     keep_training_molecules: bool = False
 
     def __post_init__(self) -> None:
-        if self.validation_size == 0.0 and self.folds is None:
+        split, has_folds = self.split, self.folds is not None
+        has_column, groups = self.split_column is not None, split in ("scaffold", "cluster")
+        check_unused(
+            self,
+            (split != "cluster", "cluster_cutoff", "is used only with --split cluster"),
+            (split != "order", "order_column", "is used only with --split order"),
+            (split == "order", "folds", "cannot be used with --split order"),
+            (groups, "split_duplicates", f"cannot be used with --split {split}"),
+            (has_column, "test_size folds", "cannot be used with --split-column"),
+            (not has_folds, "only_fold repeats final", "needs --folds"),
+            (has_folds, "test_size", "cannot be used with --folds, which test every row once"),
+            (self.only_fold is not None, "repeats final", "cannot be used with --only-fold"),
+        )
+        if split == "order" and self.order_column is None:
+            raise InputError("is missing: --split order needs it", option="order_column")
+        if has_folds and self.only_fold is not None and self.only_fold > self.folds:
             raise InputError(
-                "--validation-size: got 0, expected a number above 0, as the validation rows "
-                "calibrate the model; with --folds it may be 0, as the rows left out of each fold "
-                "do",
-                option="validation_size",
+                f"got {self.only_fold}, expected 1 to {self.folds}", option="only_fold"
             )
+        if self.validation_size == 0.0 and not has_folds:
+            reason = "got 0, expected a number above 0, as the validation rows calibrate the model"
+            raise InputError(f"{reason}; with --folds it may be 0", option="validation_size")
         if self.validation_size + self.test_size >= 1.0:
-            raise InputError(
-                f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
-                "expected a sum below 1"
-            )
-        if self.split != "cluster":
-            check_unused(self, "is used only with --split cluster", "cluster_cutoff")
-        if self.split != "order":
-            check_unused(self, "is used only with --split order", "order_column")
-        elif self.order_column is None:
-            raise InputError("--split order needs --order-column")
-        if self.split in ("scaffold", "cluster"):
-            reason = f"cannot be used with --split {self.split}, which keeps duplicates together"
-            check_unused(self, reason, "split_duplicates")
-        if self.split_column is not None:
-            reason = "cannot be used with --split-column, which gives one split"
-            check_unused(self, reason, "test_size", "folds")
-        self._check_folds()
-        self._check_lists()
-
-    def _check_folds(self) -> None:
-        if self.folds is None:
-            check_unused(self, "needs --folds", "only_fold", "repeats", "final")
-            return
-        reason = "cannot be used with --folds, which uses every row as a test row once"
-        check_unused(self, reason, "test_size")
-        if self.only_fold is not None:
-            if self.only_fold > self.folds:
-                raise InputError(f"--only-fold: got {self.only_fold}, expected 1 to {self.folds}")
-            reason = "cannot be used with --only-fold, which trains one fold"
-            check_unused(self, reason, "repeats", "final")
-        if self.split == "order":
-            raise InputError("--folds cannot be used with --split order, which gives one split")
-
-    def _check_lists(self) -> None:
-        targets = len(self.target_columns)
-        for name, lengths in (
-            ("relation_columns", (0, targets)),
-            ("target_units", (0, targets)),
-            ("task_weights", (0, targets)),
-            ("task", (0, 1, targets)),
-            ("target_transform", (1, targets)),
-            ("positive_class", (1, targets)),
-        ):
-            if (got := len(getattr(self, name))) not in lengths:
-                raise InputError(
-                    f"{option(name)}: got {got} values for {targets} target columns, expected one "
-                    "for each",
-                    option=name,
-                )
+            sizes = f"got {self.validation_size} + {self.test_size} with --test-size"
+            raise InputError(f"{sizes}, expected a sum below 1", option="validation_size")
         if self.task_weights and not any(self.task_weights):
-            raise InputError("--task-weights: expected at least one positive number")
+            raise InputError("expected at least one positive number", option="task_weights")
+        for name in ("relation_columns", "target_units", "task_weights"):
+            self._check_length(name, 0)
+        self._check_length("task", 0, 1)
+        for name in ("target_transform", "positive_class"):
+            self._check_length(name, 1)
+
+    def _check_length(self, name: str, *others: int) -> None:
+        """Check that an option has a value for each target, or one of the other numbers."""
+        got, targets = len(getattr(self, name)), len(self.target_columns)
+        if got not in (targets, *others):
+            message = f"got {got} values for {targets} target columns, expected one for each"
+            raise InputError(message, option=name)

@@ -7,11 +7,7 @@ from annotated_types import Interval
 
 from molattn.config.base import FIXED, Fraction, Width, check_unused, checked
 
-__all__ = ["NetworkConfig", "layer_arguments"]
-
 Pairs = Literal["all", "bonds"]
-Partner = Literal["concat", "cross_attention"]
-
 _ARGUMENT = "layer_argument"
 
 
@@ -77,11 +73,10 @@ class NetworkConfig:
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)
     attention_dropout: Fraction = _of_layer(0.0, "dropout", **_OWN)
     readout: str = "attentional+variance_preserving"
-    partner: Partner = field(default="concat", metadata=_OWN)
+    partner: Literal["concat", "cross_attention"] = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
-        if self.pairs == "bonds":
-            check_unused(self, "cannot be used with --pairs bonds, a radius of 1", "radius")
+        check_unused(self, (self.pairs == "bonds", "radius", "cannot be used with --pairs bonds"))
 
 
 def layer_arguments() -> dict[str, str]:

@@ -23,15 +23,6 @@ from molattn.config.base import (
 from molattn.config.data import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
-from molattn.errors import InputError
-
-__all__ = [
-    "MoleculesConfig",
-    "PretrainConfig",
-    "PretrainLoopConfig",
-    "PretrainNetworkConfig",
-    "Target",
-]
 
 Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds", "columns"]
 
@@ -120,11 +111,10 @@ class PretrainConfig(RunConfig):
     training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
-        if self.molecules.pretraining_columns and "columns" not in self.training.targets:
-            raise InputError("--pretraining-columns needs columns in --targets")
-        reason = "cannot be used in pretraining, which has no second molecule"
-        check_unused(self.network, reason, "partner")
-        check_unused(self.network, "cannot be used in pretraining", "radius")
+        has_columns = "columns" in self.training.targets
+        reason = "needs columns in --targets"
+        check_unused(self.molecules, (not has_columns, "pretraining_columns", reason))
+        check_unused(self.network, (True, "partner radius", "cannot be used in pretraining"))
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""

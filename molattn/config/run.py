@@ -26,10 +26,6 @@ from molattn.config.training import (
 )
 from molattn.errors import InputError
 
-__all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
-
-_PRETRAINED = ("base", "base-large", "base-small")  # whose heads are not taken over
-
 
 @checked
 class ReportConfig:
@@ -71,53 +67,37 @@ class TrainConfig(RunConfig):
     )
 
     def __post_init__(self) -> None:
-        if self.network.partner != "concat" and self.data.partner_column is None:
-            raise InputError(f"--partner {self.network.partner} needs --partner-column")
-        for has_none, option in (
-            (self.data.validation_size == 0.0, "--validation-size 0"),
-            (self.data.final, "--final"),
-        ):
-            if has_none:
-                reason = f"cannot be used with {option}: no validation rows could choose the epoch"
-                check_unused(self.training, reason, "checkpoint", "patience")
+        data = self.data
+        check_unused(
+            self.network, (data.partner_column is None, "partner", "needs --partner-column")
+        )
+        reason = "cannot be used without validation rows, by --final or --validation-size 0"
+        has_none = data.final or data.validation_size == 0.0
+        check_unused(self.training, (has_none, "checkpoint patience", reason))
         if self.gaussian_process.predictor == "gaussian_process":
             self._check_without_training()
-        if self.kernels == ("descriptors",) and self.data.partner_column is not None:
-            raise InputError(
-                "--kernels descriptors cannot be used with --partner-column, as it does not "
-                "compare second molecules; add morgan or another kernel"
-            )
-        if "descriptors" in self.kernels and self.data.descriptors == "none":
-            raise InputError("--kernels: descriptors needs --descriptors lipinski or all")
+        if self.kernels == ("descriptors",) and data.partner_column is not None:
+            reason = "expected another kernel beside descriptors with --partner-column"
+            raise InputError(reason, option="kernels")
+        if "descriptors" in self.kernels and data.descriptors == "none":
+            reason = "descriptors needs --descriptors lipinski or all"
+            raise InputError(reason, option="kernels")
 
     def _check_without_training(self) -> None:
         """Check that no option is of a network in training, which there is none of."""
         reason = "cannot be used with --predictor gaussian_process"
-        given = self.fine_tuning.init_from
-        # The network of a given model is checked when it is loaded; its head, and how it combines
-        # second molecules, decide what is taken over.
-        for one in fields(NetworkConfig):
-            is_own = not one.metadata.get("from_pretrained", True)
-            if (
-                given in ("auto", "none")
-                or "dropout" in one.name
-                or (is_own and given in _PRETRAINED)
-            ):
-                check_unused(self.network, reason, one.name)
+        start = self.fine_tuning.init_from
+        # The network of another model is checked when that is loaded.
+        is_known = start in ("auto", "none", "base", "base-large", "base-small")
+        names = {one.name for one in fields(NetworkConfig)}
+        check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {one.name for one in fields(SupervisedConfig)} - {"seed", "threads", "device"}
-        check_unused(self.training, reason, *sorted(names))
-        if self.training.device == "gpu":
-            raise InputError(f"--device gpu {reason}")
+        check_unused(self.training, (True, " ".join(sorted(names)), reason))
+        check_unused(self.data, (True, "task_weights morgan_counts", reason))
         self.fine_tuning.check_unset(reason)
-        check_unused(self.data, reason, "task_weights", "morgan_counts")
-        if "embedding" not in self.kernels:
-            if given not in ("auto", "none", "base"):
-                raise InputError(f"--init-from {reason} without embedding in --kernels")
-        elif given == "none":
-            raise InputError(
-                "--predictor gaussian_process --init-from none: the embedding of random weights "
-                "is not informative; leave embedding out of --kernels"
-            )
+        if "embedding" in self.kernels and start == "none":
+            reason = "the embedding of random weights is not informative; leave it out of --kernels"
+            raise InputError(f"{reason}, or use another model", option="init_from")
 
     @property
     def kernels(self) -> tuple[str, ...]:

@@ -24,23 +24,10 @@ from molattn.config.base import (
 )
 from molattn.errors import InputError
 
-__all__ = [
-    "DEFAULT_KERNELS",
-    "FineTuningConfig",
-    "Freeze",
-    "GaussianProcessConfig",
-    "Kernel",
-    "SupervisedConfig",
-    "TrainingLoopConfig",
-]
-
-Loss = Literal["mse", "mae", "huber"]
-Schedule = Literal["cosine", "linear", "constant"]
-Precision = Literal["auto", "fp32", "bf16"]
 Checkpoint = Literal["best", "last"]
+Precision = Literal["auto", "fp32", "bf16"]
 Device = Literal["auto", "cpu", "gpu"]
 Freeze = Literal["none", "embeddings", "encoder"]
-Predictor = Literal["both", "network", "gaussian_process"]
 Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
 
 DEFAULT_EPOCHS = 30
@@ -80,7 +67,7 @@ class TrainingLoopConfig:
     batch_size: Count = field(default=32, metadata=COMMON)
     learning_rate: Positive = field(default=1e-3, metadata=COMMON)
     warmup: Fraction = 0.1
-    schedule: Schedule = "cosine"
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
     weight_decay: NonNegative = 0.01
     gradient_clip: NonNegative = 1.0
     precision: Precision = "auto"
@@ -119,7 +106,7 @@ class SupervisedConfig(TrainingLoopConfig):
     ensemble: Annotated[int, Interval(ge=1, le=1000)] = field(
         default=1, metadata=COMMON_IN_TRAIN | FIXED
     )
-    loss: Loss = field(default="mse", metadata=FIXED)
+    loss: Literal["mse", "mae", "huber"] = field(default="mse", metadata=FIXED)
     huber_delta: Positive = field(default=1.0, metadata=FIXED)
     label_smoothing: BelowOne = field(default=0.0, metadata=FIXED)
     balance_classes: bool = field(default=False, metadata=FIXED)
@@ -127,12 +114,10 @@ class SupervisedConfig(TrainingLoopConfig):
 
     def __post_init__(self) -> None:
         if self.seed + self.ensemble > 2**32:
-            raise InputError(
-                f"--seed + --ensemble: got {self.seed} + {self.ensemble}, expected at most 2**32, "
-                "as each network has a seed of its own"
-            )
-        if self.balance_classes:
-            check_unused(self, "cannot be used with --balance-classes", "positive_weight")
+            message = f"got {self.seed}, expected at most 2**32 with --ensemble {self.ensemble}"
+            raise InputError(message, option="seed")
+        reason = "cannot be used with --balance-classes"
+        check_unused(self, (self.balance_classes, "positive_weight", reason))
 
     def members(self) -> list[Self]:
         """Return the options of each ensemble member: one network, with successive seeds."""
@@ -182,8 +167,8 @@ class FineTuningConfig:
 
     def check_unset(self, reason: str) -> None:
         """Raise an :class:`molattn.errors.InputError` if an option but ``init_from`` is set."""
-        names = ("backbone_lr_scale", "head_steps")
-        check_unused(self, reason, *names, *(("freeze",) if self.freeze != "none" else ()))
+        names = "backbone_lr_scale head_steps"
+        check_unused(self, (True, names, reason), (self.freeze != "none", "freeze", reason))
 
 
 @checked
@@ -203,11 +188,10 @@ class GaussianProcessConfig:
             more than 16 targets that have labels of different rows.
     """
 
-    predictor: Predictor = "both"
+    predictor: Literal["both", "network", "gaussian_process"] = "both"
     kernels: Annotated[tuple[Kernel, ...], Unique] = ()
     inducing_points: Annotated[int, Interval(ge=1, le=20_000)] = 2000
 
     def __post_init__(self) -> None:
-        if self.predictor == "network":
-            reason = "is used only with a Gaussian process (--predictor)"
-            check_unused(self, reason, "kernels", "inducing_points")
+        reason = "is used only with a Gaussian process (--predictor)"
+        check_unused(self, (self.predictor == "network", "kernels inducing_points", reason))

@@ -2,23 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import abspath
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from molattn.config import RunConfig, TrainConfig, check_same_options
-from molattn.config.base import close_match
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, did_you_mean, quoted
 from molattn.utils.files import write_file
-
-__all__ = [
-    "check_unchanged",
-    "load_yaml",
-    "read_config_file",
-    "write_config_file",
-    "writing_config",
-]
 
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
@@ -33,25 +25,21 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
     content = load_yaml(Path(path)) or {}
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected sections of options")
-    options = run.options()
-    for section, values in content.items():
-        if section in run.file_keys():
-            continue
-        if section in options:
-            place = options[section].section
-            raise InputError(f"{path}: option {quoted(section)} belongs in section {quoted(place)}")
-        if section not in run.sections():
-            hint = close_match(section, [*run.sections(), *run.file_keys(), *options])
+    options, sections, key = run.options(), run.sections(), run.file_key()
+    for section in content.keys() - {key}:
+        values = content[section] = {} if content[section] is None else content[section]
+        if section not in sections:
+            hint = did_you_mean(section, [*sections, key])
             raise InputError(f"{path}: unknown section {quoted(section)}{hint}")
-        content[section] = values = {} if values is None else values
         if not isinstance(values, dict):
             raise InputError(f"{path}, {section}: got {quoted(values)}, expected options")
         for name in values:
             if name not in options:
-                hint = close_match(name, options)
+                hint = did_you_mean(name, options)
                 raise InputError(f"{path}, {section}: unknown option {quoted(name)}{hint}")
-            if (place := options[name].section) != section:
-                raise InputError(f"{path}: option {quoted(name)} belongs in section {place!r}")
+            if options[name].section != section:
+                place = quoted(options[name].section)
+                raise InputError(f"{path}: option {quoted(name)} belongs in section {place}")
     return content
 
 
@@ -74,10 +62,9 @@ def load_yaml(path: Path) -> Any:
 def write_config_file(path: Path, config: RunConfig) -> None:
     """Write all options of a run, with absolute paths of its tables."""
     content = config.to_dict()
-    for key in config.file_keys():
-        if files := content.pop(key):
-            whole = _absolute(files) if isinstance(files, str) else [*map(_absolute, files)]
-            content = {key: whole, **content}
+    key = config.file_key()
+    if files := content.pop(key):
+        content[key] = abspath(files) if isinstance(files, str) else [*map(abspath, files)]
     write_file(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
 
 
@@ -108,7 +95,3 @@ def check_unchanged(path: Path, config: RunConfig) -> None:
     """
     former = type(config).from_dict(read_config_file(path, type(config)))
     check_same_options(former, config, path.parent)
-
-
-def _absolute(file: str) -> str:
-    return str(Path(file).absolute())

@@ -150,7 +150,7 @@ def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
     Raises:
         InputError: The ``choice`` is neither ``auto``, which goes by their names, nor one of them.
     """
-    check_one_of("--positive-class", choice, ("auto", *classes))
+    check_one_of("positive_class", choice, ("auto", *classes))
     positive = positive_class(classes) if choice == "auto" else choice
     return sorted(classes, key=lambda label: label == positive)
 

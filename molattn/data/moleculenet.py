@@ -59,7 +59,7 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     Source: Wu et al., Chem. Sci. 2018, 9, 513.
     """
     key = name.strip().lower()
-    check_one_of("--dataset", key, DATASETS)
+    check_one_of("dataset", key, DATASETS)
     root = Path(folder) if folder is not None else default_folder()
     _, _, stem, smiles, targets = MoleculeNet.names[key]
     path = root / key / "raw" / f"{stem}.csv"

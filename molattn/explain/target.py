@@ -99,7 +99,7 @@ class Target:
 
 def describe_target(model: MolAttn, name: Optional[str]) -> str:
     """Return a name of the target for all molecules of a table; see :func:`find_target`."""
-    target = find_target(model, name, [0.0] * len(model.config.output_names), option="--target")
+    target = find_target(model, name, [0.0] * len(model.config.output_names), option="target")
     if target.task.kind == "multiclass" and name in (None, target.task.name):
         return f"{target.task.name} (the most probable class of each molecule)"
     return target.name

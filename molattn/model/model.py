@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import Freeze
-from molattn.errors import InputError, SmilesError, in_python
+from molattn.errors import InputError, SmilesError
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
 from molattn.model.batching import batches
@@ -770,7 +770,7 @@ def _config_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{file}: {in_python(str(error))}") from error
+        raise InputError(f"{file}: {error}") from error
     except (
         ArithmeticError,
         AttributeError,

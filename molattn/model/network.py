@@ -326,7 +326,7 @@ class Network(nn.Module):
                 )
             self._frozen = [*embeddings, *blocks[:count]]
         else:
-            check_one_of("--freeze", what, parts)
+            check_one_of("freeze", what, parts)
             self._frozen = parts[str(what)]
         self.requires_grad_(True)
         for part in self._frozen:

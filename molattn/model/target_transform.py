@@ -83,7 +83,7 @@ class TargetTransform:
         """
         parameters = dict(content)
         kind = parameters.pop("kind", None)
-        check_one_of("target transform", kind, TRANSFORMS)
+        check_one_of("target_transform", kind, TRANSFORMS)
         try:
             return TRANSFORMS[kind](**parameters)
         except (TypeError, ValueError) as error:

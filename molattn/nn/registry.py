@@ -191,12 +191,12 @@ def check_network(network: NetworkConfig) -> None:
     Raises:
         InputError: Names the option.
     """
-    check_one_of("--layer", network.layer, LAYERS)
-    for name in unused_options(network):
-        check_unused(network, f"cannot be used with --layer {network.layer}", name)
-    check_one_of("--score", network.score, SCORES)
-    check_one_of("--combine", network.combine, COMBINES)
-    check_one_of("--head", network.head, ("auto", *HEADS))
+    check_one_of("layer", network.layer, LAYERS)
+    reason = f"cannot be used with --layer {network.layer}"
+    check_unused(network, (True, " ".join(unused_options(network)), reason))
+    check_one_of("score", network.score, SCORES)
+    check_one_of("combine", network.combine, COMBINES)
+    check_one_of("head", network.head, ("auto", *HEADS))
     check_readout(network.readout)
 
 
@@ -208,9 +208,8 @@ def check_heads(network: NetworkConfig) -> None:
     """
     shares = getattr(COMBINES[network.combine], "splits_width", False)
     if "combine" not in unused_options(network) and shares and network.width % network.heads:
-        raise InputError(
-            f"--heads: got {network.heads}, expected a divisor of --width ({network.width})"
-        )
+        message = f"got {network.heads}, expected a divisor of --width ({network.width})"
+        raise InputError(message, option="heads")
 
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
-from molattn.errors import InputError, MolattnError, SmilesError, in_python
+from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
 from molattn.serve.answers import (
     HeldResponse,
@@ -313,7 +313,7 @@ def _refusal(error: Exception) -> APIError:
             return APIError(429, "busy", str(error), {"Retry-After": "1"})
         case InputError():
             code = error.code if isinstance(error, SmilesError) else "bad_request"
-            return APIError(422, code, in_python(str(error)))
+            return APIError(422, code, str(error))
         case RequestValidationError():
             return APIError(422, "bad_request", bodies.validation_line(error.errors()))
         case HTTPException():

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from molattn.config import ServeConfig
-from molattn.config.serving import is_loopback
+from molattn.config.inference import is_loopback
 from molattn.serve.metrics import Metrics
 
 __all__ = ["APIError", "Error", "Guard"]

@@ -15,7 +15,7 @@ from rich.console import Console
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from molattn.config import ServeConfig
-from molattn.config.serving import is_loopback
+from molattn.config.inference import is_loopback
 from molattn.errors import InputError
 from molattn.serve.app import make_app
 from molattn.serve.catalog import Catalog, add_reference, load_models

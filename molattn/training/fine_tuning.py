@@ -9,7 +9,6 @@ from typing import TypeVar
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
-from molattn.config.base import option
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -195,8 +194,9 @@ def load_pretrained(
     pretrained = weights.model.config.network
     for key, got, expected in _differences(network, pretrained, varied):
         raise InputError(
-            f"{option(key)}: got {got}, but the model of --init-from {name} has {expected}; use "
-            f"{expected}, leave out {option(key)}, or use --init-from none"
+            f"got {got}, but the model of --init-from {name} has {expected}; use {expected}, leave "
+            "it out, or use --init-from none",
+            option=key,
         )
     copied = {key: getattr(pretrained, key) for key, _ in _network_options()}
     config = replace(

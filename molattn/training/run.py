@@ -15,7 +15,6 @@ from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
-from molattn.config.base import option
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
     TrainingTable,
@@ -434,7 +433,7 @@ def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Itera
         if not marks_validation(table):
             column += f"; validation set by {method} split of the others"
         elif given := [
-            option(name)
+            f"--{name.replace('_', '-')}"
             for name in ("split", "split_duplicates", "validation_size")
             if getattr(config, name) != getattr(DataConfig, name)
         ]:

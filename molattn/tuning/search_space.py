@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
-from molattn.errors import InputError, in_python, quoted
+from molattn.errors import InputError, did_you_mean, quoted
 from molattn.nn.registry import check_heads, check_network, unused_options
 from molattn.utils.files import write_file
 
@@ -130,7 +129,7 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     try:
         _check_values(space, chosen)
     except InputError as error:
-        raise InputError(f"search space: {in_python(str(error))}") from error
+        raise InputError(f"search space: {error}") from error
 
 
 def _check_values(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
@@ -149,8 +148,7 @@ def _read(where: str, name: Any, value: Any) -> Distribution:
     options = TrainConfig.options()
     kinds = {name: option.kind for name, option in options.items() if option.tunable}
     if name not in kinds:
-        close = get_close_matches(str(name), kinds, n=1)
-        hint = f", did you mean {quoted(close[0])}?" if close else ""
+        hint = did_you_mean(name, kinds)
         what = "cannot be varied" if name in options else "unknown option"
         hint = hint or f"; expected one of {', '.join(sorted(kinds))}"
         raise InputError(f"{where}: {what}{hint}")

@@ -219,7 +219,7 @@ def test_a_pretraining_has_the_option(tmp_path):
     assert run.model.config.featurizer == mine()
     assert run.scores["atoms"].keys() == set(mine().atom_names)
     default = MoleculesConfig(molecules_folder=str(tmp_path / "store"))
-    with pytest.raises(InputError, match="--featurizer: got 'default', but"):
+    with pytest.raises(InputError, match="featurizer: got 'default', but"):
         pretrain(PretrainConfig(config.files, default, *list(vars(config).values())[2:]), tmp_path)
 
 
@@ -228,7 +228,7 @@ def test_an_unknown_name_or_value_is_refused(tmp_path):
         InputError, match=r"featurizer: got 'theirs', expected one of default, mine"
     ):
         trained(tmp_path, featurizer="theirs")
-    with pytest.raises(InputError, match="--featurizer: got ''"):
+    with pytest.raises(InputError, match="featurizer: got ''"):
         DataConfig(featurizer="")
     with pytest.raises(ValueError, match="'element' is registered already"):
         ATOM_FEATURES.register("element")(is_donor)

@@ -117,9 +117,9 @@ def test_bad_sizes_are_refused(splitter: Splitter, sizes: tuple[float, ...]) -> 
 def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
     with pytest.raises(InputError, match=r"too few rows \(2\) for a .* set of 10%$"):
         splitter(["C", "CC"], seed=0)
-    with pytest.raises(InputError, match="--validation-size"):
+    with pytest.raises(InputError, match="validation_size"):
         splitter(["C", "CC", "CCC", "CCCC"], seed=0)
-    with pytest.raises(InputError, match="--test-size"):
+    with pytest.raises(InputError, match="test_size"):
         splitter(["C", "CC", "CCC", "CCCC"], sizes=(0.5, 0.4, 0.1), seed=0)
     with pytest.raises(InputError, match="too few groups of equal or similar molecules"):
         splitter(["CCO"] * 10, seed=0)

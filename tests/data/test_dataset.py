@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
     ],
 )
 def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, told):
-    with pytest.raises(InputError, match=rf"--target-columns is required; {told}$"):
+    with pytest.raises(InputError, match=rf"target_columns is required; {told}$"):
         read(tmp_path, text, DataConfig())
 
 
@@ -211,7 +211,7 @@ def test_a_target_is_not_read_as_an_input(tmp_path, columns):
 def test_one_column_is_not_two_targets_by_case(tmp_path):
     config = DataConfig(target_columns=("y", "Y"))
     assert read(tmp_path, "smiles,y,Y\nC,1,2\n", config).targets.tolist() == [[1.0, 2.0]]
-    with pytest.raises(InputError, match="--target-columns: got 'y', 'y', expected each column"):
+    with pytest.raises(InputError, match="target_columns: got 'y', 'y', expected each column"):
         read(tmp_path, "smiles,y\nC,1\n", config)
 
 
@@ -266,7 +266,7 @@ def test_a_positive_class_is_of_two_classes(tmp_path):
     rows = "smiles,y,z\nC,low,1.5\nCC,high,2\n"
     for given in (("low",), ("lower", "auto"), ("auto", "low")):
         config = DataConfig(target_columns=("y", "z"), positive_class=given)
-        with pytest.raises(InputError, match="--positive-class"):
+        with pytest.raises(InputError, match="positive_class"):
             read(tmp_path, rows, config)
     config = DataConfig(target_columns=("y", "z"), positive_class=("low", "auto"))
     assert read(tmp_path, rows, config).tasks[0].classes == ("high", "low")

@@ -98,7 +98,7 @@ def test_the_positive_class_follows_from_the_names(positive, negative):
 def test_names_that_do_not_tell_are_in_sorted_order(classes):
     assert positive_class(classes) is None
     assert infer_task("y", classes[::-1], "binary").classes == classes
-    with pytest.raises(InputError, match="--positive-class"):
+    with pytest.raises(InputError, match="positive_class"):
         infer_task("y", classes, "binary", positive="no such class")
 
 

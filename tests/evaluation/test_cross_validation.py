@@ -238,11 +238,11 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
 
 def test_finished_rounds_are_of_the_same_options(config, folder, tmp_path):
     other = replace(config, training=replace(QUICK, epochs=2))
-    with pytest.raises(InputError, match=f"--epochs: got 2, but the run in {folder} has 1"):
+    with pytest.raises(InputError, match=f"epochs: got 2, but the run in {folder} has 1"):
         cross_validate(other, folder)
     copied = shutil.copytree(folder, tmp_path / "copied")
     (copied / "config.yaml").unlink()
-    with pytest.raises(InputError, match=r"--epochs: got 2, but the run in .*fold_1 has 1"):
+    with pytest.raises(InputError, match=r"epochs: got 2, but the run in .*fold_1 has 1"):
         cross_validate(other, copied)
 
 

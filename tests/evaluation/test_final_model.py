@@ -155,11 +155,11 @@ def test_interrupted_folds_and_final_models_go_on(table, tmp_path, monkeypatch, 
     "options, words",
     [
         ("--validation-size 0", "with --folds it may be 0"),
-        ("--folds 3 --validation-size 0 --checkpoint best", "--checkpoint cannot be used with"),
-        ("--folds 3 --final --patience 3", "--patience cannot be used with --final"),
+        ("--folds 3 --validation-size 0 --checkpoint best", "checkpoint: cannot be used with"),
+        ("--folds 3 --final --patience 3", "patience: cannot be used with --final"),
         ("--folds 3 --only-fold 1 --validation-size 0", "leave out --only-fold"),
-        ("--folds 3 --only-fold 1 --final", "--final cannot be used with --only-fold"),
-        ("--final", "--final needs --folds"),
+        ("--folds 3 --only-fold 1 --final", "final: cannot be used with --only-fold"),
+        ("--final", "final: needs --folds"),
     ],
 )
 def test_what_has_no_meaning_is_refused(table, tmp_path, capsys, options, words):

@@ -154,7 +154,7 @@ def refused(words, capsys):
 
 
 def test_another_option_input_or_model_is_refused(kept, capsys, model):
-    assert "--interval: got 0.8" in refused([*kept, "--interval", "0.8"], capsys)
+    assert "interval: got 0.8" in refused([*kept, "--interval", "0.8"], capsys)
     torch.manual_seed(1)
     other = MolAttn(model.config)
     other.uncertainty = model.uncertainty

@@ -110,7 +110,7 @@ def test_bf16_changes_predictions_by_little(tmp_path, tasks, options, members):
         assert not any(row["error"] for row in rows)
         found[precision] = np.array([[float(row[name]) for name in numbers] for row in rows])
     assert 1e-5 < np.abs(found["bf16"] - found["fp32"]).max() < 0.05
-    with pytest.raises(InputError, match="--precision: got 'fp16'"):
+    with pytest.raises(InputError, match="precision: got 'fp16'"):
         PredictConfig(precision="fp16")
 
 
@@ -319,7 +319,7 @@ def test_the_input_itself_is_no_output(tmp_path, model_folder):
     source = saved(tmp_path, "smiles\nC\n")
     (tmp_path / "link.csv").symlink_to(source)
     for output in (source, tmp_path / "link.csv"):
-        with pytest.raises(InputError, match="--output is the input file"):
+        with pytest.raises(InputError, match="output is the input file"):
             predict_table(model_folder, source, output)
     assert source.read_text() == "smiles\nC\n"
 
@@ -403,7 +403,7 @@ def test_censored_labels_are_counted_and_not_scored(tmp_path, model_folder):
     assert found.tally.counts["censored"] == {"y": 3, "z": 1}
     assert found.tally.counts["unusable"] == {"z": 1}
     for columns, words in (
-        (("of_y",), "--relation-columns: got 1 values for the 2 targets of the model"),
+        (("of_y",), "relation_columns: got 1 values for the 2 targets of the model"),
         (("of_y", "of"), r"no column 'of' \(--relation-columns\)"),
     ):
         with pytest.raises(InputError, match=words):
@@ -491,7 +491,7 @@ def test_the_store_that_is_read_is_no_place_for_the_output(tmp_path, model_folde
     (tmp_path / "link").symlink_to(store)
     before = sorted(store.iterdir())
     for output in (store / "out.csv", tmp_path / "link" / "out.csv"):
-        with pytest.raises(InputError, match=r"out\.csv: --output is in the store that is read"):
+        with pytest.raises(InputError, match=r"out\.csv: output is in the store that is read"):
             predict_table(model_folder, store, output)
     assert sorted(store.iterdir()) == before
     assert predict_table(model_folder, store, tmp_path / "out.csv") == (1, 0)
@@ -502,7 +502,7 @@ def test_a_store_of_another_featurizer_is_refused(tmp_path):
     small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
     featurizer = replace(Featurizer.default(), max_distance=3)
     model = MolAttn(MolAttnConfig(("y",), small, featurizer))
-    with pytest.raises(InputError, match="store: contains molecules prepared with --featurizer"):
+    with pytest.raises(InputError, match="store: contains molecules prepared with featurizer"):
         predict_table(model, tmp_path / "store", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 

@@ -134,7 +134,7 @@ def test_the_interrupted_run_of_a_missing_folder_is_named(tmp_path, monkeypatch,
     (tmp_path / "runs" / "a.unfinished").mkdir(parents=True)
     (tmp_path / "runs" / "a.unfinished" / "config.yaml").touch()
     monkeypatch.chdir(tmp_path)  # where the name is one of the Hub too
-    with pytest.raises(InputError, match=r"runs/a\.unfinished is a run .*with --resume runs/a\)"):
+    with pytest.raises(InputError, match=r"runs/a\.unfinished is a run .*with resume runs/a\)"):
         find("runs/a")
 
 

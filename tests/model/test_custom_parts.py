@@ -321,7 +321,7 @@ def test_parts_that_do_not_fit_are_named():
     narrow.out_channels = 8
     with pytest.raises(ValueError, match=r"encoder: got atoms \[1, 6\], expected \[1, 8\]"):
         MolAttn(CONFIG, encoder=narrow).predict(["C"])
-    with pytest.raises(InputError, match="--freeze: got 1, expected 0 to 0"):
+    with pytest.raises(InputError, match="freeze: got 1, expected 0 to 0"):
         composed().freeze(1)
     composed().freeze("encoder")
 

@@ -162,7 +162,7 @@ def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
         if has:
             make(layer=name, **{option: value})
             continue
-        named = f"--{option.replace('_', '-')} cannot be used with --layer {name}$"
+        named = f"{option}: cannot be used with layer {name}$"
         with pytest.raises(InputError, match=named):
             check_network(replace(plain, **{option: value}))
 

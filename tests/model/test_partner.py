@@ -87,7 +87,7 @@ def test_a_loaded_model_predicts_the_same_and_every_row_comes_out(run, tmp_path)
     assert rows[3]["solvent"] == "'=cmd()"
     renamed = tmp_path / "renamed.csv"
     renamed.write_text(source.read_text().replace("solvent", "medium"))
-    with pytest.raises(InputError, match=r"no column 'solvent' \(--partner-column\)"):
+    with pytest.raises(InputError, match=r"no column 'solvent' \(partner_column\)"):
         predict_table(tmp_path / "model", renamed, output)
     asked = PredictConfig(partner_column="medium", batch_size=2)
     assert predict_table(tmp_path / "model", renamed, output, asked) == (3, 3)
@@ -170,14 +170,14 @@ def test_partners_that_do_not_fit_are_refused():
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path):
-    with pytest.raises(InputError, match="--partner: got 'sum'"):
+    with pytest.raises(InputError, match="partner: got 'sum'"):
         replace(SMALL, partner="sum")
-    with pytest.raises(InputError, match="--partner cross_attention needs --partner-column"):
+    with pytest.raises(InputError, match="partner cross_attention needs partner_column"):
         config(tmp_path / "t.csv", "cross_attention", partner_column=None)
     with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))
     MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match="--partner-column cannot be used with this model"):
+    with pytest.raises(InputError, match="partner_column:? cannot be used with this model"):
         predict_table(
             tmp_path / "model",
             tmp_path / "t.csv",

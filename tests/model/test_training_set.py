@@ -160,7 +160,7 @@ def test_a_trained_model_keeps_its_training_set(tmp_path, keep):
     assert labels.count == 36  # the training and validation rows
     assert 0.0 <= labels.quantiles[0] < labels.quantiles[-1] <= 39.0
     if not keep:
-        with pytest.raises(InputError, match="train with --keep-training-molecules"):
+        with pytest.raises(InputError, match="train with keep_training_molecules"):
             model.nearest(["CCO"])
         return
     (near,) = model.nearest(["CCCCO"], 2)

@@ -127,7 +127,7 @@ def test_a_store_has_its_own_columns(tmp_path):
         config = MoleculesConfig(pretraining_columns=columns)
         assert prepare_molecules([given], config, tmp_path / "m").names[-1] == "emb_0"
     config = MoleculesConfig(pretraining_columns=("emb_1",))
-    with pytest.raises(InputError, match="was prepared with --pretraining-columns 'emb_0', got"):
+    with pytest.raises(InputError, match="was prepared with pretraining_columns 'emb_0', got"):
         prepare_molecules([given], config, tmp_path / "m")
     with pytest.raises(InputError, match="must be the only input"):
         prepare_molecules([given, str(tmp_path / "a.csv")], MoleculesConfig(), tmp_path / "m")
@@ -181,7 +181,7 @@ def test_an_excluded_table_without_a_molecule_is_refused(tmp_path, text):
     (tmp_path / "good.csv").write_text("smiles\nCCC\n")
     (tmp_path / "test.csv").write_text(text)
     exclude = (str(tmp_path / "good.csv"), str(tmp_path / "test.csv"))
-    with pytest.raises(InputError, match=r"--exclude: .*test\.csv has no valid SMILES"):
+    with pytest.raises(InputError, match=r"exclude: .*test\.csv has no valid SMILES"):
         prepared(tmp_path, "CCO\n", exclude=exclude)
 
 
@@ -198,9 +198,9 @@ def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, mo
     assert prepared(tmp_path, "CCO\nCCC\n").about == first.about
     for text, options, message in (
         ("CCO\nCCN\n", {}, r"m\.smi: the file has changed since"),
-        ("CCO\nCCC\n", {"max_atoms": 9}, "--max-atoms: got 9, but"),
-        ("CCO\nCCC\n", {"max_length": 99}, "--max-length: got 99, but"),
-        ("CCO\nCCC\n", {"max_seconds": 5.0}, "--max-seconds: got 5.0, but"),
+        ("CCO\nCCC\n", {"max_atoms": 9}, "max_atoms: got 9, but"),
+        ("CCO\nCCC\n", {"max_length": 99}, "max_length: got 99, but"),
+        ("CCO\nCCC\n", {"max_seconds": 5.0}, "max_seconds: got 5.0, but"),
     ):
         with pytest.raises(InputError, match=message):
             prepared(tmp_path, text, **options)
@@ -273,7 +273,7 @@ def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
 def test_another_column_of_the_same_file_is_other_molecules(tmp_path):
     text = "smiles,parent\nCCO.Cl,CCO\n"
     prepared(tmp_path, text, "m.csv")
-    with pytest.raises(InputError, match=r"--smiles-column: got 'parent', but .* has 'smiles'"):
+    with pytest.raises(InputError, match=r"smiles_column: got 'parent', but .* has 'smiles'"):
         prepared(tmp_path, text, "m.csv", smiles_column="parent")
 
 

@@ -85,10 +85,10 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
 @pytest.mark.parametrize(
     "section,options,said",
     [
-        ("training", {"seed": 1}, "--seed: got 1, but the run in .* has 0"),
-        ("training", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
-        ("molecules", {"validation_molecules": 5}, "--validation-molecules: got 5"),
-        ("molecules", {"masked_atoms": 0.5}, "--masked-atoms: got 0.5"),
+        ("training", {"seed": 1}, "seed: got 1, but the run in .* has 0"),
+        ("training", {"learning_rate": 0.1}, "learning_rate: got 0.1"),
+        ("molecules", {"validation_molecules": 5}, "validation_molecules: got 5"),
+        ("molecules", {"masked_atoms": 0.5}, "masked_atoms: got 0.5"),
     ],
 )
 def test_a_run_goes_on_with_its_own_options_alone(section, options, said, config, tmp_path):
@@ -115,7 +115,7 @@ def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_pa
     given = TrainConfig.from_options(
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model"), "layer": "gaan"}
     )
-    with pytest.raises(InputError, match="--layer: got gaan, but the model of --init-from"):
+    with pytest.raises(InputError, match="layer: got gaan, but the model of init_from"):
         load_pretrained(given)
 
 
@@ -187,10 +187,10 @@ def test_it_goes_on_from_the_very_model_it_began_with(former, config, tmp_path):
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
     model.save_pretrained(tmp_path / "former" / "model")
-    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
+    with pytest.raises(InputError, match=r"init_from: the model .* has changed since"):
         pretrain(begun, tmp_path / "on", None)
     other = replace(begun, network=replace(begun.network, width=16))
-    with pytest.raises(InputError, match=r"--width: got 16, but the model of --init-from .* has 8"):
+    with pytest.raises(InputError, match=r"width: got 16, but the model of init_from .* has 8"):
         pretrain(other, tmp_path / "on", None)
 
 
@@ -480,11 +480,11 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["stores/typo", "--output", "o", "--targets", "columns"], "stores/typo: no such file"),
         (
             ["some.smi", "--pretraining-columns", "x", "--targets", "bonds"],
-            "--pretraining-columns needs columns in --targets",
+            "pretraining_columns: needs columns in --targets",
         ),
         (
             ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
-            "--heads: got 3, expected a divisor of --width",
+            "heads: got 3, expected a divisor of --width",
         ),
     ],
 )

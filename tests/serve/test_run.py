@@ -79,7 +79,7 @@ def test_reference_rows_without_a_prediction_are_told(model_folders, tmp_path, m
     run.run_server(model_folders[:1], config, Console(file=shown, width=1000))
     assert shown.getvalue() == f"{table}: left out 2 rows without a prediction of mixed\n"
     table.write_text("molecule\nCC\n")
-    with pytest.raises(InputError, match=r"--reference, model mixed: .*no column 'smiles'"):
+    with pytest.raises(InputError, match=r"reference, model mixed: .*no column 'smiles'"):
         run.run_server(model_folders[:1], config, Console(quiet=True))
 
 

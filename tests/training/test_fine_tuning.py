@@ -343,7 +343,7 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
             train(config, folder=folder)
     assert not changed(train(config, folder=folder).model, whole.model)
     saved(tmp_path / "model", seed=10)
-    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
+    with pytest.raises(InputError, match=r"init_from: the model .* has changed since"):
         train(config, folder=folder)
 
 
@@ -397,7 +397,7 @@ def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, ta
     own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
     assert own == {"radius", "dropout", "head", "head_dropout", "attention_dropout", "partner"}
     config = replace(config_of(table, pretrained[1]), network=NetworkConfig(heads=4))
-    with pytest.raises(InputError, match="--heads: got 4"):
+    with pytest.raises(InputError, match="heads: got 4"):
         load_pretrained(config)
     (heads,) = (f for f in fields(NetworkConfig) if f.name == "heads")
     monkeypatch.setattr(heads, "metadata", {"from_pretrained": False})
@@ -453,9 +453,9 @@ def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(tabl
     headed = replace(config, network=replace(config.network, head="fourier"))
     assert load_pretrained(headed)[0].network.head == "fourier"
     other = replace(config, network=NetworkConfig(edge_width=8))
-    with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
+    with pytest.raises(InputError, match=r"edge_width: got 8, but the model .* has 4"):
         load_pretrained(other)
-    with pytest.raises(InputError, match=r"--freeze: got 3, expected 0 to 2, the number of blocks"):
+    with pytest.raises(InputError, match=r"freeze: got 3, expected 0 to 2, the number of blocks"):
         train(config_of(table, folder, freeze=3))
 
 
@@ -497,5 +497,5 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
     assert "Starting from random weights" in shown.getvalue()
-    with pytest.raises(InputError, match="--freeze needs a pretrained model"):
+    with pytest.raises(InputError, match="freeze:? needs a pretrained model"):
         load_pretrained(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

@@ -47,7 +47,7 @@ def test_where_there_is_no_checkpoint_there_is_nothing_to_refuse(tmp_path):
 def test_another_run_is_refused_with_what_differs(folder):
     table = "a.csv: it has"
     other = replace(CONFIG, training=replace(CONFIG.training, seed=1))
-    with pytest.raises(InputError, match=f"--seed: got 1, but the run in {folder} has 0"):
+    with pytest.raises(InputError, match=f"seed: got 1, but the run in {folder} has 0"):
         resume_checkpoint(
             folder, other, "none", run_fingerprint(other, None, "a" * 64), table, None
         )
@@ -55,5 +55,5 @@ def test_another_run_is_refused_with_what_differs(folder):
     with pytest.raises(InputError, match=rf"{table} changed since .*bbb\.\.\., was aaa"):
         resume_checkpoint(folder, CONFIG, "none", fingerprint, table, None)
     fingerprint = run_fingerprint(CONFIG, "c" * 64, "a" * 64)
-    with pytest.raises(InputError, match=r"--init-from: the model base has changed since"):
+    with pytest.raises(InputError, match=r"init_from: the model base has changed since"):
         resume_checkpoint(folder, CONFIG, "base", fingerprint, table, None)

@@ -72,7 +72,7 @@ def test_a_store_trains_the_same_model_as_its_table(config, tmp_path, monkeypatc
     assert contents[0] == contents[1]
     assert len(contents[0]) > 3
     other = replace(config, file=str(tmp_path / "store"), data=replace(DATA, featurizer="short"))
-    with pytest.raises(InputError, match="store: contains molecules prepared with --featurizer"):
+    with pytest.raises(InputError, match="store: contains molecules prepared with featurizer"):
         train(other)
 
 
@@ -226,7 +226,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert started == (len(done) < 3)  # members that start alike say so once
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, training=replace(config.training, ensemble=2))
-    with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):
+    with pytest.raises(InputError, match=r"ensemble: got 2, but the run in .* has 3"):
         train(other, folder=folder)
 
 
@@ -401,9 +401,9 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
     interrupted(monkeypatch, config, folder, 9)
     before = (folder / CHECKPOINT_FILE).read_bytes()
     for section, option, value, words in (
-        ("training", "batch_size", 5, "--batch-size: got 5,.* has 4"),
-        ("network", "width", 16, "--width: got 16,.* has 8"),
-        ("data", "split", "scaffold", "--split: got 'scaffold',.* has None"),
+        ("training", "batch_size", 5, "batch_size: got 5,.* has 4"),
+        ("network", "width", 16, "width: got 16,.* has 8"),
+        ("data", "split", "scaffold", "split: got 'scaffold',.* has None"),
     ):
         changed = replace(getattr(config, section), **{option: value})
         with pytest.raises(InputError, match=words):
@@ -454,7 +454,7 @@ def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch
     monkeypatch.setattr("molattn.training.lightning.loop.find_spec", lambda name: None)
     config = replace(config, training=replace(QUICK, tensorboard=True))
     with pytest.raises(
-        InputError, match=r"--tensorboard needs .* pip install 'molattn\[tensorboard\]'"
+        InputError, match=r"tensorboard needs .* pip install 'molattn\[tensorboard\]'"
     ):
         train(config, folder=tmp_path)
 

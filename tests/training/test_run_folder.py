@@ -61,7 +61,7 @@ def test_a_former_run_is_replaced_only_by_a_whole_one(tmp_path):
         (folder / CONFIG_FILE).write_text(str(1 / 0))
     assert (path / CONFIG_FILE).read_text() == "1"
     with pytest.raises(
-        InputError, match=r"run: contains a finished run; use --overwrite to replace it"
+        InputError, match=r"run: contains a finished run; use overwrite to replace it"
     ):
         finish(path, "2")
     assert (path / CONFIG_FILE).read_text() == "1"
@@ -133,7 +133,7 @@ def test_an_unfinished_run_is_overwritten_only_on_demand(tmp_path):
     path = tmp_path / "run"
     interrupt(path)
     with (
-        pytest.raises(InputError, match=r"--resume .*run continues.*--overwrite"),
+        pytest.raises(InputError, match=r"resume .*run continues.*overwrite"),
         run_folder(path),
     ):
         raise AssertionError("not reached")
@@ -193,7 +193,7 @@ def test_a_folder_that_another_process_fills_is_refused(tmp_path):
 def test_what_is_no_run_is_told_with_the_nearest(tmp_path):
     interrupt(tmp_path / "lipo")
     with pytest.raises(
-        InputError, match=r"--resume .*lipp: no unfinished run; did you mean .*lipo\?"
+        InputError, match=r"resume .*lipp: no unfinished run; did you mean .*lipo\?"
     ):
         unfinished_run(tmp_path / "lipp")
     (tmp_path / "folder" / "alone.unfinished").mkdir(parents=True)

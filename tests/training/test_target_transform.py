@@ -221,7 +221,7 @@ def test_a_head_that_is_kept_keeps_its_transform(run, tmp_path):
 
 
 def test_an_unknown_transform_or_number_of_them_is_refused():
-    with pytest.raises(InputError, match="--target-transform: got 'square'"):
+    with pytest.raises(InputError, match="target_transform: got 'square'"):
         DataConfig(target_columns=("y",), target_transform=("square",))
-    with pytest.raises(InputError, match="--target-transform: got 2 values for 3 target columns"):
+    with pytest.raises(InputError, match="target_transform: got 2 values for 3 target columns"):
         DataConfig(target_columns=("x", "y", "z"), target_transform=("log", "none"))

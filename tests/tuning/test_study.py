@@ -240,7 +240,7 @@ def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch, space):
 
 def test_no_trial_begins_after_the_time_is_over(config, tmp_path):
     with pytest.raises(
-        InputError, match=r"no trial started before the time limit .*; --resume \S+ continues"
+        InputError, match=r"no trial started before the time limit .*; resume \S+ continues"
     ):
         searched(config, tmp_path, 3, timeout=1e-6)
 
@@ -267,7 +267,7 @@ def test_another_model_to_begin_with_is_refused(config, tmp_path, monkeypatch):
     searched(begins, tmp_path / "study", 2, space)
     begun.set_target_scaling([1.0], [2.0])
     begun.save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since the run in"):
+    with pytest.raises(InputError, match=r"init_from: the model .* has changed since the run in"):
         searched(begins, tmp_path / "study", 3, space)
 
 
@@ -322,7 +322,7 @@ def test_a_command_killed_within_a_trial_is_resumed(config, tmp_path, capsys):
         == 0
     )
     assert main(["tune", "--resume", str(study), "--epochs", "3"]) == 2
-    assert "--epochs: got 3, but the run in" in capsys.readouterr().err
+    assert "epochs: got 3, but the run in" in capsys.readouterr().err
 
 
 def test_what_the_command_refuses(config, tmp_path, capsys):
@@ -332,10 +332,10 @@ def test_what_the_command_refuses(config, tmp_path, capsys):
     for words, told in (
         (command(tmp_path, "--output", str(study)), "contains a study; --resume"),
         (command(tmp_path, "--output", str(tmp_path)), "the folder is not empty"),
-        (command(tmp_path, "--trials", "0"), "--trials: got '0'"),
+        (command(tmp_path, "--trials", "0"), "trials: got '0'"),
         (
             ["tune", "--resume", str(study), "--overwrite"],
-            "--resume cannot be used with --overwrite",
+            "resume: cannot be used with --overwrite",
         ),
         (
             ["tune", "--resume", str(tmp_path / "none")],

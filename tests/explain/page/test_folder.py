@@ -130,7 +130,7 @@ def test_target_and_limit(explained, table, tmp_path):
     [
         (["--method", "magic"], "error: --method: got 'magic', expected one of attention"),
         (["--target", "z"], "error: --target: got 'z', expected one of logS"),
-        (["--limit", "0"], "--limit: got "),
+        (["--limit", "0"], "limit: got "),
         (["--smiles-column", "smile"], "smile"),
         (["--partner-column", "smiles"], "takes one molecule"),
     ],
@@ -179,7 +179,7 @@ def test_the_help_names_every_method():
     listed = re.search(r"one or more of: ([\w\s,]+?)\.", text)
     assert listed is not None
     assert re.split(r",\s+", listed[1]) == [*KNOWN]
-    with pytest.raises(InputError, match="--method: got"):
+    with pytest.raises(InputError, match="method: got"):
         ExplainConfig(method=())
 
 

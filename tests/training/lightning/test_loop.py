@@ -182,7 +182,7 @@ def test_only_our_own_progress_is_shown(small_table, capfd, terminal):
 def test_a_gpu_that_is_not_there_is_refused(small_table):
     if torch.backends.mps.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(InputError, match="--device gpu: PyTorch found no GPU"):
+    with pytest.raises(InputError, match="device gpu: PyTorch found no GPU"):
         train(small_config(small_table, device="gpu"))
 
 

@@ -1,0 +1,153 @@
+"""``molattn explain``, ``molattn fingerprint``, ``molattn serve`` and ``molattn verify``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.inputs import input_table
+from molattn.cli.shared import (
+    Inputs,
+    ModelFolder,
+    check_is_path,
+    group,
+    make_console,
+    report_same_name,
+    resumable,
+    section,
+)
+from molattn.config import EmbedConfig, ExplainConfig, ServeConfig
+from molattn.errors import InputError
+from molattn.utils.console import counted, print_line
+from molattn.utils.memory import reuse_memory
+
+EXPLAIN_EXAMPLES = """Examples:
+  molattn explain runs/solubility molecules.csv --output explained --check
+  molattn explain runs/solubility "CCO" "c1ccccc1O" --output explained
+"""
+FINGERPRINT_EXAMPLES = """Examples:
+  molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
+  molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
+"""
+SERVE_EXAMPLES = """Examples:
+  molattn serve
+  molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
+  curl localhost:8000/predict --json '{"smiles": ["CCO", "c1ccccc1O"]}'
+  curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @molecules.csv
+"""
+VERIFY_EXAMPLES = """Example:
+  molattn verify runs/solubility
+"""
+
+
+def explain(
+    model: ModelFolder,
+    inputs: Inputs,
+    /,
+    *,
+    output: Annotated[Path, group("Output")],
+    config: Annotated[ExplainConfig, section("Explanation")] = ExplainConfig(),
+) -> None:
+    """Explain the prediction of each molecule in a table.
+
+    Args:
+        output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
+            and atoms.csv, bonds.csv, other_inputs.csv, explanations.json and attention.npz. Rows
+            that cannot be explained are listed with a reason code (see "Reason codes" in the
+            documentation).
+    """
+    check_is_path(output)
+    console = make_console()
+    table = input_table(inputs, config)
+    report_same_name(console, model)
+    from molattn.explain.page.folder import explain_table
+
+    counts = explain_table(model, table, output, config, console)
+    rows = f"{counted(counts.done, 'row')} explained, {counts.errors:,} with an error"
+    print_line(console, f"{rows}; see {output / 'index.html'}")
+
+
+def fingerprint(
+    model: ModelFolder,
+    inputs: Inputs,
+    /,
+    *,
+    output: Annotated[Path, group("Output")],
+    config: Annotated[EmbedConfig, section("Embedding")] = EmbedConfig(),
+) -> None:
+    """Write the learned embedding of each molecule in a table.
+
+    Args:
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
+            columns embedding_0, embedding_1, ... (see "Embeddings" in the documentation; for an
+            ensemble, that of each member in turn), and error, the reason code of a row without an
+            embedding (see "Reason codes").
+    """
+    check_is_path(output)
+    console = make_console()
+    table = input_table(inputs, config)
+    report_same_name(console, model)
+    reuse_memory()
+    from molattn.inference.embed import fingerprint_table
+    from molattn.inference.parts import resume_hint
+
+    with resumable(output, resume_hint):
+        counts = fingerprint_table(model, table, output, config, console)
+    rows = f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error"
+    print_line(console, f"{rows}; written to {output}")
+
+
+def serve(
+    models: Annotated[list[Path], Parameter(name="MODEL")] = [Path("admet")],  # noqa: B006
+    /,
+    *,
+    config: Annotated[ServeConfig, section("Server")] = ServeConfig(),
+) -> None:
+    """Show predictions on a page in the browser, and answer programs over HTTP.
+
+    The page is http://127.0.0.1:8000, the description of the API /docs. Both are served by this
+    machine and load nothing from others. SIGTERM or Ctrl+C ends the server once the requests that
+    it accepted are answered.
+
+    Args:
+        models: Folders of runs or of saved models, or admet, the packaged model of ADMET
+            properties, which is the default. Requests choose one by the last part of its folder;
+            without a choice it is the first.
+    """
+    try:
+        from molattn.serve.run import run_server
+    except ImportError as error:
+        if error.name is None or error.name.startswith("molattn"):
+            raise
+        raise InputError(
+            f"molattn serve needs the package {error.name}, which is not installed: "
+            "pip install 'molattn[serve]'"
+        ) from error
+    console = make_console(stderr=True)
+    for model in models:
+        report_same_name(console, model)
+    run_server(models, config, console)
+
+
+def verify(model: ModelFolder, /) -> None:
+    """Check that the files of a saved model are complete and unchanged.
+
+    Compares the files with the manifest (sizes, SHA-256), loads the model, and compares its inputs
+    if RDKit or molattn have other versions than in the training.
+    """
+    from molattn.model.artefact import ModelFiles, find_local_model
+    from molattn.model.model import MolAttn
+
+    console = make_console()
+    files = ModelFiles.read(find_local_model(model))
+    for name, problem in files.problems().items():
+        size = f"{len(files.content[name]):,}" if name in files.content else "-"
+        print_line(console, f"{name:<32}  {size:>12}  {problem or 'ok'}")
+    files.check()
+    config = files.config
+    has_parts = bool(config.get("custom_parts"))
+    if not has_parts and (remark := MolAttn.from_files(files).inputs_remark()):
+        print_line(console, remark)
+    loaded = "not loaded, as it has custom parts" if has_parts else "the model can be loaded"
+    saved = f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}"
+    print_line(console, f"{files.folder}: {saved}; all files as saved; {loaded}")
