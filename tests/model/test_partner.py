@@ -177,7 +177,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))
     MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match="partner_column:? cannot be used with this model"):
+    with pytest.raises(InputError, match=r"partner_column:? cannot be used with this model"):
         predict_table(
             tmp_path / "model",
             tmp_path / "t.csv",

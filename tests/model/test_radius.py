@@ -116,11 +116,11 @@ def test_trained_and_used_from_the_command_line(tmp_path):
 
 
 def test_options_that_cannot_be_combined_are_refused():
-    with pytest.raises(InputError, match="radius:? cannot be used with pairs bonds"):
+    with pytest.raises(InputError, match=r"radius:? cannot be used with pairs bonds"):
         NetworkConfig(pairs="bonds", radius=2)
     with pytest.raises(InputError, match="radius: got 0"):
         NetworkConfig(radius=0)
-    with pytest.raises(InputError, match="radius:? cannot be used in pretraining"):
+    with pytest.raises(InputError, match=r"radius:? cannot be used in pretraining"):
         PretrainConfig(("t.csv",), network=PretrainNetworkConfig(radius=2))
 
 

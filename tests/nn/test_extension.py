@@ -183,9 +183,9 @@ def test_a_score_is_its_formula_in_dense_functions_too():
 
 
 def test_a_network_takes_the_options_that_a_layer_of_ones_own_has():
-    with pytest.raises(InputError, match="gate:? cannot be used with layer pyg"):
+    with pytest.raises(InputError, match=r"gate:? cannot be used with layer pyg"):
         MolAttnConfig("y", NetworkConfig(layer="pyg", gate=True))
-    with pytest.raises(InputError, match="attention_dropout:? cannot be used with layer pyg"):
+    with pytest.raises(InputError, match=r"attention_dropout:? cannot be used with layer pyg"):
         MolAttnConfig("y", NetworkConfig(layer="pyg", attention_dropout=0.1))
     MolAttnConfig("y", NetworkConfig(layer="pyg", edge_width=3))
 

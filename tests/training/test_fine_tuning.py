@@ -497,5 +497,5 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
     assert "Starting from random weights" in shown.getvalue()
-    with pytest.raises(InputError, match="freeze:? needs a pretrained model"):
+    with pytest.raises(InputError, match=r"freeze:? needs a pretrained model"):
         load_pretrained(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))
