@@ -146,6 +146,10 @@ def _add_pages(app: FastAPI) -> None:
     async def colors() -> FileResponse:
         return FileResponse(str(SHARED_TEMPLATES / "colors.css"))
 
+    @app.get("/static/shared.js", include_in_schema=False)
+    async def shared_script() -> FileResponse:
+        return FileResponse(str(SHARED_TEMPLATES / "shared.js"), media_type="text/javascript")
+
     app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
     app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
 

@@ -17,7 +17,7 @@ from molattn.chem.draw import NOT_DRAWN
 from molattn.explain.drawing import molecule_outline
 from molattn.explain.explanation import Explanation
 from molattn.explain.faithfulness.summary import FaithfulnessSummary
-from molattn.utils.html import page_environment
+from molattn.utils.html import SHARED_TEMPLATES, page_environment
 
 __all__ = ["MOST_SHOWN", "ExplanationPage", "InvalidRow", "pack"]
 
@@ -26,7 +26,7 @@ MOST_SHOWN = 2000
 _MOST_ERRORS = 200
 _LEVELS = 255  # steps from 0 to the largest weight of a layer and head
 _TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("data.js", "structure.js", "matrix.js", "list.js", "explain.js")
+_SCRIPTS = ("data.js", "structure.js", "matrix.js", "list.js", "explain.js")  # after shared.js
 
 
 class InvalidRow(NamedTuple):
@@ -192,6 +192,6 @@ def _rounded(scores: NDArray[np.float64]) -> list[float]:
 
 
 def _script() -> str:
-    """Return the page's script: its files in one block, so that it adds no global names."""
-    sources = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    return '"use strict";\n{\n' + "\n".join(sources) + "\n}\n"
+    """Return the page's script: its files as one module, so that it adds no global names."""
+    paths = SHARED_TEMPLATES / "shared.js", *(_TEMPLATES / name for name in _SCRIPTS)
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)

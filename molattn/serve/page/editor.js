@@ -1,38 +1,28 @@
 // OpenChemLib's structure editor, loaded when it is first opened.
-const load = () => import("./vendor/openchemlib/openchemlib.js");
-
-function read(Molecule, smiles) {
-  try {
-    return Molecule.fromSmiles(smiles || "");
-  } catch {
-    return new Molecule(1, 1); // empty; the server says what is wrong with it
-  }
-}
-
-// Opens an editor in a place of fixed size; `changed` is called when the user has changed the structure.
 export async function openEditor(host, smiles, changed) {
-  const { CanvasEditor, Molecule } = await load();
+  const { CanvasEditor, Molecule } = await import("./vendor/openchemlib/openchemlib.js");
   const editor = new CanvasEditor(host);
-  const root = host.firstElementChild.shadowRoot;
-  const [toolbar, area] = root.querySelectorAll("canvas");
+  const [toolbar, area] = host.firstElementChild.shadowRoot.querySelectorAll("canvas");
   toolbar.setAttribute("role", "img");
   toolbar.setAttribute("aria-label", "Drawing tools, for the mouse");
   area.setAttribute("role", "application");
   area.setAttribute("aria-label", "Structure editor, for the mouse; with the keyboard, write SMILES in the field beside it");
+  const read = (text) => {
+    try {
+      return Molecule.fromSmiles(text || "");
+    } catch {
+      return new Molecule(1, 1); // empty; the server says what is wrong with it
+    }
+  };
   const opened = {
-    editor,
-    show(text) {
-      editor.setMolecule(read(Molecule, text)); // clearAll would pass for a change by the user
-    },
-    destroy() {
-      if (!editor.isDestroyed) editor.destroy();
-    },
+    // clearAll would pass for a change by the user.
+    show: (text) => editor.setMolecule(read(text)),
+    smiles: () => editor.getMolecule().toIsomericSmiles(),
+    destroy: () => editor.isDestroyed || editor.destroy(),
   };
   opened.show(smiles);
   editor.setOnChangeListener(({ type, isUserEvent }) => {
-    if (type === "molecule" && isUserEvent) changed();
+    if (type === "molecule" && isUserEvent) changed(opened.smiles());
   });
   return opened;
 }
-
-export const smilesOf = (opened) => opened.editor.getMolecule().toIsomericSmiles();

@@ -1,9 +1,8 @@
 // The page: which model, what is asked, how far it is, and what came of it.
-import { download, getModels, predictTable, readToken, setToken } from "./api.js";
-import { $, announce, button, element, save } from "./dom.js";
+import { answersOf, getModels, predictTable, readToken, setToken } from "./api.js";
 import { Input, TYPES } from "./input.js";
 import { MoleculeView } from "./molecule.js";
-import { count, duration, plural } from "./numbers.js";
+import { $, announce, button, count, element, plural } from "./shared.js";
 import { MoleculeTable } from "./table.js";
 
 const context = {
@@ -14,113 +13,105 @@ const context = {
 const state = { rows: [], asked: null, total: 0, abort: null, opened: null };
 const table = new MoleculeTable($("table"), context, (row) => open(row));
 const view = new MoleculeView($("molecule"), context);
+const input = new Input(run, complain);
 
 function complain(text) {
   $("problem").textContent = text;
   $("problem").hidden = !text;
 }
 
-// Progress
+const duration = (seconds) =>
+  (seconds < 100 ? `${Math.max(1, Math.ceil(seconds))} s` : `${Math.ceil(seconds / 60)} min`);
 
-const progress = {
-  begin(total) {
-    this.total = total;
-    this.done = 0;
-    this.started = performance.now();
-    this.waits = false;
-    $("progress").classList.add("running");
-    this.draw();
-  },
-  draw() {
-    const seconds = (performance.now() - this.started) / 1000;
-    const rate = this.done / seconds;
-    const parts = [this.total ? `${count(this.done)} of ${plural(this.total, "molecule")}` : "reading the molecules"];
-    if (this.total > 1 && this.done && seconds > 1) {
-      parts.push(`${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} a second`, `${duration((this.total - this.done) / rate)} left`);
-    }
-    if (this.waits) parts.push("the server is busy, waiting");
-    $("said").textContent = parts.join(" \u00b7 ");
-    $("bar").max = this.total || 1;
-    $("bar").value = this.done;
-    announce(parts.join(", "), false);
-  },
-  end(text) {
-    $("progress").classList.remove("running");
-    $("said").textContent = text;
-    announce(text);
-  },
-};
+// The end of a job, or that there is none.
+function say(text) {
+  $("progress").classList.remove("running");
+  $("said").textContent = text;
+  announce(text);
+}
 
-async function run(asked) {
+function showProgress(started, waits = false) {
+  const { rows: { length: done }, total } = state;
+  const seconds = (performance.now() - started) / 1000;
+  const rate = done / seconds;
+  const parts = [total ? `${count(done)} of ${plural(total, "molecule")}` : "reading the molecules"];
+  if (total > 1 && done && seconds > 1) {
+    parts.push(`${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} a second`, `${duration((total - done) / rate)} left`);
+  }
+  if (waits) parts.push("the server is busy, waiting");
+  $("bar").max = total || 1;
+  $("bar").value = done;
+  $("progress").classList.add("running");
+  $("said").textContent = parts.join(" \u00b7 ");
+}
+
+// Forgets what was asked before.
+function clear() {
   state.abort?.abort();
-  const abort = new AbortController();
-  const rows = [];
-  Object.assign(state, { rows, asked, total: 0, abort, opened: null });
+  Object.assign(state, { rows: [], asked: null, total: 0, abort: null, opened: null });
   complain("");
   view.close();
   table.close();
   history.replaceState(null, "", location.pathname);
   $("downloads").hidden = true;
-  progress.begin(0);
-  let drawn = performance.now();
+}
+
+async function run(asked) {
+  clear();
+  const { signal } = state.abort = new AbortController();
+  state.asked = asked;
+  let started = performance.now();
+  let drawn = started;
+  showProgress(started);
   let problem = null;
   try {
-    const onWait = () => {
-      progress.waits = true;
-      progress.draw();
-    };
-    const { total, answers } = await predictTable(asked, context.options(), abort.signal, onWait);
-    begin(total);
+    const { total, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true));
+    state.total = total;
+    started = performance.now();
+    showResults(total > 0);
     for await (const answer of answers) {
-      rows.push({ place: rows.length + 1, name: answer.name ?? "", smiles: answer.smiles ?? "",
+      state.rows.push({ place: state.rows.length + 1, name: answer.name ?? "", smiles: answer.smiles ?? "",
         partner: answer.partner ?? null, features: answer.features ?? {}, answer });
-      progress.done++;
       const now = performance.now();
       if (now - drawn < 400) continue;
       drawn = now;
-      progress.draw();
+      showProgress(started);
       if (total > 1) table.refresh();
     }
   } catch (error) {
     problem = error;
   }
-  if (state.abort !== abort) return; // another was started in the meantime
-  state.abort = null;
-  finish(problem);
+  if (signal === state.abort?.signal) finish(problem); // unless another was started in the meantime
 }
 
-function begin(total) {
-  state.total = total;
-  progress.begin(total);
-  $("empty").hidden = true;
-  $("results").hidden = false;
-  $("results").classList.toggle("single", total === 1);
-  if (total > 1) table.show(state.rows);
+function showResults(shown) {
+  $("empty").hidden = shown;
+  $("results").hidden = !shown;
+  if (state.total > 1) table.show(state.rows);
   showTable();
 }
 
 function finish(problem) {
-  const { rows: done, total } = state;
-  const failed = done.filter((row) => row.answer.error !== null).length;
-  const parts = [problem === null ? `${plural(done.length, "molecule")} done`
-    : `${problem.name === "AbortError" ? "Cancelled" : "Stopped"} after ${count(done.length)} of ${plural(total, "molecule")}`];
+  const { rows, total, asked } = state;
+  state.abort = null;
+  const isCancelled = problem?.name === "AbortError";
+  const failed = rows.filter(({ answer }) => answer.error !== null).length;
+  const beyond = rows.filter(({ answer }) => answer.in_domain === false).length;
+  const parts = [problem === null ? `${plural(rows.length, "molecule")} done`
+    : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
-  const beyond = done.filter((row) => row.answer.in_domain === false).length;
   if (beyond) parts.push(`${count(beyond)} beyond what the model knows`);
-  progress.end(`${parts.join(", ")}.`);
-  if (problem !== null && problem.name !== "AbortError") {
-    const { asked } = state;
+  say(`${parts.join(", ")}.`);
+  if (problem !== null && !isCancelled) {
     complain(`${asked.name}: ${problem.message}`);
     if (problem.status === 401) askToken();
     if (problem.status === 422) input.forget();
     if (problem.message.includes("(smiles_column)")) input.askColumn(asked);
-  } else if (problem === null && !total) input.complain(`No molecules in ${state.asked.name}.`);
-  $("downloads").hidden = problem !== null || !done.length;
-  if (!done.length) {
-    $("results").hidden = true;
-    $("empty").hidden = false;
-  } else if (total > 1) table.refresh();
-  else open(done[0]);
+  } else if (problem === null && !total) input.complain(`No molecules in ${asked.name}.`);
+  $("downloads").hidden = problem !== null || !rows.length;
+  if (!rows.length) showResults(false);
+  else if (total > 1) table.refresh();
+  else open(rows[0]);
   const { top } = $("results").getBoundingClientRect();
   if (top > 0.7 * innerHeight) $("progress").scrollIntoView({ block: "start" });
 }
@@ -129,18 +120,14 @@ function finish(problem) {
 
 function open(row) {
   state.opened = row;
-  if (state.total > 1) {
-    const address = `#${row.place}`;
-    if (location.hash !== address) history.pushState(null, "", address);
-    $("table").hidden = true;
-    $("back").hidden = false;
-  }
   $("molecule").hidden = false;
   view.show(row);
-  if (state.total > 1) {
-    $("molecule-name").focus({ preventScroll: true });
-    $("results").scrollIntoView({ block: "start" });
-  }
+  if (state.total === 1) return;
+  if (location.hash !== `#${row.place}`) history.pushState(null, "", `#${row.place}`);
+  $("table").hidden = true;
+  $("back").hidden = false;
+  $("molecule-name").focus({ preventScroll: true });
+  $("results").scrollIntoView({ block: "start" });
 }
 
 function showTable() {
@@ -154,31 +141,34 @@ function showTable() {
 }
 
 function step(by) {
-  const order = table.order;
+  const { order } = table;
   const at = order.indexOf(state.opened);
   if (order.length) open(order[(at + by + order.length) % order.length]);
 }
 
+async function download({ currentTarget: pressed }, ending) {
+  pressed.disabled = true; // until the server has predicted and written them
+  try {
+    const response = await predictTable(state.asked, context.options(), { accept: TYPES[ending] });
+    const address = URL.createObjectURL(await response.blob());
+    element("a", { href: address, download: `predictions.${ending}` }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  } catch (error) {
+    complain(error.message);
+  }
+  pressed.disabled = false;
+}
+
 addEventListener("popstate", () => {
   const row = state.rows.find(({ place }) => location.hash === `#${place}`);
-  if (row?.answer) open(row);
+  if (row) open(row);
   else if (state.total > 1) showTable();
 });
 $("to-table").addEventListener("click", () => history.back());
-$("previous").addEventListener("click", () => step(-1));
-$("next").addEventListener("click", () => step(1));
+for (const [id, by] of [["previous", -1], ["next", 1]]) $(id).addEventListener("click", () => step(by));
 $("cancel").addEventListener("click", () => state.abort?.abort());
-for (const [ending, type] of Object.entries({ csv: TYPES.csv, xlsx: TYPES.xlsx, sdf: TYPES.sdf })) {
-  $(`save-${ending}`).addEventListener("click", async (event) => {
-    const pressed = event.currentTarget;
-    pressed.disabled = true; // until the server has predicted and written them
-    try {
-      save(`predictions.${ending}`, await download(state.asked, context.options(), type));
-    } catch (error) {
-      complain(error.message);
-    }
-    pressed.disabled = false;
-  });
+for (const ending of ["csv", "xlsx", "sdf"]) {
+  $(`save-${ending}`).addEventListener("click", (event) => download(event, ending));
 }
 $("against").addEventListener("change", () => {
   if (state.opened) view.refresh();
@@ -196,18 +186,9 @@ function choose(model) {
   $("level-label").hidden = !model.tasks.some((task) => task.has_interval);
   const level = [...$("level").options].find((one) => Number(one.value) === model.level);
   if (level) level.selected = true;
-  $("about-model").textContent = `${model.name}: ${plural(model.tasks.length, "property").replace("propertys", "properties")}`
-    + `, molattn ${model.version}`;
-  input.showExtra();
-}
-
-function clear() {
-  state.abort?.abort();
-  Object.assign(state, { rows: [], asked: null, total: 0, abort: null, opened: null });
-  view.close();
-  table.close();
-  $("results").hidden = true;
-  $("empty").hidden = false;
+  const size = model.tasks.length === 1 ? "1 property" : `${model.tasks.length} properties`;
+  $("about-model").textContent = `${model.name}: ${size}, molattn ${model.version}`;
+  input.showExtra(model);
 }
 
 function askToken() {
@@ -232,11 +213,12 @@ async function start() {
     $("model-label").hidden = models.length < 2;
     $("model").onchange = () => {
       clear();
+      showResults(false);
       choose(models[Number($("model").value)]);
     };
     choose(models[0]);
     $("predict").disabled = false;
-    progress.end("Ready.");
+    say("Ready.");
   } catch (error) {
     complain(error.message);
     if (error.status === 401) askToken();
@@ -245,5 +227,4 @@ async function start() {
 }
 
 readToken();
-const input = new Input(context, run, complain);
 start();

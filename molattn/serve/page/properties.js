@@ -1,18 +1,13 @@
 // What the page says of a property: its name, its value in words, and its place among molecules.
-import { element } from "./dom.js";
-import { MINUS, count, number, ordinal, percent, percentile, plural, signed } from "./numbers.js";
-
-const OTHERS = "Properties";
+import { MINUS, count, element, number, percent, plural, signed } from "./shared.js";
 
 export const titleOf = (task) => task.card?.title ?? task.name;
-
-const groupOf = (task) => task.card?.category || OTHERS;
 
 // Groups in the order of their first property: [[name, tasks], ...].
 export function groups(tasks) {
   const found = new Map();
   for (const task of tasks) {
-    const name = groupOf(task);
+    const name = task.card?.category || "Properties";
     found.set(name, [...(found.get(name) ?? []), task]);
   }
   return [...found];
@@ -21,156 +16,143 @@ export function groups(tasks) {
 export const isNumber = (task) => task.kind === "regression";
 
 // A unit as it is printed: uL/10^6 as µL/10⁶.
-const typeset = (unit) => unit.replace(/\bu(?=[LMgm])/g, "\u00b5")
-  .replace(/\^(-?\d+)/g, (_, power) => power.replace(/./g, (digit) => "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"["-0123456789".indexOf(digit)]));
+const POWERS = "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079";
+export const unitOf = (task) => (task.unit || task.card?.unit || "").replace(/\bu(?=[LMgm])/g, "\u00b5")
+  .replace(/\^(-?\d+)/g, (_, power) => power.replace(/./g, (digit) => POWERS["-0123456789".indexOf(digit)]));
 
-export const unitOf = (task) => typeset(task.unit || task.card?.unit || "");
 const lastClass = (task) => task.classes.at(-1);
-const isYesNo = (task) => task.classes.length === 2 && task.classes[0] === "0" && task.classes[1] === "1";
+const isYesNo = (task) => task.classes.join() === "0,1";
 
 // A class in words: classes 0 and 1 are no and yes.
 export const className = (task, name) => (isYesNo(task) ? (name === "1" ? "yes" : "no") : name);
 
 // The number that is sorted, filtered and drawn: the value, or a probability.
 export function quantity(task, answer) {
-  const given = answer?.predictions?.[task.name];
+  const given = answer.predictions?.[task.name];
   if (!given) return null;
   if (isNumber(task)) return given.value;
-  return given.probabilities[task.kind === "binary" ? lastClass(task) : given.class] ?? null;
+  return given.probabilities[task.kind === "binary" ? lastClass(task) : given.class];
 }
 
 export function valueText(task, answer) {
-  const given = answer?.predictions?.[task.name];
-  if (!given) return { main: "-", unit: "", word: "" };
-  if (isNumber(task)) return { main: number(given.value), unit: unitOf(task), word: wordOf(task, given.value) };
-  const share = quantity(task, answer);
-  if (isYesNo(task)) return { main: percent(share), unit: "", word: wordOf(task, share) || className(task, given.class) };
-  return task.kind === "binary"
-    ? { main: percent(share), unit: lastClass(task), word: wordOf(task, share) || given.class }
-    : { main: given.class, unit: percent(share), word: "" };
+  const given = answer.predictions[task.name];
+  const value = quantity(task, answer);
+  if (isNumber(task)) return { main: number(value), unit: unitOf(task), word: wordOf(task, value) };
+  if (task.kind === "multiclass") return { main: given.class, unit: percent(value), word: "" };
+  const word = wordOf(task, value) || className(task, given.class);
+  return { main: percent(value), unit: isYesNo(task) ? "" : lastClass(task), word };
 }
 
 export function intervalText(task, answer) {
-  const given = answer?.predictions?.[task.name];
-  if (!given || !isNumber(task) || given.low === null || given.low === undefined) return "";
-  return `${number(given.low)} to ${number(given.high)}`;
+  const { low, high } = answer.predictions[task.name];
+  return low == null ? "" : `${number(low)} to ${number(high)}`;
 }
 
 // Whether the model has learned this property from nothing like the molecule.
-export const isBeyond = (task, answer) => answer?.predictions?.[task.name]?.in_domain === false;
+export const isBeyond = (task, answer) => answer.predictions[task.name]?.in_domain === false;
 
 // The words of the threshold that a value is in.
 function wordOf(task, value) {
-  for (const { low, high, text } of task.card?.thresholds ?? []) {
-    if (low === null && high === null) continue;
-    if ((low === null || value >= low) && (high === null || value < high)) return text;
-  }
-  return "";
+  const within = ({ low, high }) => (low !== null || high !== null) &&
+    (low === null || value >= low) && (high === null || value < high);
+  return task.card?.thresholds?.find(within)?.text ?? "";
 }
 
-export const thresholdText = ({ low, high, text, source }, unit) => {
+export function thresholdText({ low, high, text, source }, unit) {
   const value = (end) => `${number(end)}${unit && ` ${unit}`}`;
   const words = source ? `${text} (${source})` : text;
   if (low === null) return high === null ? words : `below ${value(high)}: ${words}`;
   return `${high === null ? `${value(low)} and above` : `${number(low)} to ${value(high)}`}: ${words}`;
-};
+}
 
 // The molecules that values are compared with: those of training, or the reference set.
-export function compared(task, against) {
-  const { training, reference } = task;
-  if (against === "reference" && reference) return { quantiles: reference.quantiles, name: reference.name };
+function compared({ training, reference }, against) {
+  if (against === "reference" && reference) return reference;
   const size = training?.count ? `${count(training.count)} ` : "";
-  return { quantiles: training?.quantiles ?? null, name: `${size}training molecules` };
+  return { quantiles: training?.quantiles, name: `${size}training molecules` };
 }
+
+// The percentile of a value from the 0th to the 100th percentile of others; the middle of ties.
+function percentile(value, quantiles) {
+  const last = quantiles.length - 1;
+  const [below, within] = [quantiles.filter((one) => one < value).length, quantiles.filter((one) => one <= value).length];
+  if (below !== within) return (50 * (below + within - 1)) / last;
+  if (!below || below > last) return below ? 100 : 0;
+  const [a, b] = [quantiles[below - 1], quantiles[below]];
+  return (100 * (below - 1 + (value - a) / (b - a))) / last;
+}
+
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+const RULES = new Intl.PluralRules("en", { type: "ordinal" });
+const ordinal = (place) => `${Math.round(place)}${ENDINGS[RULES.select(Math.round(place))]}`;
 
 // A place from 0 to 100 on the bar of a property; null if there is none.
-function placeOf(task, value, quantiles) {
-  if (value === null || value === undefined) return null;
-  if (!isNumber(task)) return 100 * value;
+function placeOf(task, value, against) {
+  if (value === null || !isNumber(task)) return value && 100 * value;
+  const { quantiles } = compared(task, against);
   return quantiles ? percentile(value, quantiles) : null;
-}
-
-function placeText(value, quantiles) {
-  const place = percentile(value, quantiles);
-  if (place <= 0.5) return "at the lower end";
-  return place >= 99.5 ? "at the upper end" : `${ordinal(place)} percentile`;
 }
 
 // The share of the training molecules that are of the last class.
 function baseRate(task) {
-  const counts = task.training?.class_counts;
-  if (!counts || task.kind !== "binary") return null;
-  const total = Object.values(counts).reduce((sum, one) => sum + one, 0);
-  return total ? (counts[lastClass(task)] ?? 0) / total : null;
+  const counts = task.kind === "binary" && task.training?.class_counts;
+  if (!counts) return null;
+  return (counts[lastClass(task)] ?? 0) / Object.values(counts).reduce((sum, one) => sum + one);
 }
 
 // The words beside a bar, and of which molecules they are.
 export function standing(task, answer, against) {
-  const value = quantity(task, answer);
   const { quantiles, name } = compared(task, against);
-  const nothing = { text: "", of: "" };
-  if (value === null || task.kind === "multiclass") return nothing;
+  const of = ` of ${name}`;
+  if (task.kind === "multiclass") return { text: "", of };
   if (quantiles && (isNumber(task) || against === "reference")) {
-    return { text: placeText(value, quantiles), of: ` of ${name}` };
+    const place = percentile(quantity(task, answer), quantiles);
+    if (place > 0.5 && place < 99.5) return { text: `${ordinal(place)} percentile`, of };
+    return { text: `at the ${place < 50 ? "lower" : "upper"} end`, of };
   }
-  const rate = isNumber(task) ? null : baseRate(task);
-  if (rate === null) return nothing;
-  return { text: `training: ${percent(rate)}${isYesNo(task) ? " yes" : ""}`, of: ` of ${name}` };
+  const rate = baseRate(task);
+  return { text: rate === null ? "" : `training: ${percent(rate)}${isYesNo(task) ? " yes" : ""}`, of };
 }
 
-function bar(kind, ...marks) {
-  return element("div", { class: `bar ${kind}`, "aria-hidden": "true" }, ...marks);
-}
-
-function mark(name, place, end = null) {
+function mark(name, place, end = place) {
   const made = element("i", { class: name });
-  const [low, high] = end === null || place < end ? [place, end] : [end, place];
-  made.style.left = `${low}%`;
-  if (high !== null) made.style.width = `${high - low}%`;
+  made.style.left = `${Math.min(place, end)}%`;
+  if (end !== place) made.style.width = `${Math.abs(end - place)}%`;
   return made;
 }
 
 // The bar of a property: a scale of percentiles with the quartiles, or of probability. `before`,
 // an answer too, is where the value came from.
 export function barOf(task, answer, against, before = null) {
-  const { quantiles } = compared(task, against);
-  const place = placeOf(task, quantity(task, answer), quantiles);
-  const from = before && placeOf(task, quantity(task, before), quantiles);
-  if (place === null) return bar("none");
-  const marks = [];
-  if (isNumber(task)) {
-    const given = answer.predictions[task.name];
-    if (given.low !== null && given.low !== undefined) {
-      marks.push(mark("band", placeOf(task, given.low, quantiles), placeOf(task, given.high, quantiles)));
-    }
-    const ends = (task.card?.thresholds ?? []).flatMap(({ low, high }) => [low, high]);
-    for (const end of new Set(ends.filter((one) => one !== null))) {
-      marks.push(mark("limit", placeOf(task, end, quantiles)));
-    }
-  } else {
-    marks.push(mark("fill", 0, place));
-    const rate = baseRate(task);
-    if (rate !== null) marks.push(mark("limit", 100 * rate));
-  }
-  if (from !== null && from !== undefined) marks.push(mark("path", from, place), mark("before", from));
-  marks.push(mark("here", place));
-  return bar(isNumber(task) ? "spread" : "share", ...marks);
+  const at = (value) => placeOf(task, value, against);
+  const place = at(quantity(task, answer));
+  if (place === null) return element("div", { class: "bar none", "aria-hidden": "true" });
+  const given = answer.predictions[task.name];
+  const limits = isNumber(task)
+    ? (task.card?.thresholds ?? []).flatMap(({ low, high }) => [low, high]).filter((end) => end !== null)
+    : [baseRate(task)].filter((rate) => rate !== null);
+  const from = before && at(quantity(task, before));
+  return element("div", { class: `bar ${isNumber(task) ? "spread" : "share"}`, "aria-hidden": "true" },
+    isNumber(task) ? given.low != null && mark("band", at(given.low), at(given.high)) : mark("fill", 0, place),
+    ...[...new Set(limits)].map((end) => mark("limit", at(end))),
+    from !== null && mark("path", from, place),
+    from !== null && mark("before", from),
+    mark("here", place));
 }
 
 // How a value moved: the text of the difference, and how far on the bar (from 0 to 100).
 export function change(task, before, after, against) {
   const [from, to] = [quantity(task, before), quantity(task, after)];
-  if (from === null || to === null) return { text: "", size: 0 };
   if (task.kind === "multiclass") {
     const [a, b] = [before, after].map((one) => one.predictions[task.name].class);
     return a === b ? { text: "same class", size: 0 } : { text: `${a} to ${b}`, size: 100 };
   }
   if (!isNumber(task)) {
     const points = Math.round(100 * to) - Math.round(100 * from);
-    return { text: points ? `${points > 0 ? "+" : MINUS}${plural(Math.abs(points), "point")}` : "no change", size: 100 * (to - from) };
+    const text = `${points > 0 ? "+" : MINUS}${plural(Math.abs(points), "point")}`;
+    return { text: points ? text : "no change", size: 100 * (to - from) };
   }
-  const { quantiles } = compared(task, against);
-  const size = quantiles ? placeOf(task, to, quantiles) - placeOf(task, from, quantiles) : Math.sign(to - from);
+  const [a, b] = [from, to].map((value) => placeOf(task, value, against));
   const text = signed(to - from);
-  return { text: Number(number(to - from).replace(MINUS, "-")) === 0 ? "no change" : text, size };
+  return { text: /[1-9]/.test(text) ? text : "no change", size: a === null ? Math.sign(to - from) : b - a };
 }

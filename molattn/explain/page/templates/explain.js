@@ -1,121 +1,106 @@
 // The view of one molecule, and its controls.
-const state = { molecule: null, place: 0, atom: 0, parts: null, attention: null };
-const whole = (select) => (select.value === "mean" ? null : Number(select.value));
+const state = { place: 0, atom: 0 };
+const chosen = (id) => ($(id).value === "mean" ? null : Number($(id).value));
 const towards = () => $("direction").value === "to";
-const scoresOf = (molecule) => molecule.methods[Number($("method").value)];
+const scores = () => state.molecule.methods[Number($("method").value)];
 
-function fillSelect(select, names, every) {
+function fillSelect(id, names, every) {
   const options = names.map((name, place) => element("option", { value: place }, name));
-  if (every) options.unshift(element("option", { value: "mean" }, every));
-  select.replaceChildren(...options);
+  $(id).replaceChildren(...(every ? [element("option", { value: "mean" }, every)] : []), ...options);
 }
 
 async function show(place) {
   state.place = place;
   const molecule = await load(place);
   if (state.place !== place) return; // another molecule was chosen in the meantime
-  state.molecule = molecule;
   const one = index.molecules[place];
   $("row").textContent = `Row ${one[ROW]}`;
   $("smiles").textContent = one[SMILES];
   history.replaceState(null, "", `#row-${one[ROW]}`);
   list.choose(place);
-  state.parts = structure($("parts"), molecule, "Structure, colored by score", choose);
-  state.attention = structure($("attention"), molecule, "Structure, colored by attention", choose);
-  const sizes = scoresOf(molecule).atoms.map(Math.abs);
-  state.atom = largest(sizes, 1)[0];
-  paintParts();
-  paintAttention();
+  Object.assign(state, {
+    molecule,
+    parts: structure($("parts"), molecule, "Structure, colored by score", choose),
+    attention: structure($("attention"), molecule, "Structure, colored by attention", choose),
+  });
+  [state.atom] = largest(scores().atoms.map(Math.abs), 1);
+  showScores();
+  showAttention();
 }
 
-function paintParts() {
-  const { molecule, parts } = state;
-  const scores = scoresOf(molecule);
-  const common = $("common").checked;
-  const limit = common ? index.limits[scores.method] : scores.limit;
-  paintScores(parts, scores, limit);
-  const what = scores.signed
-    ? `contribution to ${targetOf(index.molecules[state.place])}${index.unit && ` (${index.unit})`}, by ${scores.method}`
-    : `importance of each atom by ${scores.method} (unsigned)`;
-  legend($("parts-legend"), scores.signed ? "signed" : "share", number(-limit, 2),
-    (scores.signed ? "+" : "") + number(limit, 2), what);
-  $("parts-caption").textContent = scores.signed ? "Contributions to the prediction" : "Importance of each atom";
-  facts(scores);
-  readScore();
+function showScores() {
+  const { signed: isSigned, method, limit: own } = scores();
+  const limit = $("common").checked ? index.limits[method] : own;
+  paintScores(state.parts, scores(), limit);
+  if (isSigned) {
+    const target = `${targetOf(index.molecules[state.place])}${index.unit && ` (${index.unit})`}`;
+    legend($("parts-legend"), "signed", [number(-limit, 2), "0", `+${number(limit, 2)}`], `contribution to ${target}, by ${method}`);
+  } else {
+    legend($("parts-legend"), "share", ["0", number(limit, 2)], `importance of each atom by ${method} (unsigned)`);
+  }
+  $("parts-caption").textContent = isSigned ? "Contributions to the prediction" : "Importance of each atom";
+  showFacts();
+  showScore();
 }
 
-function facts(scores) {
+function showFacts() {
   const one = index.molecules[state.place];
-  const [prediction, low, high] = [PREDICTION, LOW, HIGH].map((column) => one[column]);
   const { probability } = state.molecule;
-  const rows = [[targetOf(one), withUnit(number(prediction))]];
+  const { atoms, others, baseline, residual, tolerance } = scores();
+  const rows = [[targetOf(one), withUnit(number(one[PREDICTION]))]];
   if (probability !== null) rows.push(["probability", number(probability)]);
-  if (low !== null) rows.push([index.interval, `${number(low)} to ${number(high)}`]);
-  if (scores.baseline !== null) {
-    const sum = scores.atoms.reduce((total, value) => total + value, 0);
-    rows.push(["baseline", number(scores.baseline)], ["sum of atom scores", signed(sum)]);
-    rows.push(...Object.entries(scores.others).map(([name, value]) => [name, signed(value)]));
-    const within = Math.abs(scores.residual) <= scores.tolerance;
-    rows.push([`residual (${within ? "within" : "exceeds"} ${number(scores.tolerance, 2)})`,
-      number(scores.residual, 2)]);
+  if (one[LOW] !== null) rows.push([index.interval, `${number(one[LOW])} to ${number(one[HIGH])}`]);
+  if (baseline !== null) {
+    const sums = { "sum of atom scores": atoms.reduce((total, value) => total + value, 0), ...others };
+    const within = Math.abs(residual) <= tolerance ? "within" : "exceeds";
+    rows.push(["baseline", number(baseline)], ...Object.entries(sums).map(([name, value]) => [name, signed(value)]),
+      [`residual (${within} ${number(tolerance, 2)})`, number(residual, 2)]);
   }
   $("facts").replaceChildren(...rows.map(([name, value]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
 }
 
-function readScore() {
-  const { molecule, atom } = state;
-  const scores = scoresOf(molecule);
-  const value = scores.atoms[atom];
-  const text = scores.signed ? withUnit(signed(value)) : number(value);
-  $("score").replaceChildren(element("strong", {}, molecule.names[atom]), `: ${text}`);
+function showScore() {
+  const value = scores().atoms[state.atom];
+  $("score").replaceChildren(element("strong", {}, state.molecule.names[state.atom]),
+    `: ${scores().signed ? withUnit(signed(value)) : number(value)}`);
 }
 
-function paintAttention() {
-  const { molecule } = state;
-  const [layer, head] = [whole($("layer")), whole($("head"))];
-  state.weights = attention(molecule, layer, head);
+function showAttention() {
+  const { weights, weight_scales, n } = state.molecule;
+  state.weights = mean(weights, weight_scales, n * n, chosen("layer"), chosen("head"));
   state.limit = state.weights.reduce((most, value) => Math.max(most, value), 0);
-  matrix.show(molecule.names, state.weights, state.limit);
-  legend($("attention-legend"), "share", "", percent(state.limit), "attention weight");
+  legend($("attention-legend"), "share", ["0", percent(state.limit)], "attention weight");
   choose(state.atom);
 }
 
 function choose(atom, cell) {
-  const { molecule, weights, limit } = state;
+  const { molecule: { names, n, gates }, weights, limit } = state;
   state.atom = atom;
-  const n = molecule.n;
-  const own = Float64Array.from({ length: n }, (_, other) =>
-    towards() ? weights[atom * n + other] : weights[other * n + atom]);
-  const [best] = largest(own, 1);
-  matrix.mark(atom, towards(), cell ?? (towards() ? [atom, best] : [best, atom]));
+  const own = Float64Array.from(names, (_, other) => weights[towards() ? atom * n + other : other * n + atom]);
+  const order = largest(own, gates ? 6 : 12);
+  const [i, j] = cell ?? (towards() ? [atom, order[0]] : [order[0], atom]);
+  matrix.show(names, weights, limit, atom, towards(), [i, j]);
   paintWeights(state.attention, atom, own, limit, towards());
-  markAtom(state.parts, atom);
-  markAtom(state.attention, atom);
-  const name = molecule.names[atom];
-  const order = largest(own, molecule.gates ? 6 : 12);
-  const words = order.slice(0, 3).map((other) => `${molecule.names[other]} ${percent(own[other])}`);
-  const verb = towards() ? " attends to " : " is attended to by ";
-  $("weights").replaceChildren(element("strong", {}, name), `${verb}${words.join(", ")}`);
-  $("top-caption").textContent = towards() ? `${name} attends most to` : `${name} is attended to most by`;
-  meter($("top"), order.map((other) =>
-    [molecule.names[other], own[other] / (limit || 1), percent(own[other]), false]));
-  const [i, j] = matrix.cell;
-  $("cell").textContent = `${molecule.names[i]} attends to ${molecule.names[j]}: ${percent(weights[i * n + j])}`;
-  $("matrix").setAttribute("aria-label",
-    `Attention of all pairs of atoms; ${$("cell").textContent}; arrow keys move`);
-  readScore();
+  for (const drawn of [state.parts, state.attention]) markAtom(drawn, atom);
+  const words = order.slice(0, 3).map((other) => `${names[other]} ${percent(own[other])}`);
+  $("weights").replaceChildren(element("strong", {}, names[atom]),
+    ` ${towards() ? "attends to" : "is attended to by"} ${words.join(", ")}`);
+  $("top-caption").textContent = `${names[atom]} ${towards() ? "attends most to" : "is attended to most by"}`;
+  meter("top", order.map((other) => [names[other], own[other] / (limit || 1), percent(own[other]), false]));
+  $("cell").textContent = `${names[i]} attends to ${names[j]}: ${percent(weights[i * n + j])}`;
+  $("matrix").setAttribute("aria-label", `Attention of all pairs of atoms; ${$("cell").textContent}; arrow keys move`);
+  showScore();
   showGates();
   showNumbers(own);
 }
 
-function meter(host, rows) {
-  host.replaceChildren(...rows.map(([name, share, value, chosen]) => {
+function meter(id, rows) {
+  $(id).replaceChildren(...rows.map(([name, share, value, isChosen]) => {
     const fill = element("i");
     fill.style.width = `${100 * Math.min(1, share)}%`;
-    return element("li", chosen ? { class: "chosen" } : {}, element("span", {}, name),
-      element("span", { class: "bar", "aria-hidden": "true" }, fill),
-      element("span", { class: "value" }, value));
+    return element("li", { class: isChosen && "chosen" }, element("span", {}, name),
+      element("span", { class: "bar", "aria-hidden": "true" }, fill), element("span", { class: "value" }, value));
   }));
 }
 
@@ -123,54 +108,42 @@ function showGates() {
   const { molecule, atom } = state;
   $("gates-figure").hidden = !molecule.gates;
   if (!molecule.gates) return;
-  const [layer, head] = [whole($("layer")), whole($("head"))];
+  const layer = chosen("layer");
   const where = layer === null ? "mean over layers" : `layer ${layer + 1}`;
   $("gates-caption").textContent = `Gates of ${molecule.names[atom]}, ${where}`;
-  meter($("gates"), index.heads.map((name, place) => {
-    const value = gates(molecule, layer, place)[atom];
-    return [`head ${name}`, value, value.toFixed(2), place === head];
+  meter("gates", index.heads.map((name, head) => {
+    const value = mean(molecule.gates, molecule.gate_scales, molecule.n, layer, head)[atom];
+    return [`head ${name}`, value, value.toFixed(2), head === chosen("head")];
   }));
 }
 
 function showNumbers(own) {
-  const table = $("numbers");
-  if (!table.closest("details").open) return;
-  const { molecule, atom } = state;
-  const headings = ["Atom", ...molecule.methods.map((one) => one.method),
-    `attention ${towards() ? "from" : "to"} ${molecule.names[atom]}`];
-  const head = headings.map((text, place) =>
-    element("th", { scope: "col", ...(place ? { class: "num" } : {}) }, text));
-  const rows = molecule.names.map((name, place) => element("tr", place === atom ? { class: "chosen" } : {},
+  if (!$("numbers").closest("details").open) return;
+  const { molecule: { names, methods }, atom } = state;
+  const cell = (text) => element("td", { class: "num" }, text);
+  const headings = [...methods.map(({ method }) => method), `attention ${towards() ? "from" : "to"} ${names[atom]}`];
+  const head = element("tr", {}, element("th", { scope: "col" }, "Atom"),
+    ...headings.map((text) => element("th", { scope: "col", class: "num" }, text)));
+  const rows = names.map((name, place) => element("tr", { class: place === atom && "chosen" },
     element("th", { scope: "row" }, name),
-    ...molecule.methods.map((one) => element("td", { class: "num" },
-      one.signed ? signed(one.atoms[place]) : number(one.atoms[place]))),
-    element("td", { class: "num" }, percent(own[place]))));
-  table.replaceChildren(element("thead", {}, element("tr", {}, ...head)),
-    element("tbody", {}, ...rows));
+    ...methods.map((one) => cell(one.signed ? signed(one.atoms[place]) : number(one.atoms[place]))),
+    cell(percent(own[place]))));
+  $("numbers").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
-fillSelect($("method"), index.methods);
-fillSelect($("layer"), index.layers, "all (mean)");
-fillSelect($("head"), index.heads, "all (mean)");
+const fromAddress = () => Math.max(0, index.molecules.findIndex((one) => `#row-${one[ROW]}` === location.hash));
+
+fillSelect("method", index.methods);
+fillSelect("layer", index.layers, "all (mean)");
+fillSelect("head", index.heads, "all (mean)");
 $("method-label").hidden = index.methods.length < 2;
 $("view").hidden = false;
-const matrix = new Matrix($("matrix"), (row, column) =>
-  choose(towards() ? row : column, [row, column]));
+const matrix = new Matrix($("matrix"), (row, column) => choose(towards() ? row : column, [row, column]));
 const list = new MoleculeList(show);
-$("method").addEventListener("change", paintParts);
-$("common").addEventListener("change", paintParts);
-for (const id of ["layer", "head"]) $(id).addEventListener("change", paintAttention);
+for (const id of ["method", "common"]) $(id).addEventListener("change", showScores);
+for (const id of ["layer", "head"]) $(id).addEventListener("change", showAttention);
 $("direction").addEventListener("change", () => choose(state.atom));
-document.querySelector(".detail details").addEventListener("toggle", () => choose(state.atom));
-$("previous").addEventListener("click", () => list.step(-1));
-$("next").addEventListener("click", () => list.step(1));
-
-function fromAddress() {
-  const row = Number(location.hash.replace("#row-", ""));
-  const place = index.molecules.findIndex((one) => one[ROW] === row);
-  return place < 0 ? list.order[0] : place;
-}
-addEventListener("hashchange", () => {
-  if (location.hash.startsWith("#row-")) show(fromAddress());
-});
+$("numbers").closest("details").addEventListener("toggle", () => choose(state.atom));
+for (const [id, by] of [["previous", -1], ["next", 1]]) $(id).addEventListener("click", () => list.step(by));
+addEventListener("hashchange", () => show(fromAddress()));
 show(fromAddress());

@@ -1,5 +1,4 @@
-// The list of molecules: searchable, sortable, and filled as it is scrolled.
-const PART = 30;
+// The list of molecules: searchable and sortable; a structure is drawn when it comes into view.
 const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST, TARGET] = [0, 1, 2, 3, 4, 5, 6, 7];
 const targetOf = (one) => index.targets[one[TARGET]];
 const ORDERS = {
@@ -8,22 +7,24 @@ const ORDERS = {
   "prediction, highest first": (one) => -one[PREDICTION],
   "largest atom score": (one) => -one[STRONGEST],
   "number of atoms": (one) => one[ATOMS],
+  "widest interval": (one) => (one[LOW] === null ? 0 : one[LOW] - one[HIGH]),
 };
-if (index.molecules.some((one) => one[LOW] !== null)) {
-  ORDERS["widest interval"] = (one) => (one[LOW] === null ? 0 : one[LOW] - one[HIGH]);
-}
 
 class MoleculeList {
   constructor(show) {
     this.show = show;
     this.host = $("molecules");
-    this.seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) this.fill(entry.target);
+    const seen = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        seen.unobserve(target);
+        this.fill(target);
+      }
     }, { root: this.host, rootMargin: "200px" });
+    this.items = index.molecules.map((one, place) => this.item(one, place));
+    for (const item of this.items) seen.observe(item.firstChild);
     $("sort").append(...Object.keys(ORDERS).map((name) => element("option", {}, name)));
-    $("sort").addEventListener("change", () => this.refresh());
-    $("search").addEventListener("input", () => this.refresh());
-    this.host.addEventListener("scroll", () => this.grow(), { passive: true });
+    for (const id of ["sort", "search"]) $(id).addEventListener("input", () => this.refresh());
     this.refresh();
   }
 
@@ -32,75 +33,49 @@ class MoleculeList {
     const key = ORDERS[$("sort").value];
     const all = index.molecules;
     this.order = [...all.keys()]
-      .filter((place) => !sought || all[place][SMILES].includes(sought) ||
-        String(all[place][ROW]) === sought)
+      .filter((place) => all[place][SMILES].includes(sought) || String(all[place][ROW]) === sought)
       .sort((a, b) => key(all[a]) - key(all[b]) || a - b);
-    const count = this.order.length;
-    $("found").textContent = count === all.length
-      ? `${count} molecule${count === 1 ? "" : "s"}` : `${count} of ${all.length} molecules`;
-    this.seen.disconnect();
-    this.host.replaceChildren();
+    const found = this.order.length === all.length ? "" : `${count(this.order.length)} of `;
+    $("found").textContent = found + plural(all.length, "molecule");
+    this.host.replaceChildren(...this.order.map((place) => this.items[place]));
     this.host.scrollTop = 0;
-    this.grow();
     this.mark();
   }
 
-  // Add items until the visible part of the list is full, and there are at least `count`.
-  grow(count = 0) {
-    const { host } = this;
-    while (host.children.length < this.order.length && (host.children.length < count ||
-        host.scrollTop + host.clientHeight + 400 > host.scrollHeight)) {
-      const from = host.children.length;
-      for (const place of this.order.slice(from, from + PART)) host.append(this.item(place));
-      this.mark();
-    }
+  item(one, place) {
+    const target = index.targets.length > 1 ? `, ${targetOf(one)}` : "";
+    return element("li", {}, element("button", { type: "button", "data-place": place, on: { click: () => this.show(place) } },
+      element("span", { class: "thumb" }),
+      element("span", {}, element("b", {}, withUnit(number(one[PREDICTION]))), element("code", {}, one[SMILES]),
+        element("small", {}, `row ${one[ROW]}${target}`))));
   }
 
-  item(place) {
-    const one = index.molecules[place];
-    const thumb = element("span", { class: "thumb" });
-    const button = element("button", { type: "button" }, thumb, element("span", {},
-      element("b", {}, withUnit(number(one[PREDICTION]))), element("code", {}, one[SMILES]),
-      element("small", {}, `row ${one[ROW]}`,
-        ...(index.targets.length > 1 ? [", ", targetOf(one)] : []))));
-    button.dataset.place = place;
-    button.addEventListener("click", () => this.show(place));
-    this.seen.observe(button);
-    return element("li", {}, button);
-  }
-
-  async fill(button) {
-    this.seen.unobserve(button);
-    const place = Number(button.dataset.place);
+  async fill(item) {
+    const place = Number(item.dataset.place);
     const molecule = await load(place);
+    const [scores] = molecule.methods;
     const label = `Structure of row ${index.molecules[place][ROW]}`;
-    const drawn = structure(button.querySelector(".thumb"), molecule, label);
-    const scores = molecule.methods[0];
-    paintScores(drawn, scores, scores.limit);
+    paintScores(structure(item.querySelector(".thumb"), molecule, label), scores, scores.limit);
   }
 
   mark() {
-    for (const button of this.host.querySelectorAll("button")) {
-      button.setAttribute("aria-current", Number(button.dataset.place) === this.chosen);
-    }
     const at = this.order.indexOf(this.chosen);
     $("previous").disabled = at <= 0;
     $("next").disabled = at < 0 || at === this.order.length - 1;
   }
 
   choose(place) {
+    this.host.querySelector("[aria-current]")?.removeAttribute("aria-current");
     this.chosen = place;
-    this.grow(this.order.indexOf(place) + 1);
     this.mark();
-    const button = this.host.querySelector("[aria-current=true]");
-    if (!button) return;
-    const [box, frame] = [button, this.host].map((part) => part.getBoundingClientRect());
+    const item = this.items[place].firstChild;
+    item.setAttribute("aria-current", true);
+    const [box, frame] = [item, this.host].map((part) => part.getBoundingClientRect());
     if (box.top < frame.top) this.host.scrollTop -= frame.top - box.top;
     if (box.bottom > frame.bottom) this.host.scrollTop += box.bottom - frame.bottom;
   }
 
   step(by) {
-    const next = this.order[this.order.indexOf(this.chosen) + by];
-    if (next !== undefined) this.show(next);
+    this.show(this.order[this.order.indexOf(this.chosen) + by]);
   }
 }

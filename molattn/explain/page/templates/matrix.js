@@ -1,110 +1,89 @@
 // Attention of all pairs of atoms on a canvas: rows attend to columns.
 const LETTER = 11;
-const WIDEST = 480; // pixels
-const LARGEST = 44; // side of a cell
+const [WIDEST, LARGEST] = [480, 44]; // pixels, of the matrix and of a cell
 const PADDING = 34; // of the figure around it
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 class Matrix {
   constructor(canvas, choose) {
-    this.canvas = canvas;
-    this.choose = choose;
-    this.cell = [0, 0];
-    canvas.addEventListener("pointermove", (event) => this.point(event));
-    canvas.addEventListener("pointerdown", (event) => this.point(event));
+    Object.assign(this, { canvas, choose, cell: [0, 0], names: [] });
+    for (const event of ["pointermove", "pointerdown"]) canvas.addEventListener(event, (at) => this.point(at));
     canvas.addEventListener("keydown", (event) => this.step(event));
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  show(names, weights, limit) {
-    Object.assign(this, { names, weights, limit });
+  // Outline a cell, and the row or the column of the chosen atom.
+  show(names, weights, limit, atom, towards, cell) {
+    Object.assign(this, { names, weights, limit, atom, towards, cell });
     this.draw();
   }
 
-  // Outline the row or the column of the chosen atom.
-  mark(atom, towards, cell) {
-    this.atom = atom;
-    this.towards = towards;
-    if (cell) this.cell = cell;
-    else this.cell = towards ? [atom, this.cell[1]] : [this.cell[0], atom];
-    this.draw();
-  }
-
-  point(event) {
-    const box = this.canvas.getBoundingClientRect();
-    const [column, row] = [event.clientX - box.left, event.clientY - box.top].map((place) =>
-      Math.floor((place - this.margin) / this.size));
+  point({ offsetX, offsetY }) {
+    const [column, row] = [offsetX, offsetY].map((at) => Math.floor((at - this.margin) / this.size));
     const n = this.names.length;
     if (row >= 0 && column >= 0 && row < n && column < n) this.choose(row, column);
   }
 
   step(event) {
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
-      ArrowRight: [0, 1] }[event.key] ?? [0, 0];
-    if (!down && !right) return;
+    if (!STEPS[event.key]) return;
     event.preventDefault();
-    const n = this.names.length;
-    const within = (place) => Math.max(0, Math.min(n - 1, place));
-    this.choose(within(this.cell[0] + down), within(this.cell[1] + right));
+    const last = this.names.length - 1;
+    this.choose(...STEPS[event.key].map((by, axis) => Math.max(0, Math.min(last, this.cell[axis] + by))));
   }
 
   draw() {
     const { canvas, names, weights, limit } = this;
     const room = Math.min(WIDEST, canvas.parentElement.clientWidth - PADDING);
-    if (!names || room <= 0) return;
+    if (!names.length || room <= 0) return;
     const n = names.length;
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(`--${name}`).trim();
     const pen = canvas.getContext("2d");
-    pen.font = `${LETTER}px system-ui, sans-serif`;
+    const font = pen.font = `${LETTER}px system-ui, sans-serif`;
     this.margin = Math.ceil(Math.max(...names.map((name) => pen.measureText(name).width))) + 8;
     this.size = Math.min((room - this.margin - 2) / n, LARGEST);
     const extent = Math.ceil(this.margin + this.size * n + 2);
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = window.devicePixelRatio;
     canvas.width = canvas.height = extent * ratio;
     canvas.style.width = canvas.style.height = `${extent}px`;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.font = `${LETTER}px system-ui, sans-serif`;
+    pen.font = font;
     const at = (place) => this.margin + place * this.size;
     pen.fillStyle = color("share");
-    for (let row = 0; row < n; row++) {
-      for (let column = 0; column < n; column++) {
-        pen.globalAlpha = limit > 0 ? Math.min(1, weights[row * n + column] / limit) : 0;
-        pen.fillRect(at(column), at(row), this.size + 0.3, this.size + 0.3);
-      }
-    }
+    weights.forEach((weight, pair) => {
+      pen.globalAlpha = limit > 0 ? weight / limit : 0;
+      pen.fillRect(at(pair % n), at(Math.floor(pair / n)), this.size + 0.3, this.size + 0.3);
+    });
     pen.globalAlpha = 1;
-    pen.strokeStyle = color("line");
-    pen.strokeRect(this.margin, this.margin, this.size * n, this.size * n);
     this.label(pen, at, color);
-    pen.strokeStyle = color("ink");
-    pen.lineWidth = 1.5;
-    const line = [this.margin, at(this.atom), this.size * n, this.size];
-    if (this.towards) pen.strokeRect(...line);
-    else pen.strokeRect(line[1], line[0], line[3], line[2]);
-    pen.lineWidth = 2.5;
-    pen.strokeStyle = color("link");
-    pen.strokeRect(at(this.cell[1]), at(this.cell[0]), this.size, this.size);
+    const outline = (name, width, row, column, rows = 1, columns = 1) => {
+      [pen.strokeStyle, pen.lineWidth] = [color(name), width];
+      pen.strokeRect(at(column), at(row), columns * this.size, rows * this.size);
+    };
+    outline("line", 1, 0, 0, n, n);
+    if (this.towards) outline("ink", 1.5, this.atom, 0, 1, n);
+    else outline("ink", 1.5, 0, this.atom, n, 1);
+    outline("link", 2.5, ...this.cell);
   }
 
   // Label as many atoms as fit, and always the chosen one.
   label(pen, at, color) {
-    const n = this.names.length;
     const every = Math.max(1, Math.ceil((LETTER + 2) / this.size));
-    const center = (place) => at(place) + this.size / 2;
     pen.textBaseline = "middle";
-    for (let place = 0; place < n; place++) {
-      const near = Math.abs(place - this.atom) < every;
-      if (place !== this.atom && (place % every || near)) continue;
-      pen.fillStyle = color(place === this.atom ? "ink" : "soft");
+    this.names.forEach((name, place) => {
+      const isChosen = place === this.atom;
+      if (!isChosen && (place % every || Math.abs(place - this.atom) < every)) return;
+      const center = at(place) + this.size / 2;
+      pen.fillStyle = color(isChosen ? "ink" : "soft");
       pen.textAlign = "right";
-      pen.fillText(this.names[place], this.margin - 5, center(place));
+      pen.fillText(name, this.margin - 5, center);
       pen.save();
-      pen.translate(center(place), this.margin - 5);
+      pen.translate(center, this.margin - 5);
       pen.rotate(-Math.PI / 2);
       pen.textAlign = "left";
-      pen.fillText(this.names[place], 0, 0);
+      pen.fillText(name, 0, 0);
       pen.restore();
-    }
+    });
   }
 }
