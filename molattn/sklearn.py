@@ -104,12 +104,12 @@ class _MolAttnEstimator(BaseEstimator):
         whole: Any = super().__getstate__()
         state = dict(whole)
         if "model_" in state:
-            state["model_"] = dict(state["model_"].to_files(Path()).content)
+            state["model_"] = dict(state["model_"].to_files().content)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "model_" in state:
-            files = ModelFiles(Path(), state["model_"], None)
+            files = ModelFiles(Path(), state["model_"])
             state = {**state, "model_": MolAttn.from_files(files)}
         super().__setstate__(state)
 

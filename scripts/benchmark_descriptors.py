@@ -26,7 +26,7 @@ from molattn.chem import parse_smiles
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
 from molattn.model.config import MolAttnConfig, substructure_counter
 from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
+from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 KERNELS = ("morgan", "atom_pairs")
@@ -103,7 +103,7 @@ def worth(
     mols = [parse_smiles(text) for text in smiles]
     counter = substructure_counter(KERNELS)
     assert counter is not None
-    counts = CountMatrix.stack([counter(mol) for mol in mols])
+    counts = stack_counts([counter(mol) for mol in mols])
     embedding = MolAttn.from_pretrained("base-small").embed(smiles)
     calculator = DescriptorCalculator(DESCRIPTORS)
     values = pd.DataFrame([calculator(mol) for mol in mols], columns=[*DESCRIPTORS])

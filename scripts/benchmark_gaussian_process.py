@@ -25,7 +25,7 @@ from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError
 from molattn.model.config import MolAttnConfig, substructure_counter
 from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
+from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 KERNELS = ("morgan", "atom_pairs")
@@ -64,11 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = MolAttnConfig(tasks=(Task("logP"),), kernels=KERNELS)
     labels = (labels - labels.mean()) / labels.std()
     unseen = slice(max(given.rows), None)
-    test = CountMatrix.stack(counts[unseen])
+    test = stack_counts(counts[unseen])
     print(f"{'rows':>8} {'points':>7} {'fit, s':>8} {'predict, ms':>12} {'RMSE':>6} {'MB':>6}")
     for rows in sorted(given.rows):
         some = list(islice(counts, rows))
-        inputs = KernelInputs(rows, CountMatrix.stack(some), {})
+        inputs = KernelInputs(rows, stack_counts(some), {})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.process_time()
         head = GaussianProcessHead.fit(

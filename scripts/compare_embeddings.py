@@ -32,7 +32,7 @@ from molattn.chem import parse_smiles
 from molattn.errors import SmilesError
 from molattn.model.config import substructure_counter
 from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
+from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 COUNTS = ("morgan", "atom_pairs")
@@ -90,7 +90,7 @@ def errors(
     """Return the errors of each embedding, alone and with counts, ``[E, 2]``."""
     counter = substructure_counter(COUNTS)
     assert counter is not None
-    counts = CountMatrix.stack([counter(parse_smiles(text)) for text in smiles])
+    counts = stack_counts([counter(parse_smiles(text)) for text in smiles])
     found = []
     for values in embeddings.values():
         numbers = {"embedding": values}

@@ -12,7 +12,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from molattn.evaluation.metrics import BINS, METRICS, Scores, confidence_bins, format_score
 from molattn.evaluation.tables import target_label
-from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.history import History
 

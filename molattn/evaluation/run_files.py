@@ -28,7 +28,7 @@ from molattn.model.prediction_columns import (
     standardized_cells,
     standardized_columns,
 )
-from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.model.uncertainty import Prediction
 from molattn.training.history import History, write_history
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
@@ -166,7 +166,7 @@ def run_metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
-    table, output = run.table, PredictionColumns(run.model, run.config.report.interval)
+    table, output = run.table, PredictionColumns(run.model)
     config = run.model.config
     columns = [*output.columns, *standardized_columns(config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]

@@ -16,10 +16,12 @@ from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_ta
 from molattn.evaluation.tables import CALIBRATION_METRICS
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_probabilities, mean_of_members
-from molattn.model.prediction_columns import PredictionColumns
-from molattn.model.target_transform import own_units
-from molattn.model.uncertainty.calibration import Calibration, ConformalScores, ProbabilityScaling
-from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.model.uncertainty import (
+    Calibration,
+    ConformalScores,
+    Prediction,
+    ProbabilityScaling,
+)
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
 from molattn.utils.console import counted, print_line
@@ -93,12 +95,11 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         is_finite = np.isfinite(found.prediction).all(axis=1, keepdims=True)
         return np.where(is_finite, run.table.targets[rows], np.nan)
 
-    output = PredictionColumns(run.model, config.interval)
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
         outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
     validation, test = (
-        output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
+        run.model.prediction(predicted, run.table.fingerprints(rows), config.interval)
         for predicted, rows in (
             (run.validation_outputs, run.parts.val),
             (outputs, run.parts.test),
@@ -109,8 +110,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     if not_finite:
         rows = counted(not_finite, "test row")
         print_line(console, f"not scored, without a finite prediction: {rows}")
-    probabilities = class_probabilities(torch.from_numpy(outputs), tasks)
-    members = own_units(probabilities, tasks, run.model.config.target_transforms).numpy()
+    members = run.model.in_own_units(torch.from_numpy(outputs)).numpy()
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines and has_test else ():
@@ -209,9 +209,7 @@ def score_uncertainty(
         score_tasks(given, targets, tasks).tasks for given in (uncalibrated, prediction.prediction)
     )
     ends = {
-        at: uncertainty.intervals(
-            model.config, mean.numpy(), prediction.task_similarity, at, model.training_set
-        )
+        at: model.intervals(mean.numpy(), prediction.task_similarity, at)
         for at in (*_LEVELS, level)
     }
     return {

@@ -25,8 +25,8 @@ from molattn.explain.baseline import one_hot
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
-from molattn.model.extra_features import number_type, scaled_numbers
-from molattn.model.gaussian_process.head import kernel_inputs
+from molattn.model.gaussian_process.kernel import KernelInputs
+from molattn.model.inputs import number_type, scaled_numbers
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.record import NO_EDGE, MoleculeRecord
@@ -221,7 +221,7 @@ class Instance:
             return None
         nothing = np.zeros((1, 0), dtype=np.float32)
         features = None if self.features is None else self.features[np.newaxis]
-        inputs = kernel_inputs(config, [self.record], nothing, features)
+        inputs = KernelInputs.of_records(config, [self.record], nothing, features)
         with torch.inference_mode(False):  # kept for what needs gradients
             return MoleculeProcess(process, self.environments, inputs, self.device)
 
@@ -419,7 +419,6 @@ class Instance:
             scaled = self._outputs(self.batch()[0], self.input_weights).cpu()
         outputs = np.zeros((1, len(config.output_names)))
         outputs[:, self.target.column] = self.target.transformed(scaled).numpy()
-        training = self.model.training_set
-        ends = uncertainty.intervals(config, outputs, self.task_similarity, level, training)
+        ends = self.model.intervals(outputs, self.task_similarity, level)
         low, high = (float(end[0, config.tasks.index(task)]) for end in ends)
         return (low, high) if math.isfinite(high - low) else (None, None)

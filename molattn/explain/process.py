@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from molattn.chem.fingerprints import MOST_COUNTED, Environments
-from molattn.model.extra_features import number_type
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.gaussian_process.kernel import (
     CLIP,
@@ -16,6 +15,7 @@ from molattn.model.gaussian_process.kernel import (
     KernelInputs,
     TanimotoKernel,
 )
+from molattn.model.inputs import number_type
 
 __all__ = ["CountKernel", "MoleculeProcess"]
 

@@ -14,7 +14,7 @@ from molattn.errors import check_one_of
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
 from molattn.model.target_transform import TargetTransform
-from molattn.model.uncertainty.calibration import ProbabilityScaling
+from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, output_slices
 
 __all__ = ["Target", "describe_target", "find_target"]

@@ -249,10 +249,10 @@ def prediction_spec(model: MolAttn, level: float, neighbors: int | None = None) 
     Raises:
         InputError: A number of neighbors that the model does not have.
     """
-    columns = PredictionColumns(model, level)
-    remarks, fields, names = columns.lines(), dict[str, str](), dict[str, str]()
+    columns, fields, names = PredictionColumns(model), dict[str, str](), dict[str, str]()
+    remarks = [] if model.uncertainty is None else model.uncertainty.calibration.shortfalls(level)
     if neighbors is not None:
-        process = model.predictor.check_neighbors(neighbors, "--neighbors")
+        process = model.check_neighbors(neighbors, "--neighbors")
         fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
         kept = model.training_set and model.training_set.molecules
         if kept:
@@ -272,7 +272,7 @@ def prediction_spec(model: MolAttn, level: float, neighbors: int | None = None) 
     return OutputSpec(
         "predicting",
         {**columns.columns, **names},
-        partial(_predictions, model, columns, neighbors, [*fields]),
+        partial(_predictions, model, columns, level, neighbors, [*fields]),
         Reads(similarity=model.uncertainty is not None),
         remarks=remarks,
     )
@@ -281,6 +281,7 @@ def prediction_spec(model: MolAttn, level: float, neighbors: int | None = None) 
 def _predictions(
     model: MolAttn,
     columns: PredictionColumns,
+    level: float,
     neighbors: int | None,
     fields: Sequence[str],
     molecules: Sequence[ReadRow],
@@ -288,15 +289,14 @@ def _predictions(
     features = [molecule.features for molecule in molecules] if model.config.features else None
     records = [molecule.record for molecule in molecules if molecule.record is not None]
     networks, inputs = model.network_outputs(records, len(records), features=features)
-    outputs = model.predictor.combined(networks, inputs)
+    outputs = model.combined(networks, inputs)
     is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     # None, which is not used, if the model has no training fingerprints.
     fingerprints: list[Any] = [record.fingerprint for record in records]
-    prediction = columns.predict_with_uncertainty(
-        outputs[:, is_finite], [*compress(fingerprints, is_finite)]
-    )
+    known = [*compress(fingerprints, is_finite)]
+    prediction = model.prediction(outputs[:, is_finite], known, level)
     rows = iter(range(len(prediction.prediction)))
-    near = {} if neighbors is None else model.predictor.neighbors_of_inputs(inputs, neighbors)
+    near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
     for index, good in enumerate(is_finite):
         if not good:
             yield "not_finite"

@@ -34,7 +34,7 @@ from molattn.data.table import (
 from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory
 from molattn.inference.parts import Tally, open_output
 from molattn.model.artefact import find_local_model
-from molattn.model.batching import batches
+from molattn.model.inputs import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.prediction_columns import (
     number_text,
@@ -390,7 +390,7 @@ class _Application:
 def _run(model: MolAttn, table: Table, config: StreamConfig) -> dict[str, Any]:
     """Return what identifies a run, see :func:`molattn.inference.parts.open_output`."""
     digest = sha256()
-    for name, content in sorted(model.to_files(Path()).content.items()):
+    for name, content in sorted(model.to_files().content.items()):
         digest.update(f"{name} {len(content)} ".encode() + content)
     options = {
         name: list(value) if isinstance(value, tuple) else value

@@ -3,19 +3,22 @@
 import reprlib
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Optional, get_args
+from dataclasses import field, fields, replace
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, Optional, get_args
 
 import numpy as np
+from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, InstanceOf, PlainSerializer, TypeAdapter
 
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprints import KINDS, SubstructureCounter
 from molattn.config import Kernel, NetworkConfig
-from molattn.errors import InputError, check_one_of, quoted
-from molattn.model.target_transform import TargetTransform
+from molattn.config.base import NonNegativeInt, Unique, checked
+from molattn.errors import InputError, quoted
+from molattn.model.target_transform import AnyTransform, TargetTransform
 from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
@@ -36,7 +39,34 @@ def substructure_counter(kernels: Collection[str]) -> Optional[SubstructureCount
     return SubstructureCounter(kinds, _COUNT_SIZE) if kinds else None
 
 
-@dataclass(frozen=True, repr=False)
+def _tasks(given: Any) -> list[Any]:
+    given = [given] if isinstance(given, (str, Task)) else given
+    return [Task(one) if isinstance(one, str) else one for one in given]
+
+
+def _items(given: Any) -> Any:
+    return tuple(given.items()) if isinstance(given, Mapping) else given
+
+
+def _featurizer(given: Any) -> Any:
+    return Featurizer.from_dict(given) if isinstance(given, Mapping) else given
+
+
+_Tasks = Annotated[tuple[Task, ...], BeforeValidator(_tasks), MinLen(1)]
+_Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda x: (x,) if isinstance(x, str) else x), Unique
+]
+_Featurizer = Annotated[
+    InstanceOf[Featurizer], BeforeValidator(_featurizer), PlainSerializer(Featurizer.to_dict)
+]
+_Parts = Annotated[
+    tuple[tuple[Literal["encoder", "readout", "head"], str], ...],
+    BeforeValidator(_items),
+    PlainSerializer(dict),
+]
+
+
+@checked
 class MolAttnConfig:
     """The configuration of a model: everything except its weights.
 
@@ -59,22 +89,21 @@ class MolAttnConfig:
             :func:`molattn.chem.standardize.standardize`.
 
     Raises:
-        InputError: No task, fewer than one member, duplicate names of tasks, output columns or
-            features, transforms that do not fit the tasks, an invalid option of the network, or an
-            unknown descriptor.
+        InputError: A value that is not valid, duplicate names of tasks, output columns or features,
+            transforms that do not fit the tasks, or an unknown descriptor.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: _Tasks
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    featurizer: Featurizer = field(default_factory=Featurizer.default)
-    features: tuple[str, ...] = ()
+    featurizer: _Featurizer = field(default_factory=Featurizer.default)
+    features: _Names = ()
     descriptors: tuple[str, ...] = ()
-    morgan_counts: int = 0
+    morgan_counts: NonNegativeInt = 0
     partner_column: Optional[str] = None
-    kernels: tuple[str, ...] = ()
-    members: int = 1
-    target_transforms: tuple[TargetTransform, ...] = ()
-    custom_parts: tuple[tuple[str, str], ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    members: Annotated[int, Interval(ge=1, le=1000)] = 1
+    target_transforms: tuple[AnyTransform, ...] = ()
+    custom_parts: _Parts = ()
     relation_columns: tuple[str, ...] = ()
     standardize: bool = False
 
@@ -82,50 +111,28 @@ class MolAttnConfig:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"
 
     def __post_init__(self) -> None:
-        given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
-        tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
-        names = (self.features,) if isinstance(self.features, str) else self.features
-        transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
-        self._set(tasks=tasks, features=names, target_transforms=transforms)
-        for name in ("features", "descriptors", "kernels", "relation_columns"):
-            self._set(**{name: tuple(getattr(self, name))})
-        self._set(custom_parts=tuple(map(tuple, self.custom_parts)))
-        self._check_names()
-        if type(self.members) is not int or self.members < 1:
-            raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
-        if not isinstance(self.standardize, bool):
-            raise InputError(f"standardize: got {quoted(self.standardize)}, expected a boolean")
-        for name, values in (("relation_columns", ()), ("target_transforms", None)):
-            if (found := getattr(self, name)) != values and len(found) != len(tasks):
+        tasks, network = self.tasks, self.network
+        transforms = self.target_transforms or (TargetTransform(),) * len(tasks)
+        object.__setattr__(self, "target_transforms", transforms)
+        for name, found in (("tasks", self.targets), ("outputs", self.columns)):
+            if twice := [one for one, count in Counter(found).items() if count > 1]:
+                raise InputError(f"{name}: got {quoted(twice[0])} twice, expected distinct names")
+        for name, found in (
+            ("relation_columns", self.relation_columns or tasks),
+            ("target_transforms", transforms),
+        ):
+            if len(found) != len(tasks):
                 raise InputError(f"{name}: got {len(found)} for {len(tasks)} tasks")
         for task, transform in zip(tasks, transforms, strict=True):
             if task.kind != "regression" and transform != TargetTransform():
                 raise InputError(f"target_transforms: {quoted(task.name)} is no regression")
-        for kernel in self.kernels:
-            check_one_of("kernels", kernel, KERNELS)
         if "descriptors" in self.kernels and not self.descriptors:
             raise InputError("kernels: got descriptors, but the model has no descriptors")
-        for part, _ in self.custom_parts:
-            check_one_of("custom_parts", part, ("encoder", "readout", "head"))
-        check_network(self.network)
-        if self.network.head == "auto":
+        check_network(network)
+        if network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
-            self._set(network=replace(self.network, head=head))
+            object.__setattr__(self, "network", replace(network, head=head))
         _ = self.calculator  # raises if a descriptor is unknown
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def _check_names(self) -> None:
-        if not self.tasks:
-            raise InputError("tasks: expected at least one")
-        columns = tuple(name for task in self.tasks for name in task.columns)
-        named = {"tasks": self.targets, "outputs": columns, "features": self.features}
-        for what, names in named.items():
-            if len(set(names)) != len(names):
-                twice = next(name for name, count in Counter(names).items() if count > 1)
-                raise InputError(f"{what}: got {quoted(twice)} twice, expected distinct names")
 
     @cached_property
     def calculator(self) -> DescriptorCalculator:
@@ -158,22 +165,26 @@ class MolAttnConfig:
     @property
     def number_groups(self) -> dict[str, slice]:
         """The extra features of a molecule by what they are; those of a second one are left out."""
-        sizes = {
-            "feature columns": len(self.features),
-            "descriptors": len(self.descriptors),
-            "Morgan counts": self.morgan_counts,
-        }
-        ends = np.cumsum([*sizes.values()]).tolist()
-        return {
-            name: slice(end - size, end)
-            for (name, size), end in zip(sizes.items(), ends, strict=True)
-            if size
-        }
+        groups, start = {}, 0
+        for name, size in (
+            ("feature columns", len(self.features)),
+            ("descriptors", len(self.descriptors)),
+            ("Morgan counts", self.morgan_counts),
+        ):
+            if size:
+                groups[name] = slice(start, start + size)
+            start += size
+        return groups
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(task.name for task in self.tasks)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a table of predictions without their uncertainty."""
+        return tuple(name for task in self.tasks for name in task.columns)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -182,61 +193,40 @@ class MolAttnConfig:
 
     def difference(self, other: "MolAttnConfig") -> str:
         """Name the first option, other than ``members``, that differs from another's; "" = none."""
-        for name in (option.name for option in fields(self) if option.name != "members"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine == theirs:
+        for option in fields(self):
+            mine, theirs = (getattr(config, option.name) for config in (self, other))
+            if mine == theirs or option.name == "members":
                 continue
-            if name != "network":
-                return name
-            options = (option.name for option in fields(mine))
-            option = next(o for o in options if getattr(mine, o) != getattr(theirs, o))
-            return f"{option}: {getattr(theirs, option)}, not {getattr(mine, option)}"
+            if option.name != "network":
+                return option.name
+            for one in fields(mine):
+                values = [getattr(network, one.name) for network in (theirs, mine)]
+                if values[0] != values[1]:
+                    return f"{one.name}: {values[0]}, not {values[1]}"
         return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as JSON types, with its format and the version of molattn."""
-        return {
-            "format": FORMAT,
-            "molattn_version": __version__,
-            **{option.name: getattr(self, option.name) for option in fields(self)},
-            "tasks": [task.to_dict() for task in self.tasks],
-            "network": asdict(self.network),
-            "featurizer": self.featurizer.to_dict(),
-            "features": list(self.features),
-            "descriptors": list(self.descriptors),
-            "kernels": list(self.kernels),
-            "target_transforms": [transform.to_dict() for transform in self.target_transforms],
-            "custom_parts": dict(self.custom_parts),
-            "relation_columns": list(self.relation_columns),
-        }
+        plain = _adapter().dump_python(self, mode="json")
+        return {"format": FORMAT, "molattn_version": __version__, **plain}
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
         """Read the output of :meth:`to_dict`.
 
         Raises:
-            InputError: An unknown format, or a missing or unknown key.
+            InputError: Another format, or a value that is not valid.
         """
-        if config.get("format") != FORMAT:
-            number, version = (quoted(config.get(key)) for key in ("format", "molattn_version"))
+        options = dict(config)
+        number, version = options.pop("format", None), options.pop("molattn_version", None)
+        if number != FORMAT:
             raise InputError(
-                f"model config: got format {number}, saved by molattn {version}, expected {FORMAT}"
+                f"model config: got format {quoted(number)}, saved by molattn {quoted(version)}, "
+                f"expected {FORMAT}"
             )
-        expected = {"format", "molattn_version"} | {option.name for option in fields(cls)}
-        _check_keys("model config", config, expected)
-        own = {option.name: config[option.name] for option in fields(cls)}
-        options = {option.name for option in fields(NetworkConfig)}
-        _check_keys("model config, network", own["network"], options)
-        own |= {
-            "tasks": tuple(Task.from_dict(task) for task in own["tasks"]),
-            "network": NetworkConfig(**own["network"]),
-            "featurizer": Featurizer.from_dict(own["featurizer"]),
-            "target_transforms": tuple(map(TargetTransform.from_dict, own["target_transforms"])),
-            "custom_parts": tuple(own["custom_parts"].items()),
-        }
-        return cls(**own)
+        return cls(**options)
 
 
-def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:
-    for name in sorted(set(got) ^ expected):
-        raise InputError(f"{where}: {'unknown' if name in got else 'missing'} key {name!r}")
+@cache
+def _adapter() -> TypeAdapter[MolAttnConfig]:
+    return TypeAdapter(MolAttnConfig)

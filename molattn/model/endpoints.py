@@ -1,25 +1,13 @@
 """What the predicted properties of a model mean."""
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pydantic import ConfigDict, TypeAdapter
-from pydantic.dataclasses import dataclass
+from molattn.config.base import checked
 
-from molattn.errors import InputError, quoted
-from molattn.model.artefact import ENDPOINTS_FILE, ModelFiles
-from molattn.task import Task
-
-__all__ = [
-    "Endpoint",
-    "Threshold",
-    "endpoint_tables",
-    "endpoints_from_files",
-    "endpoints_to_bytes",
-]
+__all__ = ["Endpoint", "Threshold"]
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@checked
 class Threshold:
     """A threshold in use for a property.
 
@@ -36,17 +24,15 @@ class Threshold:
     source: str = ""
 
     def __str__(self) -> str:
-        ends = (self.low, self.high)
-        words = {
-            (True, True): f"{self.low} to {self.high}: ",
-            (True, False): f"{self.low} and above: ",
-            (False, True): f"below {self.high}: ",
-            (False, False): "",
-        }[ends[0] is not None, ends[1] is not None]
+        low, high = self.low, self.high
+        if low is None:
+            words = "" if high is None else f"below {high}: "
+        else:
+            words = f"{low} and above: " if high is None else f"{low} to {high}: "
         return f"{words}{self.text}{f' ({self.source})' if self.source else ''}"
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@checked
 class Endpoint:
     """What a predicted property means, for people who read predictions.
 
@@ -82,52 +68,3 @@ class Endpoint:
     def without_scores(self) -> "Endpoint":
         """Leave out what holds for one trained model alone."""
         return replace(self, rows=None, scores="", coverage=None)
-
-
-def endpoints_to_bytes(endpoints: Mapping[str, Endpoint]) -> bytes:
-    """Return the content of the file of a model's endpoints, which are given by task."""
-    return TypeAdapter(dict[str, Endpoint]).dump_json(dict(endpoints), indent=1) + b"\n"
-
-
-def endpoints_from_files(files: ModelFiles, tasks: Sequence[Task]) -> dict[str, Endpoint]:
-    """Read the endpoints of a saved model; empty if it has none.
-
-    Raises:
-        InputError: A file that is damaged, or names a task that the model does not have.
-    """
-    if ENDPOINTS_FILE not in files.content:
-        return {}
-    endpoints = files.parse(ENDPOINTS_FILE, dict[str, Endpoint])
-    if others := endpoints.keys() - {task.name for task in tasks}:
-        path = files.folder / ENDPOINTS_FILE
-        raise InputError(f"{path}: {quoted(min(others))}: not an endpoint of the model")
-    return endpoints
-
-
-def endpoint_tables(endpoints: Mapping[str, Endpoint]) -> str:
-    """Return the endpoints of a model as Markdown: a table of scores, and the facts of each."""
-
-    def lines() -> Iterator[str]:
-        yield "| Property | Column | Unit | Labels | Scores | Coverage |"
-        yield "| --- | --- | --- | --- | --- | --- |"
-        for name, one in endpoints.items():
-            coverage = "" if one.coverage is None else f"{one.coverage:.2f}"
-            rows = "" if one.rows is None else f"{one.rows:,}"
-            cells = (one.title, f"`{name}`", one.unit, rows, one.scores, coverage)
-            yield f"| {' | '.join(cells)} |"
-        yield "\n## Properties"
-        for name, one in endpoints.items():
-            facts = {
-                "Column": f"`{name}`",
-                "Category": one.category,
-                "Measured by": one.assay,
-                "Unit": one.unit,
-                "Wanted": one.direction,
-                "Thresholds": "; ".join(map(str, one.thresholds)),
-                "Source": one.source,
-                "License": one.license,
-            }
-            yield f"\n### {one.title}\n\n{one.description}\n"
-            yield from (f"- {key}: {value}" for key, value in facts.items() if value)
-
-    return "\n".join(lines()) + "\n"

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, EdgeLists, MoleculeBatch
-from molattn.graph.complete import true_places
 from molattn.model.config import MolAttnConfig
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
@@ -59,41 +59,23 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         net, seen = config.network, config.featurizer
-        layer = LAYERS[net.layer]
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"
-        self.radius = net.radius
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
         # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
         self.reads_blocks: bool = encoder is None or getattr(encoder, "complete_graphs", False)
-        """Whether the encoder reads the padded blocks of complete graphs."""
         self.atom_width: int = getattr(encoder, "out_channels", net.width)
         """Width of what :meth:`encode_atoms` returns."""
         self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
         pairs = torch.tensor(seen.pair_table), seen.pair_sizes
         seen_as = None if net.distances else _without_distances(seen)
-        if layer.edge_columns:
+        if LAYERS[net.layer].edge_columns:
             fixed = _distance_and_bond(seen)
             self.pair_embedding = FixedPairEmbedding(*pairs, *fixed, seen_as=seen_as)
         else:
             self.pair_embedding = PairEmbedding(*pairs, net.edge_width, seen_as=seen_as)
-
-        def make_conv(**changed: Any) -> nn.Module:
-            return layer.make(
-                net.width,
-                net.width,
-                net.heads,
-                edge_dim=self.pair_embedding.vectors.size(1),
-                root_weight=False,  # the residual branch carries the receiver itself
-                **layer_options(net) | changed,
-            )
-
-        if encoder is None:
-            last = partial(make_conv, update_edges=False)
-            options = {"dropout": net.dropout, "make_last": last}
-            encoder = Encoder(make_conv, net.layers, net.width, **options)
-        self.encoder = encoder
+        self.encoder = self._make_encoder(config) if encoder is None else encoder
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
@@ -104,28 +86,29 @@ class Network(nn.Module):
         self.readout = readout
         self.cross: Optional[nn.ModuleList] = None
         if config.has_partner and net.partner == "cross_attention":
+            options = {"score": net.score, "combine": net.combine, "dropout": net.dropout}
+            options["attention_dropout"] = net.attention_dropout
             self.cross = nn.ModuleList(  # to the first molecule, and to the second
-                CrossAttention(
-                    self.atom_width,
-                    net.heads,
-                    score=net.score,
-                    combine=net.combine,
-                    dropout=net.dropout,
-                    attention_dropout=net.attention_dropout,
-                )
-                for _ in range(2)
+                CrossAttention(self.atom_width, net.heads, **options) for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
-        if head is None:
-            head = HEADS[net.head](
-                self.molecule_width,
-                config.num_numbers,
-                net.width,
-                self.num_outputs,
-                net.head_dropout,
-            )
-        self.head = head
+        widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
+        self.head = HEADS[net.head](*widths, net.head_dropout) if head is None else head
+
+    def _make_encoder(self, config: MolAttnConfig) -> Encoder:
+        net = config.network
+        make = partial(
+            LAYERS[net.layer].make,
+            net.width,
+            net.width,
+            net.heads,
+            edge_dim=self.pair_embedding.vectors.size(1),
+            root_weight=False,  # the residual branch carries the receiver itself
+            **layer_options(net),
+        )
+        last = partial(make, update_edges=False)
+        return Encoder(make, net.layers, net.width, dropout=net.dropout, make_last=last)
 
     @property
     def molecule_width(self) -> int:
@@ -179,52 +162,39 @@ class Network(nn.Module):
                 known; only of a ``MoleculeBatch``.
 
         Raises:
-            ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
-                a model of bonds.
+            ValueError: A PyG graph with other self loops.
         """
-        if atoms is None:
+        if atoms is None or not isinstance(batch, MoleculeBatch):
             x, index = self.encode_atoms(batch)
-        elif isinstance(batch, MoleculeBatch):
-            x, index = atoms, batch.edge_index.batch
         else:
-            raise ValueError("atoms: expected None for a batch that is no MoleculeBatch")
-        count = _num_graphs(batch)
-        partners, places = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
-        if partners is None or places is None:
+            x, index = atoms, batch.edge_index.batch
+        count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+        partners = getattr(batch, "partners", None)
+        if partners is None:
             return self.readout(x, index, count)
-        y, of_partner = self.encode_atoms(partners)
+        y, second = self.encode_atoms(partners)
+        which = batch.partner_index
         if self.cross is None:
-            second = self.readout(y, of_partner, partners.num_graphs)[places]
-            return torch.cat([self.readout(x, index, count), second], dim=-1)
-        sizes = len(x), getattr(batch, "partner_atoms", None)
-        most = batch.edge_index.most_nodes if isinstance(batch, MoleculeBatch) else None
-        x, x_mask = _padded(x, index, count, most)
-        y, y_mask = _padded(y, of_partner, partners.num_graphs, partners.edge_index.most_nodes)
-        y, y_mask = y[places], y_mask[places]
+            read = self.readout(x, index, count), self.readout(y, second, partners.num_graphs)
+            return torch.cat([read[0], read[1][which]], dim=-1)
+        x, x_mask = to_dense_batch(x, index, batch_size=count)
+        y, y_mask = to_dense_batch(y, second, batch_size=partners.num_graphs)
+        y, y_mask = y[which], y_mask[which]
         to_first, to_second = self.cross
         both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
-        read = []
-        for (z, mask), number in zip(both, sizes, strict=True):
-            place = true_places(mask.flatten(), number)
-            read.append(self.readout(z.flatten(0, 1)[place], place // mask.size(1), count))
+        read = [self.readout(z[mask], mask.nonzero()[:, 0], count) for z, mask in both]
         return torch.cat(read, dim=-1)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         # The weights alone tell whether there is a projection.
-        others = (f"{prefix}{name}" for name in self.state_dict() if name != "projection")
-        if f"{prefix}projection" in state_dict:
-            self.make_projection()
-        elif all(name in state_dict for name in others):
-            self.projection = None
+        found = state_dict.get(f"{prefix}projection")
+        width = self.molecule_width // self.molecules
+        self.projection = (
+            None if found is None else self.atom_embedding.weight.new_zeros(width, width)
+        )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
-
-    def make_projection(self) -> None:
-        """Make a projection to load weights into, if there is none."""
-        if self.projection is None:
-            width = self.molecule_width // self.molecules
-            self.projection = self.atom_embedding.weight.new_zeros(width, width)
 
     def project(self, molecules: Tensor) -> Tensor:
         """Return the embeddings of what :meth:`encode` returns, of the same shape.
@@ -245,51 +215,33 @@ class Network(nn.Module):
         Raises:
             ValueError: As :meth:`encode`.
         """
-        x = self.atom_embedding(batch.x)
-        if isinstance(batch, MoleculeBatch):
-            graph = batch.edge_index
-            if isinstance(graph, EdgeLists):
-                codes = batch.edge_attr
-                if not codes.is_floating_point():
-                    codes = batch.pair_codes[codes.long()]
-                return self._encode_edges(x, graph.edge_index, codes), graph.batch
-            if self.bonds_only and graph.kept is None:
-                raise ValueError(
-                    "batch: got edges between all atoms, expected bonds only; use the model's "
-                    "collate"
-                )
-            if not self.reads_blocks:
-                codes = graph.pairs_to_edges(batch.edge_attr)
-                if not codes.is_floating_point():
-                    codes = batch.pair_codes[codes.long()]
-                x = self._encode_edges(graph.rows_to_nodes(x), graph.edge_index, codes)
-                return x, graph.batch
-            if batch.edge_attr.is_floating_point():
-                edges = self.pair_embedding(batch.edge_attr)
+        x, codes = self.atom_embedding(batch.x), batch.edge_attr
+        if not isinstance(batch, MoleculeBatch):
+            edge_index, codes = self.edges(batch.edge_index, codes)
+            self._check_self_loops(edge_index, len(x))
+            index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
+            return self._encode_edges(x, edge_index, codes), index
+        graph, is_listed = batch.edge_index, isinstance(batch.edge_index, EdgeLists)
+        if self.reads_blocks and not is_listed:
+            if codes.is_floating_point():
+                edges = self.pair_embedding(codes)
             else:
-                table = self.pair_embedding(batch.pair_codes)
-                edges = CodedEdges(batch.edge_attr.long(), table)
+                edges = CodedEdges(codes.long(), self.pair_embedding(batch.pair_codes))
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
-        edge_index, codes = self.edges(batch.edge_index, batch.edge_attr)
-        x = self._encode_edges(x, edge_index, codes)
-        index = batch.batch
-        if index is None:
-            index = x.new_zeros(x.size(0), dtype=torch.long)
-        self._check_pairs(edge_index, index, _num_graphs(batch))
-        return x, index
+        if not is_listed:
+            x, codes = graph.rows_to_nodes(x), graph.pairs_to_edges(codes)
+        if not codes.is_floating_point():
+            codes = batch.pair_codes[codes.long()]
+        return self._encode_edges(x, graph.edge_index, codes), graph.batch
 
-    def _encode_edges(
-        self, x: Tensor, edge_index: Optional[Tensor], codes: Optional[Tensor]
-    ) -> Tensor:
+    def _encode_edges(self, x: Tensor, edge_index: Tensor, codes: Tensor) -> Tensor:
         """Encode atoms ``[N, width]`` of a graph whose edges are listed."""
         out = self.encoder(x, edge_index, edge_attr=self.pair_embedding(codes))
         if out.shape != (expected := (len(x), self.atom_width)):
             raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
         return out
 
-    def edges(
-        self, edge_index: Optional[Tensor], codes: Optional[Tensor]
-    ) -> tuple[Optional[Tensor], Optional[Tensor]]:
+    def edges(self, edge_index: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Select the edges of a PyG graph that the network uses.
 
         Args:
@@ -297,12 +249,23 @@ class Network(nn.Module):
             codes: Their joint codes ``[E]`` or component codes ``[E, P]``. With fractional weights
                 of codes all edges are kept.
         """
-        if not self.bonds_only or edge_index is None or codes is None or codes.is_floating_point():
+        if not self.bonds_only or codes.is_floating_point():
             return edge_index, codes
         bond = (self.pair_embedding.table[codes.long()] if codes.dim() == 1 else codes)[:, 0]
         kept = (bond > 0) | (edge_index[0] == edge_index[1])
         # The same tensor where nothing is left out: hooks that record weights compare identity.
         return (edge_index, codes) if kept.all() else (edge_index[:, kept], codes[kept])
+
+    def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
+        """Raise if a PyG graph has other self loops than the model; not where that would wait."""
+        if torch.compiler.is_compiling() or edge_index.device.type != "cpu":
+            return
+        loops, expected = int((edge_index[0] == edge_index[1]).sum()), atoms * self.self_loops
+        if loops != expected:
+            raise ValueError(
+                f"edge_index: got {loops} self loops, expected {expected}, as "
+                f"molattn.from_smiles(..., self_loops={self.self_loops}) makes"
+            )
 
     def freeze(self, what: Union[int, Freeze]) -> None:
         """Exclude weights from training; frozen modules stay in evaluation mode.
@@ -312,80 +275,37 @@ class Network(nn.Module):
                 ``encoder``: the embeddings and the whole encoder; ``none`` unfreezes all.
 
         Raises:
-            InputError: Another name, a negative number, or more blocks than the encoder has.
+            InputError: Another name, or more blocks than the encoder has.
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
-        parts = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
-        if isinstance(what, Integral) and not isinstance(what, bool):
-            count = int(what)
-            blocks = getattr(self.encoder, "blocks", nn.ModuleList())  # a custom one may have none
-            if not 0 <= count <= len(blocks):
+        frozen = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
+        if isinstance(what, Integral):
+            blocks = getattr(self.encoder, "blocks", ())  # a custom one may have none
+            if not 0 <= what <= len(blocks):
                 raise InputError(
-                    f"--freeze: got {what}, expected 0 to {len(blocks)}, the number of blocks of "
-                    "the network"
+                    f"got {what}, expected 0 to {len(blocks)}, the number of blocks",
+                    option="freeze",
                 )
-            self._frozen = [*embeddings, *blocks[:count]]
+            self._frozen = [*embeddings, *blocks[: int(what)]]
         else:
-            check_one_of("freeze", what, parts)
-            self._frozen = parts[str(what)]
+            check_one_of("freeze", what, frozen)
+            self._frozen = frozen[str(what)]
         self.requires_grad_(True)
-        for part in self._frozen:
-            part.requires_grad_(False)
+        for module in self._frozen:
+            module.requires_grad_(False)
         self.train(self.training)
 
     @property
     def has_frozen_encoder(self) -> bool:
         """Whether :meth:`freeze` has frozen the encoder."""
-        return any(part is self.encoder for part in self._frozen)
+        return any(module is self.encoder for module in self._frozen)
 
     def train(self, mode: bool = True) -> "Network":
         """Set training or evaluation mode; frozen modules stay in evaluation mode."""
         super().train(mode)
-        for part in self._frozen:
-            part.eval()
+        for module in self._frozen:
+            module.eval()
         return self
-
-    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor, count: int) -> None:
-        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config.
-
-        Only on a CPU: to read the numbers of another device would be to wait for it.
-        """
-        if edge_index is None:
-            raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
-        if torch.compiler.is_compiling() or index.device.type != "cpu":
-            return
-        sizes = torch.bincount(index, minlength=count)
-        if not sizes.all():
-            raise ValueError(f"batch: graph {int(sizes.argmin())} of {count} has no atoms")
-        what, meaning, loops = "edges", ": all ordered pairs of each molecule", self.self_loops
-        if self.bonds_only or self.radius is not None:
-            what, meaning = "self loops", ""
-            got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
-        else:
-            got, expected = edge_index.size(1), int((sizes * (sizes if loops else sizes - 1)).sum())
-        if got != expected:
-            raise ValueError(
-                f"edge_index: got {got} {what}, expected {expected}{meaning}, as "
-                f"molattn.from_smiles(..., self_loops={loops}) makes"
-            )
-
-
-def _num_graphs(batch: Union[MoleculeBatch, Data]) -> int:
-    return batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
-
-
-def _padded(x: Tensor, index: Tensor, count: int, most: Optional[int]) -> tuple[Tensor, Tensor]:
-    """Atoms ``[N, C]`` as ``[B, most atoms, C]``, and which of these exist.
-
-    Unlike PyG's ``to_dense_batch``, without waiting for a GPU, if the most atoms are given.
-    """
-    sizes = index.new_zeros(count).index_add(0, index, torch.ones_like(index))
-    most = int(sizes.max()) if most is None else most
-    starts = sizes.cumsum(0) - sizes
-    place = index * most + torch.arange(len(index), device=index.device) - starts[index]
-    padded = x.new_zeros(count * most, x.size(1)).index_copy(0, place, x)
-    exists = torch.zeros(count * most, dtype=torch.bool, device=x.device)
-    return padded.unflatten(0, (count, most)), exists.index_fill(0, place, True).view(count, most)
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:

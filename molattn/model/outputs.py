@@ -1,15 +1,23 @@
-"""Outputs of networks to probabilities and to the prediction of an ensemble."""
+"""Outputs of networks: to probabilities, and to the prediction of several together."""
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.task import Task, output_slices
 
-__all__ = ["class_logits", "class_probabilities", "mean_of_members"]
+__all__ = ["class_logits", "class_probabilities", "mean_of_members", "shares_of_second"]
+
+Array = NDArray[np.float64]
+
+_PRIOR_ROWS = 20.0
+_SHARES = np.linspace(0.0, 1.0, 101)
+_SHARES[-1] = np.nextafter(1.0, 0.0)  # with a share of 1 there is no trained network
 
 
 def class_logits(outputs: Tensor, task: Task) -> Tensor:
@@ -62,3 +70,46 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
         else:
             parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs)))
     return torch.cat(parts, dim=-1)
+
+
+def shares_of_second(
+    tasks: Sequence[Task], first: Array, second: Array, labels: Array
+) -> NDArray[np.float64]:
+    r"""Return the weight of the second of two predictors in their mean, from 0 to 1, ``[T]``.
+
+    Of :math:`f = (1 - w) f_1 + w f_2` it is for each task the :math:`w` with the least loss on rows
+    that neither has learned from, where half and half counts as much as 20 rows:
+
+    .. math::
+        \sum_i \ell(y_i, f(x_i)) + 20\, c\, (w - \tfrac12)^2
+
+    The loss is the squared error of a regression, with :math:`c` the mean of
+    :math:`(f_1 - f_2)^2`, or the cross-entropy of logits, with a quarter of that, its curvature.
+
+    Args:
+        tasks: The T tasks.
+        first: Outputs of the first predictor: values or logits, ``[n, outputs of all tasks]``.
+        second: Those of the second.
+        labels: ``[n, T]``, NaN where missing.
+    """
+    columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
+    return np.array([_share(task, first[:, at], second[:, at], y) for task, at, y in columns])
+
+
+def _share(task: Task, first: Array, second: Array, labels: Array) -> float:
+    known = ~np.isnan(labels) & np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
+    first, second, labels = first[known], second[known], labels[known]
+    difference = second - first
+    if task.kind == "multiclass":  # a constant added to all logits of a row means nothing
+        difference -= difference.mean(axis=1, keepdims=True)
+    spread = float(np.mean(difference**2)) if known.any() else 0.0
+
+    def loss(share: float) -> float:
+        mixed, prior = first + share * difference, _PRIOR_ROWS * spread * (share - 0.5) ** 2
+        if task.kind == "regression":
+            return float(((mixed[:, 0] - labels) ** 2).sum()) + prior
+        logits, classes = class_logits(torch.from_numpy(mixed), task), torch.from_numpy(labels)
+        return float(F.cross_entropy(logits, classes.long(), reduction="sum")) + prior / 4.0
+
+    # Of equal losses the one nearest to a half.
+    return float(min(_SHARES, key=lambda share: (loss(share), abs(share - 0.5))))

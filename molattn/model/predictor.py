@@ -1,35 +1,36 @@
 """Predictions of a model: its networks, Gaussian process and calibration together."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from dataclasses import replace
+from typing import Any, Optional
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
+from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor
 from molattn.model.gaussian_process.kernel import KernelInputs
-from molattn.model.outputs import class_probabilities, mean_of_members
-from molattn.model.target_transform import own_units
+from molattn.model.module import NetworkModule
+from molattn.model.outputs import mean_of_members
+from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecule, TrainingSet
-from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
+from molattn.model.uncertainty import Prediction, Uncertainty
 from molattn.record import MoleculeRecord
-
-if TYPE_CHECKING:
-    from molattn.model.model import MolAttn
+from molattn.task import output_slices
 
 __all__ = ["Predictor"]
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, repr=False)
-class Predictor:
+class Predictor(NetworkModule):
     """Predicts with the networks, the Gaussian process and the calibration of a model.
 
     Where a method takes ``smiles``, these are n molecules, as SMILES or RDKit molecules. Further
@@ -41,17 +42,40 @@ class Predictor:
     ``TypeError`` for a molecule in place of a list; and ``ValueError`` for partners or features
     that are missing, not used by the model, of another shape or not finite.
 
-    Args:
-        module: The networks.
-        process: The Gaussian process; None = the networks predict alone.
-        uncertainty: Calibration and training molecules; None = not calibrated.
-        training_set: What is known of the training rows.
+    Attributes:
+        uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
+        gaussian_process: The Gaussian process whose predictions are combined with those of the
+            networks; None = the networks predict alone.
+        training_set: Distribution of the training labels, and the training molecules if they are
+            kept; None if the model was not trained by :func:`molattn.train`.
     """
 
-    module: "MolAttn"
-    process: Optional[GaussianProcessHead]
-    uncertainty: Optional[Uncertainty]
-    training_set: Optional[TrainingSet]
+    def __init__(self, config: MolAttnConfig, **parts: Optional[nn.Module]) -> None:
+        super().__init__(config, **parts)
+        self.uncertainty: Optional[Uncertainty] = None
+        self.gaussian_process: Optional[GaussianProcessHead] = None
+        self.training_set: Optional[TrainingSet] = None
+
+    def set_target_scaling(
+        self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
+    ) -> None:
+        """Set how labels are scaled: the transform of each task, then mean and scale.
+
+        This removes the calibration and the Gaussian process, which depend on the scaling.
+
+        Args:
+            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
+            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
+            transforms: Of each task; by default the identity.
+
+        Raises:
+            InputError: Transforms that do not fit the tasks.
+            ValueError: A wrong number of values, or a scale that is not positive.
+        """
+        super().set_target_scaling(mean, scale, transforms)
+        self.uncertainty = self.gaussian_process = None
+
+    # Predictions.
 
     def predict(
         self,
@@ -62,7 +86,13 @@ class Predictor:
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> Array:
-        """Predict molecules, ``[n, num_outputs]``; see :meth:`predict_records`."""
+        """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
+
+        Regressions are in the targets' own units. Classifications are probabilities, calibrated
+        if the model is. An ensemble predicts the mean of its members' predictions, of a transformed
+        target the mean on the transformed scale. With ``members`` it returns the prediction of each
+        member instead, ``[members, n, num_outputs]``, uncalibrated.
+        """
         records = self._records(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
 
@@ -74,21 +104,11 @@ class Predictor:
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> Array:
-        """Predict featurized molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
-
-        Regressions are in the targets' own units. Classifications are probabilities, calibrated
-        if the model is. An ensemble predicts the mean of its members' predictions, of a transformed
-        target the mean on the transformed scale. With ``members`` it returns the prediction of each
-        member instead, ``[members, n, num_outputs]``, uncalibrated.
-        """
-        config = self.module.config
-        outputs = torch.from_numpy(self.predict_outputs(records, batch_size, features=features))
-        if not members:
-            outputs = mean_of_members(outputs, config.tasks)
-            if self.uncertainty is not None:
-                return self.uncertainty.predictions(config, outputs.numpy())
-        probabilities = class_probabilities(outputs, config.tasks)
-        return own_units(probabilities, config.tasks, config.target_transforms).numpy()
+        """Do the same for featurized molecules; see :meth:`predict` and :meth:`featurize`."""
+        outputs = self.predict_outputs(records, batch_size, features=features)
+        if members:
+            return self.in_own_units(torch.from_numpy(outputs)).numpy()
+        return self._calibrated(self._mean(outputs))
 
     def predict_outputs(
         self,
@@ -102,13 +122,31 @@ class Predictor:
         Regressions are on the transformed scale (``config.target_transforms``), classifications are
         logits, uncalibrated.
         """
-        return self.combined(*self.module.network_outputs(records, batch_size, features=features))
+        return self.combined(*self.network_outputs(records, batch_size, features=features))
 
     def combined(self, outputs: Array, inputs: KernelInputs) -> Array:
-        """Return what :meth:`predict_outputs` does, of :meth:`molattn.MolAttn.network_outputs`."""
-        if self.process is not None:
-            outputs = self.process.combine(outputs, inputs)
-        return self.module.to_transformed(outputs)
+        """Return :meth:`predict_outputs`, of what :meth:`network_outputs` returned."""
+        if self.gaussian_process is not None:
+            outputs = self.gaussian_process.combine(outputs, inputs)
+        return self.to_transformed(outputs)
+
+    @property
+    def has_untrained_head(self) -> bool:
+        """Whether the Gaussian process alone was trained, and predicts alone."""
+        return self.gaussian_process is not None and bool((self.gaussian_process.shares == 1).all())
+
+    def _mean(self, outputs: Array) -> Array:
+        return mean_of_members(torch.from_numpy(outputs), self.config.tasks).numpy()
+
+    def _calibrated(self, mean: Array) -> Array:
+        """Convert outputs ``[n, outputs]`` to own units and calibrated probabilities."""
+        if self.uncertainty is None:
+            return self.in_own_units(torch.from_numpy(mean)).numpy()
+        calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
+        columns = zip(output_slices(self.config.tasks), self.config.target_transforms, strict=True)
+        return torch.cat([one.inverse(calibrated[:, at]) for at, one in columns], dim=1).numpy()
+
+    # Uncertainty.
 
     def predict_interval(
         self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
@@ -116,7 +154,7 @@ class Predictor:
         """Predict intervals with a given nominal coverage, for regression targets.
 
         The interval is the prediction plus and minus a half-width that grows with the distance to
-        the training molecules; see :mod:`molattn.model.uncertainty.calibration`. Of a transformed
+        the training molecules; see :mod:`molattn.model.uncertainty`. Of a transformed
         target it is that on the transformed scale, with both ends converted to own units. Of a
         target in percent whose training labels are from 0 to 100 it ends there.
 
@@ -127,10 +165,65 @@ class Predictor:
         Raises:
             InputError: A level that is not between 0 and 1, or a model that is not calibrated.
         """
-        known, config = self._calibrated(), self.module.config
-        outputs, prints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
-        found = assemble_prediction(config, known, outputs, prints, level, self.training_set)
+        self._check_calibrated()
+        outputs, fingerprints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
+        found = self.prediction(outputs, fingerprints, level)
         return found.low, found.high
+
+    def prediction(
+        self, outputs: Array, molecules: Sequence[Molecule | Fingerprint], level: float
+    ) -> Prediction:
+        """Combine outputs of n molecules with the model's uncertainty, if it is calibrated.
+
+        Args:
+            outputs: From :meth:`predict_outputs`, ``[members, n, outputs]``.
+            molecules: The n molecules, or their fingerprints.
+            level: Level of the intervals, between 0 and 1.
+
+        Raises:
+            InputError: A level outside the range.
+        """
+        tasks, mean = self.config.tasks, self._mean(outputs)
+        low = high = similarity = np.full((len(mean), len(tasks)), math.nan)
+        if self.uncertainty is not None:
+            similarity = self.uncertainty.molecules.task_similarity(molecules, len(tasks))
+            low, high = self.intervals(mean, similarity, level)
+        found, std = self._calibrated(mean), np.full((len(mean), len(tasks)), math.nan)
+        if len(outputs) > 1:
+            rows, members = np.arange(len(mean)), self.in_own_units(torch.from_numpy(outputs))
+            for index, columns in enumerate(output_slices(tasks)):
+                likeliest = columns.start + found[:, columns].argmax(axis=1)
+                std[:, index] = members.numpy()[:, rows, likeliest].std(axis=0, ddof=1)
+        # Each training molecule has a label.
+        return Prediction(found, low, high, std, similarity.max(axis=1), similarity)
+
+    def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
+        """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
+
+        Args:
+            mean: Outputs of the mean of the members on the transformed scale, ``[n, outputs]``.
+            similarity: To the nearest training molecule of each task, ``[n, T]``.
+            level: Between 0 and 1.
+
+        Raises:
+            InputError: A level outside the range, or a model that is not calibrated.
+        """
+        half = self._check_calibrated().calibration.half_widths(similarity, level)
+        low, high, tasks = half.copy(), half.copy(), self.config.tasks
+        columns = zip(output_slices(tasks), self.config.target_transforms, strict=True)
+        for index, (part, transform) in enumerate(columns):
+
+            def own(values: Array, transform: TargetTransform = transform) -> Array:
+                found = transform.inverse(torch.from_numpy(values)).numpy()
+                return np.where(np.isinf(values), values, found)
+
+            middle, width = mean[:, part.start], half[:, index]
+            low[:, index], high[:, index] = own(middle - width), own(middle + width)
+            if self.training_set and self.training_set.is_percentage(tasks[index], index):
+                value, known = own(middle), np.isfinite(width)  # a value outside is an end
+                low[known, index] = np.maximum(low[:, index], np.minimum(value, 0))[known]
+                high[known, index] = np.minimum(high[:, index], np.maximum(value, 100))[known]
+        return low, high
 
     def training_similarity(self, smiles: Sequence[Molecule]) -> Array:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
@@ -142,7 +235,47 @@ class Predictor:
         Raises:
             InputError: A model that is not calibrated.
         """
-        return self._calibrated().molecules.similarity(self._fingerprints(smiles))
+        return self._check_calibrated().molecules.similarity(self._fingerprints(smiles))
+
+    def calibrate(
+        self,
+        smiles: Sequence[Molecule],
+        targets: ArrayLike,
+        training_smiles: Sequence[Molecule],
+        **inputs: Any,
+    ) -> None:
+        """Fit prediction intervals and calibrate probabilities; training does this by itself.
+
+        Args:
+            smiles: n molecules that the model was not trained on.
+            targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
+                where missing.
+            training_smiles: The molecules that it was trained on.
+            inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
+
+        Raises:
+            InputError: No training molecule; a label that is infinite, no class of the target, or
+                0 or below if the model learned logarithms.
+            ValueError: Targets of another shape.
+        """
+        labels, config = np.asarray(targets, dtype=np.float64), self.config
+        if labels.shape != (expected := (len(smiles), len(config.tasks))):
+            raise ValueError(f"targets: got {labels.shape}, expected {expected}")
+        columns = zip(config.tasks, config.target_transforms, labels.T, strict=True)
+        for task, transform, column in columns:
+            known = column[~np.isnan(column)]
+            fits = np.isin(known, range(len(task.classes))) if task.classes else np.isfinite(known)
+            if bad := known[~fits | ((transform.kind == "log") & (known <= 0.0))].tolist():
+                raise InputError(
+                    f"targets: got {bad[0]:g}, which is no label of {quoted(task.name)}"
+                )
+        outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
+        molecules = FingerprintIndex.from_fingerprints(self._fingerprints(training_smiles))
+        self.uncertainty = Uncertainty.fit(config, molecules, held_out, outputs, labels)
+        if self.training_set is not None:  # its molecules refer to other fingerprints
+            self.training_set = replace(self.training_set, molecules=None)
+
+    # Training rows.
 
     def nearest(
         self, smiles: Sequence[Molecule | Fingerprint], count: int = 3
@@ -166,8 +299,8 @@ class Predictor:
             )
         if count < 1:
             raise InputError(f"count: got {count}, expected a whole number of at least 1")
-        known, tasks = self._calibrated().molecules, self.module.config.tasks
-        return kept.nearest(self._fingerprints(smiles), count, known, tasks)
+        known = self._check_calibrated().molecules
+        return kept.nearest(self._fingerprints(smiles), count, known, self.config.tasks)
 
     def neighbors(
         self,
@@ -194,15 +327,17 @@ class Predictor:
         """
         self.check_neighbors(count)
         records = self._records(smiles, partners)
-        _, inputs = self.module.network_outputs(records, batch_size, features=features)
+        _, inputs = self.network_outputs(records, batch_size, features=features)
         return self.neighbors_of_inputs(inputs, count)
 
-    def neighbors_of_inputs(self, inputs: KernelInputs, count: int) -> dict[str, Any]:
-        """Do the same, of what :meth:`molattn.MolAttn.network_outputs` returned."""
+    def neighbors_of_inputs(
+        self, inputs: KernelInputs, count: int
+    ) -> dict[str, list[list[Neighbor]]]:
+        """Do the same, of what :meth:`network_outputs` returned."""
         process = self.check_neighbors(count)
         kept = self.training_set and self.training_set.molecules
         smiles = dict(zip(kept.rows.tolist(), kept.smiles, strict=True)) if kept else {}
-        tasks, scales = self.module.config.tasks, self.module.target_scale.tolist()
+        scales = self.target_scale.tolist()
         return {
             task.name: [
                 [
@@ -212,27 +347,27 @@ class Predictor:
                 for row in found
             ]
             for task, scale, found in zip(
-                tasks, scales, process.neighbors(inputs, count), strict=True
+                self.config.tasks, scales, process.neighbors(inputs, count), strict=True
             )
         }
 
     def check_neighbors(self, count: int, name: str = "count") -> GaussianProcessHead:
-        """Return the Gaussian process, if it has so many neighbors; errors call the count ``name``.
+        """Return the Gaussian process, if it has that many neighbors; errors name the count.
 
         Raises:
             InputError: As :meth:`neighbors`.
         """
-        if self.process is None:
+        if self.gaussian_process is None:
+            raise InputError(f"{name}: the model has no Gaussian process, and thus no neighbors")
+        most = len(self.gaussian_process.rows)
+        if not 1 <= count <= most:
             raise InputError(
-                f"{name}: the model has no Gaussian process, so that it has no neighbors"
+                f"{name}: got {count}, expected a whole number from 1 to {most}, the number of "
+                "inducing points of the Gaussian process"
             )
-        most = len(self.process.rows)
-        if not isinstance(count, (int, np.integer)) or not 1 <= count <= most:
-            raise InputError(
-                f"{name}: got {quoted(count)}, expected a whole number from 1 to {most}, the "
-                "number of inducing points of the Gaussian process"
-            )
-        return self.process
+        return self.gaussian_process
+
+    # Embeddings.
 
     def embed(
         self,
@@ -260,56 +395,16 @@ class Predictor:
             >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
             ((2, 256), (4, 128))
         """
-        records = self.module.reader(partners).all(smiles, partners)
-        return self.module.embed_records(records, batch_size, atoms=atoms)
+        records = self.reader(partners).all(smiles, partners)
+        return self.embed_records(records, batch_size, atoms=atoms)
 
-    def calibrated(
-        self,
-        smiles: Sequence[Molecule],
-        targets: ArrayLike,
-        training_smiles: Sequence[Molecule],
-        **inputs: Any,
-    ) -> Uncertainty:
-        """Fit prediction intervals and calibrate probabilities.
-
-        Args:
-            smiles: n molecules that the model was not trained on.
-            targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
-                where missing.
-            training_smiles: The molecules that it was trained on.
-            inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
-
-        Raises:
-            InputError: No training molecule; a label that is infinite, no class of the target, or
-                0 or below if the model learned logarithms.
-            ValueError: Targets of another shape.
-        """
-        labels, config = np.asarray(targets, dtype=np.float64), self.module.config
-        if labels.shape != (expected := (len(smiles), len(config.tasks))):
-            raise ValueError(f"targets: got {labels.shape}, expected {expected}")
-        for task, transform, column in zip(
-            config.tasks, config.target_transforms, labels.T, strict=True
-        ):
-            fits = (
-                np.isin(column, range(len(task.classes))) if task.classes else np.isfinite(column)
-            )
-            if transform.kind == "log":
-                fits &= column > 0.0
-            if bad := column[~fits & ~np.isnan(column)].tolist():
-                raise InputError(
-                    f"targets: got {bad[0]:g}, which is no label of {quoted(task.name)}"
-                )
-        outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
-        molecules = FingerprintIndex.from_fingerprints(self._fingerprints(training_smiles))
-        return Uncertainty.fit(config, molecules, held_out, outputs, labels)
-
-    def _calibrated(self) -> Uncertainty:
+    def _check_calibrated(self) -> Uncertainty:
         if self.uncertainty is None:
             raise InputError("the model is not calibrated; call MolAttn.calibrate first")
         return self.uncertainty
 
     def _fingerprints(self, smiles: Sequence[Molecule | Fingerprint]) -> list[Fingerprint]:
-        return read_fingerprints(smiles, standardize=self.module.config.standardize)
+        return read_fingerprints(smiles, standardize=self.config.standardize)
 
     def _records(
         self,
@@ -318,7 +413,7 @@ class Predictor:
         *,
         fingerprints: bool = False,
     ) -> list[MoleculeRecord]:
-        reader = self.module.reader(partners, numbers=True, fingerprint=fingerprints)
+        reader = self.reader(partners, numbers=True, fingerprint=fingerprints)
         return reader.all(smiles, partners)
 
     def _outputs_and_fingerprints(
@@ -328,7 +423,7 @@ class Predictor:
         *,
         partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
-    ) -> tuple[Array, Sequence[Fingerprint]]:
+    ) -> tuple[Array, list[Any]]:
         records = self._records(smiles, partners, fingerprints=True)
         outputs = self.predict_outputs(records, batch_size, features=features)
-        return outputs, [record.fingerprint for record in records]  # pyright: ignore
+        return outputs, [record.fingerprint for record in records]

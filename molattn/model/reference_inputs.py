@@ -5,24 +5,20 @@ saved model has the versions it was trained with and what was calculated for
 :data:`REFERENCE_MOLECULES`, so that it is noticed when predictions are not made from such inputs.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.reader import Fields, MoleculeReader
-from molattn.errors import InputError, SmilesError, quoted
-from molattn.model.artefact import INPUTS_FILE, ModelFiles
+from molattn.config.base import checked
+from molattn.errors import SmilesError, quoted
+from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted
-
-if TYPE_CHECKING:
-    from molattn.model.config import MolAttnConfig
 
 __all__ = ["REFERENCE_MOLECULES", "ReferenceInputs"]
 
@@ -45,11 +41,11 @@ REFERENCE_MOLECULES = (
 They are never changed, only added to: a model compares those that it was saved with.
 """
 
-_FEWEST_DIGITS = 1e-5  # descriptors that differ by less, relatively, are the same
+_TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}  # of descriptors that are the same
 _PACKAGES = ("molattn", "rdkit")
 
 
-@dataclass(frozen=True, repr=False)
+@checked
 class ReferenceInputs:
     """What a model reads of some molecules.
 
@@ -64,7 +60,7 @@ class ReferenceInputs:
 
     @classmethod
     def of(
-        cls, config: "MolAttnConfig", smiles: Sequence[str] = REFERENCE_MOLECULES
+        cls, config: MolAttnConfig, smiles: Sequence[str] = REFERENCE_MOLECULES
     ) -> "ReferenceInputs":
         """Calculate the inputs of a model of this configuration."""
         read = MoleculeReader(
@@ -73,63 +69,37 @@ class ReferenceInputs:
             standardize=config.standardize,
             radius=config.network.radius,
         )
-        found = []
-        for text, record in zip(smiles, read(smiles), strict=True):
-            inputs = _inputs(record, config)
-            found.append({"smiles": text, **inputs})
+        records = zip(smiles, read(smiles), strict=True)
+        found = [{"smiles": text, **_inputs(record, config)} for text, record in records]
         return cls({name: version(name) for name in _PACKAGES}, found)
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the file."""
-        return (json.dumps(vars(self), allow_nan=False) + "\n").encode()
-
-    @classmethod
-    def from_files(cls, files: ModelFiles) -> "Optional[ReferenceInputs]":
-        """Read them of a saved model; None if it has none.
-
-        Raises:
-            InputError: The file is damaged.
-        """
-        if INPUTS_FILE not in files.content:
-            return None
-        found = files.parse(INPUTS_FILE, cls)
-        if not found.versions.keys() >= {*_PACKAGES} or not all(
-            isinstance(one.get("smiles"), str) for one in found.molecules
-        ):
-            path = files.folder / INPUTS_FILE
-            raise InputError(f"{path}: not the versions and inputs of reference molecules")
-        return found
-
-    def remark(self, config: "MolAttnConfig") -> str:
+    def remark(self, config: MolAttnConfig) -> str:
         """Return a line on whether the inputs are the same with the installed versions.
 
         If these are the versions of the training, it is empty and nothing is calculated.
         """
-        now = {name: version(name) for name in _PACKAGES}
-        changed = [name for name in _PACKAGES if self.versions[name] != now[name]]
+        changed = [name for name in _PACKAGES if self.versions[name] != version(name)]
         if not changed:
             return ""
         was = " and ".join(f"{name} {self.versions[name]}" for name in changed)
-        have = " and ".join(f"{name} {now[name]}" for name in changed)
+        have = " and ".join(f"{name} {version(name)}" for name in changed)
         trained = f"the model was trained with {was}, and {have} is installed"
-        latter = type(self).of(config, [one["smiles"] for one in self.molecules])
-        kinds: dict[str, None] = {}
-        others = 0
-        for one, other in zip(self.molecules, latter.molecules, strict=True):
-            differing = _differences(one, other, config.descriptors)
-            kinds |= dict.fromkeys(differing)
-            others += bool(differing)
-        molecules = counted(len(self.molecules), "reference molecule")
-        if not others:
+        now = self.of(config, [one["smiles"] for one in self.molecules]).molecules
+        pairs = zip(self.molecules, now, strict=True)
+        found = [_differences(one, other, config.descriptors) for one, other in pairs]
+        count = sum(map(bool, found))
+        molecules = counted(len(found), "reference molecule")
+        if not count:
             return f"{trained}: the inputs of {molecules} are the same"
+        kinds = ", ".join(dict.fromkeys(kind for kinds in found for kind in kinds))
         install = " ".join(f"{name}=={self.versions[name]}" for name in changed)
         return (
-            f"{trained}: the inputs of {others} of {molecules} differ ({', '.join(kinds)}), so "
-            f"that predictions may differ too; with {install} they do not"
+            f"{trained}: the inputs of {count} of {molecules} differ ({kinds}), so that "
+            f"predictions may differ too; with {install} they do not"
         )
 
 
-def _inputs(record: "MoleculeRecord | SmilesError", config: "MolAttnConfig") -> dict[str, Any]:
+def _inputs(record: MoleculeRecord | SmilesError, config: MolAttnConfig) -> dict[str, Any]:
     if isinstance(record, SmilesError):
         return {"error": record.code}
     inputs: dict[str, Any] = {
@@ -158,17 +128,14 @@ def _differences(
     one: Mapping[str, Any], other: Mapping[str, Any], descriptors: Sequence[str]
 ) -> list[str]:
     """Name the inputs of a molecule that differ, of those that the model reads now."""
-    found = [
-        f"descriptor {quoted(name)}"
-        for name, was, now in zip(
-            descriptors, one.get("descriptors", ()), other.get("descriptors", ()), strict=False
-        )
-        if not _is_same(was, now)
-    ]
     names = (other.keys() | (one.keys() & {"error"})) - {"smiles", "descriptors"}
-    return [*sorted(name for name in names if one.get(name) != other.get(name)), *found]
-
-
-def _is_same(one: Optional[float], other: Optional[float]) -> bool:
-    values = np.array([one, other], dtype=np.float64)  # None is NaN
-    return bool(np.isclose(*values, rtol=_FEWEST_DIGITS, atol=_FEWEST_DIGITS, equal_nan=True))
+    found = sorted(name for name in names if one.get(name) != other.get(name))
+    if "descriptors" in one and "descriptors" in other:
+        values = (np.array(x["descriptors"], dtype=np.float64) for x in (one, other))  # None is NaN
+        same = np.isclose(*values, **_TOLERANCE, equal_nan=True)
+        found += [
+            f"descriptor {quoted(name)}"
+            for name, is_same in zip(descriptors, same, strict=True)
+            if not is_same
+        ]
+    return found

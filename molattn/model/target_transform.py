@@ -1,21 +1,24 @@
 """Transforms of regression targets, such as the logarithm of a half-life."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
+from annotated_types import Gt, Interval
 from numpy.typing import NDArray
+from pydantic import Discriminator
 from torch import Tensor
 
-from molattn.errors import InputError, check_one_of
+from molattn.config.base import checked
 from molattn.task import Task, output_slices
 
 __all__ = [
     "TRANSFORMS",
+    "AnyTransform",
     "LogTransform",
     "RankTransform",
     "TargetTransform",
@@ -31,7 +34,11 @@ _MOST_QUANTILES = 1000
 _POWERS = np.linspace(0.0, 2.0, 201)
 
 
-@dataclass(frozen=True)
+def _kind(name: str) -> Any:
+    return field(default=name, kw_only=True)
+
+
+@checked
 class TargetTransform:
     """An increasing function of the labels of a target, learned in their place.
 
@@ -39,10 +46,10 @@ class TargetTransform:
     shape; NaN stays NaN.
     """
 
-    kind: ClassVar[str] = "none"
+    kind: Literal["none"] = _kind("none")
 
     @classmethod
-    def fit(cls, labels: Array) -> "TargetTransform":
+    def fit(cls, labels: Array) -> Self:
         """Fit the parameters, if any, to labels ``[n]`` of which at least two differ."""
         return cls()
 
@@ -55,46 +62,19 @@ class TargetTransform:
         return values
 
     def log_jacobian(self, labels: Tensor) -> Tensor:
-        """Return the logarithm of the derivative of :meth:`forward` at each label.
-
-        Raises:
-            ValueError: A transform without a derivative.
-        """
+        """Return the logarithm of the derivative of :meth:`forward` at each label."""
         return torch.zeros_like(labels)
 
     def describe(self) -> str:
         """Return the kind and its parameter for a log line."""
         return f"{self.kind} transform"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the transform as JSON types."""
-        plain = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
-        return {"kind": self.kind, **plain}
 
-    @staticmethod
-    def from_dict(content: Mapping[str, Any]) -> "TargetTransform":
-        """Read the output of :meth:`to_dict`.
-
-        Raises:
-            InputError: An unknown kind, or parameters that are not valid.
-        """
-        parameters = dict(content)
-        kind = parameters.pop("kind", None)
-        check_one_of("target_transform", kind, TRANSFORMS)
-        try:
-            return TRANSFORMS[kind](**parameters)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"target transform {kind}: not valid: {error}") from error
-
-
-@dataclass(frozen=True)
+@checked
 class LogTransform(TargetTransform):
     """The natural logarithm, of labels above 0; any other counts as the smallest above 0."""
 
-    kind: ClassVar[str] = "log"
+    kind: Literal["log"] = _kind("log")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def forward(self, labels: Tensor) -> Tensor:
         """Transform labels."""
@@ -109,7 +89,7 @@ class LogTransform(TargetTransform):
         return -self.forward(labels)
 
 
-@dataclass(frozen=True)
+@checked
 class YeoJohnsonTransform(TargetTransform):
     r"""A power transform of labels of any sign.
 
@@ -131,23 +111,15 @@ class YeoJohnsonTransform(TargetTransform):
         power: The power, from 0 to 2; 1 is the identity of x.
         center: Subtracted from the labels, in their unit.
         scale: Labels are divided by it, in their unit; positive.
-
-    Raises:
-        ValueError: A parameter outside its range.
     """
 
-    kind: ClassVar[str] = "yeo_johnson"
-    power: float
+    power: Annotated[float, Interval(ge=0, le=2)]
     center: float = 0.0
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        fits = 0.0 <= self.power <= 2.0 and 0.0 < self.scale < math.inf
-        if not fits or not math.isfinite(self.center):
-            raise ValueError(f"got {self}, expected a power from 0 to 2 and a positive scale")
+    scale: Annotated[float, Gt(0)] = 1.0
+    kind: Literal["yeo_johnson"] = _kind("yeo_johnson")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
-    def fit(cls, labels: Array) -> "YeoJohnsonTransform":
+    def fit(cls, labels: Array) -> Self:
         """Fit the power by maximum likelihood, to 0.01: transformed labels are taken as normal.
 
         Center and scale are the median and the distance between the quartiles, or the standard
@@ -187,37 +159,28 @@ class YeoJohnsonTransform(TargetTransform):
         return f"{self.kind} transform of power {self.power:.2f}"
 
 
-@dataclass(frozen=True)
+@checked
 class RankTransform(TargetTransform):
     r"""The normal score of a label's rank among the training labels.
 
     The label of rank r among n, equal ones with their mean rank, has the score
     :math:`\Phi^{-1}((r - \tfrac 1 2) / n)`. Between the training labels it is linear. Labels and
     scores beyond the ends are those of the ends, so that no prediction or end of an interval lies
-    beyond the training labels; of new labels from the same distribution 2 in n + 1 do.
+    beyond the training labels; of new labels from the same distribution 2 in n + 1 do. The labels
+    determine the scores, which thus have no density of their own.
 
     Args:
         labels: Distinct training labels, ascending; of more than 1,000 at most 1,000, of evenly
             spaced scores, with both ends.
         scores: Their scores, ascending.
-
-    Raises:
-        ValueError: Fewer than two, or not finite and ascending.
     """
 
-    kind: ClassVar[str] = "ranks"
     labels: tuple[float, ...]
     scores: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for name in ("labels", "scores"):
-            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
-        both = np.array([self.labels, self.scores])  # a ValueError if their numbers differ
-        if both.shape[1] < 2 or not np.isfinite(both).all() or (np.diff(both) <= 0.0).any():
-            raise ValueError("expected two or more finite, ascending labels and scores")
+    kind: Literal["ranks"] = _kind("ranks")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
-    def fit(cls, labels: Array) -> "RankTransform":
+    def fit(cls, labels: Array) -> Self:
         """Rank the labels."""
         distinct, counts = np.unique(labels, return_counts=True)
         parts = (np.cumsum(counts) - 0.5 * counts) / len(labels)
@@ -236,10 +199,11 @@ class RankTransform(TargetTransform):
         """Convert scores to labels."""
         return _interpolate(values, self.scores, self.labels)
 
-    def log_jacobian(self, labels: Tensor) -> Tensor:
-        """Raise: the labels determine the scores, which thus have no density of their own."""
-        raise ValueError("log_jacobian: the kind ranks has none")
 
+AnyTransform = Annotated[
+    TargetTransform | LogTransform | YeoJohnsonTransform | RankTransform, Discriminator("kind")
+]
+"""The type of any transform in a configuration."""
 
 TRANSFORMS: dict[str, type[TargetTransform]] = {
     kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform, RankTransform)

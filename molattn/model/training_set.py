@@ -3,19 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
-from molattn.errors import InputError
-from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, load_arrays
+from molattn.config.base import checked
+from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.task import Task
 
 __all__ = [
@@ -31,10 +29,9 @@ Array = NDArray[np.float64]
 
 LEVELS = np.linspace(0.0, 1.0, 101)
 """Levels of the quantiles that describe a distribution."""
-_SMILES = "smiles"
 
 
-@dataclass(frozen=True)
+@checked
 class LabelDistribution:
     """How the training labels of a task are distributed.
 
@@ -60,20 +57,9 @@ class LabelDistribution:
             counts = np.bincount(known.astype(int), minlength=len(task.classes))
             return cls(len(known), classes=tuple(counts.tolist()))
         quantiles = tuple(np.quantile(known, LEVELS).tolist()) if len(known) else ()
-        if bounds is None:
-            return cls(len(known), quantiles)
-        lower, upper = (ends[~np.isnan(ends)].tolist() for ends in bounds)
+        lower, upper = ([], []) if bounds is None else (row[~np.isnan(row)] for row in bounds)
         return cls(
             len(known), quantiles, above=max(lower, default=None), below=min(upper, default=None)
-        )
-
-    def fits(self, task: Task) -> bool:
-        """Return whether labels of a task can be distributed so."""
-        return (
-            len(self.quantiles) == (len(LEVELS) if self.count and not task.classes else 0)
-            and len(self.classes) == len(task.classes)
-            and bool(np.isfinite(self.quantiles).all())
-            and self.quantiles == tuple(sorted(self.quantiles))
         )
 
 
@@ -155,76 +141,25 @@ class TrainingMolecules:
         """
         order = np.argsort(self.places, kind="stable")
         starts = np.searchsorted(self.places[order], np.arange(len(known.fingerprints) + 1))
-        result = []
-        for places, similarity in known.nearest(molecules, count):
-            result.append(
-                [
-                    TrainingMolecule(
-                        int(self.rows[at]), self.smiles[at], value, self._labels(at, tasks)
-                    )
-                    for place, value in zip(places.tolist(), similarity.tolist(), strict=True)
-                    for at in order[starts[place] : starts[place + 1]].tolist()
-                ][:count]
-            )
-        return result
+        return [
+            [
+                TrainingMolecule(
+                    int(self.rows[row]), self.smiles[row], value, self._labels(row, tasks)
+                )
+                for place, value in zip(places.tolist(), similarity.tolist(), strict=True)
+                for row in order[starts[place] : starts[place + 1]].tolist()
+            ][:count]
+            for places, similarity in known.nearest(molecules, count)
+        ]
 
-    def _labels(self, at: int, tasks: Sequence[Task]) -> dict[str, float | str | None]:
+    def _labels(self, row: int, tasks: Sequence[Task]) -> dict[str, float | str | None]:
+        labels = zip(tasks, self.targets[row].tolist(), strict=True)
         return {
             task.name: None
             if np.isnan(value)
-            else task.classes[int(value)]
-            if task.classes
-            else float(value)
-            for task, value in zip(tasks, self.targets[at], strict=True)
+            else (task.classes[int(value)] if task.classes else value)
+            for task, value in labels
         }
-
-    def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
-        text = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
-        arrays = {name: getattr(self, name) for name in ("rows", "targets", "places")}
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return safetensors.numpy.save({_SMILES: text, **contiguous})
-
-    @classmethod
-    def from_bytes(
-        cls, content: bytes, path: Path, known: FingerprintIndex, tasks: Sequence[Task]
-    ) -> "TrainingMolecules":
-        """Read the output of :meth:`to_bytes`.
-
-        Args:
-            content: The content of a file.
-            path: The file, for error messages.
-            known: Fingerprints of the model.
-            tasks: Of the model.
-
-        Raises:
-            InputError: The file is damaged, or of another model.
-        """
-        schema = {
-            "rows": (np.int64, ("rows",)),
-            "targets": (np.float64, ("rows", len(tasks))),
-            "places": (np.int32, ("rows",)),
-            _SMILES: (np.uint8, ("bytes",)),
-        }
-        found = load_arrays(content, path, schema)
-        try:
-            smiles = TypeAdapter(list[str]).validate_json(found.pop(_SMILES).tobytes(), strict=True)
-        except ValidationError:
-            smiles = []
-        if len(smiles) != len(found["rows"]):
-            raise InputError(f"{path}: expected the SMILES of each row")
-        one = cls(smiles=tuple(smiles), **found)
-        classes = np.array([len(task.classes) or np.inf for task in tasks])
-        is_class = np.isfinite(classes)
-        labels = one.targets[:, is_class]
-        if ((one.places < -1) | (one.places >= len(known.fingerprints))).any():
-            raise InputError(f"{path}: fingerprints that the model does not have")
-        if (
-            np.isinf(one.targets).any()
-            or ((labels < 0.0) | (labels >= classes[is_class]) | (labels % 1.0 > 0.0)).any()
-        ):
-            raise InputError(f"{path}: labels that do not fit the tasks")
-        return one
 
 
 @dataclass(frozen=True, repr=False)
@@ -248,20 +183,19 @@ class TrainingSet:
         bounds: Optional[Array] = None,
     ) -> "TrainingSet":
         """Describe labels ``[n, T]`` and bounds of censored ones ``[2, n, T]``; NaN is missing."""
+        bounds = np.full((2, *targets.shape), np.nan) if bounds is None else bounds
         labels = (
-            LabelDistribution.of(
-                task, targets[:, place], None if bounds is None else bounds[:, :, place]
-            )
-            for place, task in enumerate(tasks)
+            LabelDistribution.of(task, targets[:, index], bounds[:, :, index])
+            for index, task in enumerate(tasks)
         )
         return cls(tuple(labels), molecules)
 
-    def are_shares(self, task: Task, place: int) -> bool:
+    def is_percentage(self, task: Task, index: int) -> bool:
         """Return whether the labels of a task are in percent, and all from 0 to 100.
 
         A censored label such as ``>100`` is not.
         """
-        labels = self.labels[place]
+        labels = self.labels[index]
         if task.unit != "%" or not labels.quantiles:
             return False
         return (
@@ -272,42 +206,31 @@ class TrainingSet:
 
     def to_files(self, tasks: Sequence[Task]) -> dict[str, bytes]:
         """Return the content of each file by name."""
-        by_task = {
-            task.name: {name: value for name, value in vars(one).items() if value not in ((), None)}
-            for task, one in zip(tasks, self.labels, strict=True)
-        }
-        files = {LABELS_FILE: (json.dumps(by_task, ensure_ascii=False) + "\n").encode()}
+        names = (task.name for task in tasks)
+        labels = dict(zip(names, self.labels, strict=True))
+        files = {LABELS_FILE: to_json(labels, dict[str, LabelDistribution])}
         if self.molecules is not None:
-            files[MOLECULES_FILE] = self.molecules.to_bytes()
+            arrays = {name: np.ascontiguousarray(one) for name, one in vars(self.molecules).items()}
+            text = json.dumps(self.molecules.smiles).encode()
+            arrays["smiles"] = np.frombuffer(text, dtype=np.uint8)
+            files[MOLECULES_FILE] = safetensors.numpy.save(arrays)
         return files
 
     @classmethod
-    def from_files(
-        cls, files: ModelFiles, tasks: Sequence[Task], known: Optional[FingerprintIndex]
-    ) -> "Optional[TrainingSet]":
+    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[TrainingSet]":
         """Read what a saved model keeps; None if it keeps nothing.
-
-        Args:
-            files: Of the model.
-            tasks: Its tasks.
-            known: Fingerprints of its training molecules; None = it has none.
 
         Raises:
             InputError: Files that are damaged, or belong to another model.
         """
         if LABELS_FILE not in files.content:
             return None
-        by_task, path = (
-            files.parse(LABELS_FILE, dict[str, LabelDistribution]),
-            files.folder / LABELS_FILE,
-        )
-        labels = tuple(by_task[task.name] for task in tasks if task.name in by_task)
-        if len(labels) != len(tasks) or not all(map(LabelDistribution.fits, labels, tasks)):
-            raise InputError(f"{path}: not the labels of the tasks of the model")
-        content = files.content.get(MOLECULES_FILE)
-        if content is None:
+        with files.reading(LABELS_FILE):
+            by_task = files.parse(LABELS_FILE, dict[str, LabelDistribution])
+            labels = tuple(by_task[task.name] for task in tasks)
+        if MOLECULES_FILE not in files.content:
             return cls(labels)
-        path = files.folder / MOLECULES_FILE
-        if known is None:
-            raise InputError(f"{path}: the model has no fingerprints of training molecules")
-        return cls(labels, TrainingMolecules.from_bytes(content, path, known, tasks))
+        with files.reading(MOLECULES_FILE):
+            arrays = files.arrays(MOLECULES_FILE)
+            smiles = tuple(json.loads(arrays.pop("smiles").tobytes()))
+            return cls(labels, TrainingMolecules(smiles=smiles, **arrays))

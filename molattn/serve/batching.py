@@ -16,7 +16,7 @@ from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import Row, Table
 from molattn.errors import MolattnError
 from molattn.inference.streaming import Cells, ReadRow, computed, molecule_batches
-from molattn.model.batching import batches
+from molattn.model.inputs import batches
 from molattn.serve.catalog import ServedModel
 from molattn.serve.metrics import Metrics
 from molattn.utils.reproducibility import threads, without_onednn

@@ -20,7 +20,7 @@ from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.endpoints import Endpoint
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, LabelDistribution, percentile
-from molattn.model.uncertainty.calibration import ConformalScores
+from molattn.model.uncertainty import ConformalScores
 from molattn.task import Task, TaskKind
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__

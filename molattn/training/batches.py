@@ -13,7 +13,7 @@ from torch import Tensor
 
 from molattn.data.dataset import Molecules
 from molattn.graph import MoleculeBatch, graph_costs
-from molattn.model.extra_features import number_type
+from molattn.model.inputs import number_type
 from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
 from molattn.utils.process_group import num_processes, process_rank

@@ -12,10 +12,9 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
-from molattn.model.gaussian_process.combination import shares_of_second
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
-from molattn.model.outputs import mean_of_members
+from molattn.model.outputs import mean_of_members, shares_of_second
 from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
 

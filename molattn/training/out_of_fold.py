@@ -13,12 +13,10 @@ from rich.console import Console
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
-from molattn.model.gaussian_process.combination import shares_of_second
 from molattn.model.model import MolAttn
-from molattn.model.outputs import mean_of_members
+from molattn.model.outputs import mean_of_members, shares_of_second
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
-from molattn.model.uncertainty.calibration import Calibration, ConformalScores, difficulty
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty, difficulty
 from molattn.task import output_slices
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 from molattn.training.gaussian_process import share_lines

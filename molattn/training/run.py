@@ -30,7 +30,7 @@ from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import add_gaussian_process, some_rows

@@ -8,7 +8,7 @@ from molattn.evaluation.plots import (
     task_results,
 )
 from molattn.evaluation.tables import target_label
-from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.model.uncertainty import Prediction
 from molattn.task import Task
 from molattn.training.history import Epoch, History
 

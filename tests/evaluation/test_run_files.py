@@ -27,9 +27,7 @@ from molattn.evaluation.run_files import run_metrics, write_run
 from molattn.evaluation.scoring import score_run
 from molattn.evaluation.tables import print_scores
 from molattn.model.model import MolAttn
-from molattn.model.prediction_columns import PredictionColumns
-from molattn.model.uncertainty.calibration import Calibration, ProbabilityScaling
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty import Calibration, ProbabilityScaling, Uncertainty
 from molattn.training.run import train
 
 
@@ -263,7 +261,7 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     metrics = json.loads((classes_folder / "metrics.json").read_text())
     for name in ("b", "c"):  # with too few labels
         assert "not calibrated" in metrics["uncertainty"][name]["undefined"]
-    assert PredictionColumns(classes_run[0].model, 0.9).lines() == [
+    assert classes_run[0].model.uncertainty.calibration.shortfalls(0.9) == [
         f"'{name}': probabilities not calibrated: {count} labels, at least 30 needed"
         for name, count in (("b", 12), ("c", 9))
     ]
@@ -285,7 +283,7 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     rows = table(classes_folder / "predictions.csv")
     assert {"training_similarity", "b_probability"} <= set(rows[0])
     assert not {"b_low", "b_std"} & set(rows[0])
-    assert PredictionColumns(model, 0.9).lines() == []
+    assert calibration.shortfalls(0.9) == []
     assert "calibration: before → after" not in printed(classes_run[1], classes_run[0])
     assert "calibration: before → after" in printed(scores, run)
 

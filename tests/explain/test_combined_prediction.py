@@ -13,8 +13,7 @@ from molattn.chem.fingerprints import HashedCounts
 from molattn.explain import explain, measure_faithfulness
 from molattn.explain.explainer import read_instances
 from molattn.explain.pyg import GraphModel
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
-from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
 from molattn.model.target_transform import LogTransform, TargetTransform, YeoJohnsonTransform
 
 from .conftest import LEARNED, TASKS, make, with_process
@@ -53,9 +52,8 @@ def of_counts():
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", [*SIGNED, "gradient_attention"])
 def test_the_combined_prediction_is_explained(combined, method, target):
-    columns = PredictionColumns(combined, 0.9)
     outputs = combined.predict_outputs([combined.featurize(text) for text in SMILES])
-    predicted = columns.predict_with_uncertainty(outputs, SMILES).prediction
+    predicted = combined.prediction(outputs, SMILES, 0.9).prediction
     for found, row in zip(explain(combined, SMILES, method, target=target), predicted, strict=True):
         if target == "logS":
             assert found.prediction == pytest.approx(row[0], abs=1e-5)
@@ -125,7 +123,7 @@ def test_masked_atoms_take_their_environments_with_them(of_counts, masking):
         counted = sorted(Counter(places[present].tolist()).items())
         columns = np.array(counted, dtype=np.int64).reshape(-1, 2).T
         rows.append(HashedCounts(columns[0].astype(np.uint16), columns[1].astype(np.uint8)))
-    inputs = KernelInputs(len(kept), CountMatrix.stack(rows), {})
+    inputs = KernelInputs(len(kept), stack_counts(rows), {})
     outputs = of_counts.gaussian_process.predict(inputs)[:, 0]
     found = instance.predict_kept(kept, masking)
     np.testing.assert_allclose(found, 2.0 * outputs + 3.0, atol=1e-5)

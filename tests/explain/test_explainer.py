@@ -30,12 +30,12 @@ from molattn.model.target_transform import (
     YeoJohnsonTransform,
 )
 from molattn.model.training_set import TrainingSet
-from molattn.model.uncertainty.calibration import (
+from molattn.model.uncertainty import (
     Calibration,
     ConformalScores,
     ProbabilityScaling,
+    Uncertainty,
 )
-from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.task import Task
 
 from .conftest import SMALL, TASKS, make, with_process
@@ -302,7 +302,7 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     molecules = FingerprintIndex.from_fingerprints(read_fingerprints(smiles))
     model.uncertainty = Uncertainty.fit(model.config, molecules, smiles, outputs, targets)
     outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
-    said = assemble_prediction(model.config, model.uncertainty, outputs, SMILES, 0.8)
+    said = model.prediction(outputs, SMILES, 0.8)
     for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
         assert (found.low, found.high) == pytest.approx(
             (said.low[row, 0], said.high[row, 0]), abs=1e-5

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 
 from molattn.chem import parse_smiles
 from molattn.explain.process import MoleculeProcess
-from molattn.model.gaussian_process.head import kernel_inputs
+from molattn.model.gaussian_process.kernel import KernelInputs
 
 from .conftest import TASKS, make, with_process
 
@@ -25,9 +25,7 @@ def model():
 
 
 def dense(counts, size):
-    rows = np.zeros((len(counts), size))
-    rows[counts.rows, counts.places] = counts.counts
-    return rows
+    return counts[:, :size].toarray().astype(float)
 
 
 def standardized(kernel, numbers):
@@ -68,7 +66,7 @@ def test_variants_are_predicted_by_the_formulas(model, seed, present):
     head, config = model.gaussian_process, model.config
     record = model.featurize(SMILES)
     features = np.array([[0.3]])
-    inputs = kernel_inputs(config, [record], np.zeros((1, 0), np.float32), features)
+    inputs = KernelInputs.of_records(config, [record], np.zeros((1, 0), np.float32), features)
     environments = config.counter.environments(parse_smiles(SMILES))
     process = MoleculeProcess(head, environments, inputs, torch.device("cpu"))
     draw = np.random.default_rng(seed)

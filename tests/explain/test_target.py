@@ -6,7 +6,7 @@ import torch
 
 from molattn.explain.target import Target
 from molattn.model.target_transform import LogTransform, TargetTransform
-from molattn.model.uncertainty.calibration import ProbabilityScaling
+from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task
 
 

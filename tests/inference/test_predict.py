@@ -29,7 +29,7 @@ from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.prediction_columns import PredictionColumns, number_text
+from molattn.model.prediction_columns import number_text
 from molattn.model.predictor import Predictor
 from molattn.task import Task
 
@@ -649,12 +649,3 @@ def test_a_missing_ray_is_an_error(tmp_path, model_folder, monkeypatch):
     with pytest.raises(InputError, match=r'not installed: pip install "molattn\[ray\]"$'):
         predict_table(model_folder, source, tmp_path / "out.csv", config)
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
-
-
-def test_a_model_whose_columns_have_one_name_is_refused():
-    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-    tasks = (Task("t", "multiclass", ("a", "b", "std")), Task("t_probability"))
-    assert len(PredictionColumns(MolAttn(MolAttnConfig(tasks, small)), 0.9).columns) == 5
-    ensemble = MolAttn(MolAttnConfig(tasks, small, members=2))
-    with pytest.raises(InputError, match="would have the same column 't_probability_std'"):
-        PredictionColumns(ensemble, 0.9)

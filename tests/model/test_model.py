@@ -37,27 +37,34 @@ def model():
 FEATURES = np.array([[7.0, 300.0], [2.0, 310.0], [9.0, 280.0], [7.0, 305.0]])
 
 
-def test_a_config_survives_json(model):
-    assert MolAttnConfig.from_dict(json.loads(json.dumps(model.config.to_dict()))) == model.config
+def test_a_config_survives_json_and_takes_short_forms(model):
+    again = MolAttnConfig.from_dict(json.loads(json.dumps(model.config.to_dict())))
+    assert again == model.config
+    assert MolAttnConfig(("y", TASKS[1]), features="T").tasks == (Task("y"), TASKS[1])
+    for wrong in (
+        {"tasks": ()},
+        {"tasks": ("y", "y")},
+        {"tasks": (Task("a"), Task("a", "binary", ("0", "1")))},
+        {"features": ("T", "T")},
+        {"members": 0},
+        {"kernels": ("descriptors",)},
+    ):
+        with pytest.raises(InputError):
+            replace(model.config, **wrong)
 
 
-def test_a_text_is_a_regression_of_that_name():
-    assert MolAttnConfig(("y", TASKS[1])).tasks == (Task("y"), TASKS[1])
-    assert MolAttnConfig("logS").targets == ("logS",)
+@pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2], FEATURES + np.nan])
+def test_features_that_do_not_fit_are_refused(model, features):
+    with pytest.raises(ValueError, match="features"):
+        model.predict(SMILES, features=features)
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"tasks": ()}, "tasks: expected at least one"),
-        ({"tasks": ("y", "y")}, "tasks: got 'y' twice"),
-        ({"tasks": (Task("a"), Task("a", "binary", ("0", "1")))}, "tasks"),
-        ({"features": ("T", "T")}, "features: got 'T' twice"),
-    ],
-)
-def test_names_that_collide_are_refused(model, change, words):
-    with pytest.raises(InputError, match=words):
-        replace(model.config, **change)
+def test_a_graph_of_pyg_has_the_self_loops_of_the_model():
+    model = MolAttn(MolAttnConfig(tasks=("y",)))
+    with pytest.raises(ValueError, match="self_loops=True"):
+        model(from_smiles("CCO"))
+    whole = from_smiles("CCO", self_loops=True)
+    assert model(whole).shape == model(Batch.from_data_list([whole])).shape == (1, 1)
 
 
 def test_predictions_are_the_outputs_in_units_and_probabilities(model):
@@ -136,11 +143,6 @@ def test_probabilities_near_1_are_as_fine_as_near_0(model):
     assert 1.0 - high[2] == pytest.approx(2 * np.exp(-20.0), rel=1e-6)
 
 
-def test_the_batch_size_changes_nothing(model):
-    found = model.predict(SMILES, features=FEATURES)
-    np.testing.assert_allclose(model.predict(SMILES, 3, features=FEATURES), found, rtol=1e-5)
-
-
 def test_predictions_leave_the_modes_of_modules_as_they_were(model):
     for mode in (True, False):
         model.train(mode)
@@ -152,61 +154,12 @@ def test_predictions_leave_the_modes_of_modules_as_they_were(model):
         assert [module.training for module in model.modules()] == before
 
 
-@pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2]])
-def test_features_that_do_not_fit_are_refused(model, features):
-    with pytest.raises(ValueError, match=r"features: (got|missing)"):
-        model.predict(SMILES, features=features)
-
-
-@pytest.mark.parametrize(
-    "mean, scale", [([0.0], [1.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 1.0]), ([0, 0, 0], [0, 1, 1])]
-)
+@pytest.mark.parametrize("mean, scale", [([0.0], [1.0]), ([0, 0, 0], [0, 1, 1])])
 def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
     former = model.target_mean.tolist(), model.target_scale.tolist()
-    with pytest.raises(ValueError, match="target scal"):
+    with pytest.raises(ValueError, match="target"):
         model.set_target_scaling(mean, scale)
     assert (model.target_mean.tolist(), model.target_scale.tolist()) == former
-
-
-def test_a_bad_smiles_is_named_by_position(model):
-    with pytest.raises(SmilesError, match=r"position 1"):
-        model.predict(["C", "C(C"], features=FEATURES[:2])
-
-
-def test_a_graph_with_other_pairs_than_the_model_was_made_for_is_refused():
-    model = MolAttn(MolAttnConfig(tasks=("y",)))
-    with pytest.raises(ValueError, match=r"got 6 edges, expected 9: .* self_loops=True"):
-        model(from_smiles("CCO"))
-    whole = from_smiles("CCO", self_loops=True)
-    assert model(whole).shape == (1, 1)
-    both = Batch.from_data_list([whole, from_smiles("C")])
-    with pytest.raises(ValueError, match="got 9 edges, expected 10"):
-        model(both)
-
-
-def test_a_model_is_found_by_the_folder_of_its_run(model, tmp_path):
-    model.save_pretrained(tmp_path / "model")
-    again = MolAttn.from_pretrained(tmp_path)
-    assert torch.equal(again.target_mean, model.target_mean)
-    (tmp_path / "folds" / "fold_1").mkdir(parents=True)
-    (tmp_path / "model").rename(tmp_path / "folds" / "fold_1" / "model")
-    with pytest.raises(InputError, match="a cross-validation; expected"):
-        MolAttn.from_pretrained(tmp_path / "folds")
-
-
-def test_one_feature_may_be_named_by_a_text():
-    assert MolAttnConfig(tasks="y", features="logP").features == ("logP",)
-
-
-def test_features_must_be_one_finite_row_a_molecule(model):
-    records = [model.featurize(text) for text in SMILES]
-    for wrong in (
-        np.zeros((9, 2)),
-        np.zeros((len(records), 1)),
-        np.full((len(records), 2), np.nan),
-    ):
-        with pytest.raises(ValueError, match=r"features: got .*, expected finite numbers \(4, 2\)"):
-            model.predict_records(records, 2, features=wrong)
 
 
 def test_rdkit_molecules_are_taken_wherever_smiles_are():

@@ -1,6 +1,5 @@
 """Attention within a radius, on lists of edges."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +7,9 @@ import pytest
 import torch
 
 from molattn import MolAttn
-from molattn.chem import Featurizer, parse_smiles
-from molattn.cli import main
-from molattn.config import NetworkConfig, PretrainConfig, PretrainNetworkConfig
-from molattn.errors import InputError
+from molattn.config import NetworkConfig
 from molattn.explain import explain
 from molattn.graph import EdgeLists
-from molattn.model.batching import MOST_PAIRS, batches
 from molattn.model.model import MolAttnConfig
 from molattn.nn import LAYERS
 
@@ -59,30 +54,11 @@ def test_second_molecules_are_read_within_the_radius_too(partner):
     np.testing.assert_allclose(near.predict(SMILES, partners=partners), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("radius", [2, 12])
-def test_codes_are_those_of_all_pairs(radius):
-    featurizer = Featurizer(max_distance=4)
-    for smiles in ["CC(C)CO", "C1CC1C=CCCCCCCCCCCC", "C", "[Na+].[Cl-]", "Cc1ccccc1"]:
-        mol = parse_smiles(smiles)
-        (near,), whole = featurizer.many([mol], radius), featurizer(mol)
-        sender, receiver = near.edge_index
-        np.testing.assert_array_equal(near.atoms, whole.atoms)
-        np.testing.assert_array_equal(near.pairs, whole.pairs[sender, receiver])
-        assert np.array_equal(np.lexsort((sender, receiver)), np.arange(len(near.pairs)))
-
-
 def test_the_edges_of_a_long_chain_take_memory_in_proportion_to_its_length():
     model = pair_of_models(4)[1]
     record = model.featurize("C" * 2000)
     assert record.edge_index.shape == (2, 9 * 2000 - 20)
     assert isinstance(model.collate([record, record]).edge_index, EdgeLists)
-
-
-def test_a_batch_holds_fewer_listed_pairs():
-    record = pair_of_models(4)[1].featurize("C" * 2000)
-    most = MOST_PAIRS // (8 * len(record.pairs))
-    sizes = [len(batch) for batch in batches([record] * 20, 256, lambda record: record)]
-    assert sizes[:2] == [most, most]
 
 
 @pytest.mark.parametrize("method", ["attention", "occlusion", "integrated_gradients"])
@@ -96,32 +72,6 @@ def test_explanations_are_those_of_the_model(method):
     near = pair_of_models(2)[1]
     found = explain(near, smiles, method)[0]
     assert found.prediction == pytest.approx(near.predict(smiles).item(), abs=1e-5)
-
-
-def test_trained_and_used_from_the_command_line(tmp_path):
-    chains = ["C" * n + "O" for n in range(2, 14)] + ["OCC" * 80, "OCC" * 75 + "C"]
-    rows = "".join(f"{smiles},{len(smiles) / 10}\n" for smiles in chains)
-    (tmp_path / "t.csv").write_text(f"smiles,y\n{rows}")
-    table, run = str(tmp_path / "t.csv"), str(tmp_path / "run")
-    options = "--radius 3 --epochs 1 --batch-size 4 --no-baselines --bootstrap 0 --device cpu"
-    sizes = "--validation-size 0.3 --predictor network"
-    words = ["train", table, "--target-columns", "y", *options.split(), *sizes.split()]
-    assert main([*words, "--output", run]) == 0
-    assert main(["predict", run, table, "--output", str(tmp_path / "p.csv")]) == 0
-    with open(tmp_path / "p.csv", newline="") as file:
-        found = [float(row["y_predicted"]) for row in csv.DictReader(file)]
-    model = MolAttn.from_pretrained(run)
-    assert model.config.network.radius == 3
-    np.testing.assert_allclose(found, model.predict(chains)[:, 0], rtol=1e-4)
-
-
-def test_options_that_cannot_be_combined_are_refused():
-    with pytest.raises(InputError, match=r"radius:? cannot be used with pairs bonds"):
-        NetworkConfig(pairs="bonds", radius=2)
-    with pytest.raises(InputError, match="radius: got 0"):
-        NetworkConfig(radius=0)
-    with pytest.raises(InputError, match=r"radius:? cannot be used in pretraining"):
-        PretrainConfig(("t.csv",), network=PretrainNetworkConfig(radius=2))
 
 
 def test_records_with_and_without_all_pairs_are_not_mixed():

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rdkit import Chem
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 import molattn
 from molattn.config import NetworkConfig
@@ -53,15 +52,6 @@ def test_the_order_of_nodes_is_of_no_account(dtype, worst, self_loops):
 def test_no_readout_knows_an_order(readout):
     model = make(readout=readout).double()
     assert_permutation_invariant(model, in_batch(model), tolerance=1e-10)
-
-
-def test_ten_ways_to_write_a_molecule_give_one_prediction():
-    model = make(layers=3)
-    for smiles in SMILES:
-        mol = Chem.MolFromSmiles(smiles)
-        written = [Chem.MolToSmiles(mol, doRandom=True, canonical=False) for _ in range(10)]
-        found = model.predict([smiles, *written])
-        assert np.abs(found - found[0]).max() <= 1e-5 * max(1.0, np.abs(found[0]).max())
 
 
 def test_other_isomers_and_charges_are_other_molecules():
@@ -130,9 +120,8 @@ def test_an_atom_without_a_neighbor_is_learned_from(layer, pairs):
         assert any(bool(gradient.any()) for gradient in given)
 
 
-@pytest.mark.parametrize("readout", ["mean", "sum", "attentional+variance_preserving"])
-def test_a_molecule_without_atoms_is_an_error_and_no_molecule_no_row(readout):
-    model = make(readout=readout)
+def test_a_molecule_without_atoms_is_an_error_and_no_molecule_no_row():
+    model = make()
     assert model.predict([]).shape == (0, 2)
     record = model.featurize("CC")
     nothing = MoleculeRecord(record.atoms[:0], record.pairs[:0, :0])
@@ -140,12 +129,6 @@ def test_a_molecule_without_atoms_is_an_error_and_no_molecule_no_row(readout):
         for compute in (model.predict_records, model.embed_records):
             with pytest.raises(ValueError, match="molecule 1 has no atoms"):
                 compute(records)
-    graph = as_data("CC", model)
-    del graph.smiles
-    empty = Data(graph.x[:0], graph.edge_index[:, :0], graph.edge_attr[:0])
-    for batch in (empty, Batch.from_data_list([graph, empty]), Batch.from_data_list([empty])):
-        with pytest.raises(ValueError, match=r"graph [01] of [12] has no atoms"):
-            model(batch)
 
 
 @pytest.mark.parametrize("dtype, worst", [(torch.bfloat16, 0.05), (torch.float16, 0.005)])

@@ -18,7 +18,7 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import GAUSSIAN_PROCESS_FILE
-from molattn.model.gaussian_process.combination import share_of_second
+from molattn.model.outputs import shares_of_second
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
 from molattn.training import gaussian_process
 from molattn.training.fine_tuning import load_pretrained
@@ -432,7 +432,9 @@ def test_neighbors_of_a_model_without_smiles_and_without_a_gaussian_process(fram
 
 def test_a_share_of_100_percent_does_not_hide_a_trained_network(both, tmp_path):
     model, labels = copy.deepcopy(both.model), np.linspace(-1.0, 1.0, 5000)
-    share = share_of_second(model.config.tasks[0], 0.0 * labels[:, None], labels[:, None], labels)
+    share = shares_of_second(
+        model.config.tasks[:1], 0.0 * labels[:, None], labels[:, None], labels[:, None]
+    )[0]
     assert f"{share:.2%}" == "100.00%"
     model.gaussian_process = replace(model.gaussian_process, shares=np.array([share]))
     model.save_pretrained(tmp_path / "model")

@@ -27,7 +27,7 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
 from molattn.training import checkpoint
 from molattn.training import run as run_module

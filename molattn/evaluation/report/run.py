@@ -25,7 +25,6 @@ from molattn.evaluation.tables import (
     scored_rows,
     target_label,
 )
-from molattn.model.prediction_columns import PredictionColumns
 from molattn.task import Task
 from molattn.training.run import TrainingRun
 
@@ -76,7 +75,7 @@ def write_run_page(
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
         promise=promise,
-        uncalibrated=PredictionColumns(run.model, run.config.report.interval).lines()[:_MOST_TASKS],
+        uncalibrated=_shortfalls(run)[:_MOST_TASKS],
         intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
@@ -158,6 +157,11 @@ def _kept_epochs(run: TrainingRun) -> str:
     is_last = run.config.training.checkpoint == "last"
     which = "last epoch" if is_last else "lowest validation loss"
     return f"Checkpoint: epoch {', '.join(epochs)} ({which})."
+
+
+def _shortfalls(run: TrainingRun) -> list[str]:
+    known = run.model.uncertainty
+    return [] if known is None else known.calibration.shortfalls(run.config.report.interval)
 
 
 def _split_words(run: TrainingRun) -> str:

@@ -1,9 +1,8 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,31 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.errors import InputError
-from molattn.model.artefact import load_arrays
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.kernel import (
-    CountMatrix,
-    KernelInputs,
-    MoleculeKernel,
-    required,
-)
+from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel
 from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
 from molattn.model.outputs import class_logits
-from molattn.model.uncertainty.calibration import ProbabilityScaling
-from molattn.record import MoleculeRecord
+from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, interleaved, output_slices
 
-__all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs", "log_bayes_factor"]
+__all__ = ["GaussianProcessHead", "Neighbor", "log_bayes_factor"]
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1024
 _NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
 _MOST_KEPT = 32_000_000  # features of all rows: 256 MB
 _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
-_TENSORS = ("rows", "weights", "means", "shares")
+_OWN = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
 
 
@@ -77,17 +69,11 @@ class GaussianProcessHead:
 
     tasks: tuple[Task, ...]
     kernel: MoleculeKernel
-    rows: NDArray[np.int64]
+    rows: Rows
     weights: Array
     means: Array
     scalings: tuple[ProbabilityScaling | None, ...]
     shares: Array
-
-    def __post_init__(self) -> None:
-        if not np.isfinite(self.weights).all() or not np.isfinite(self.means).all():
-            raise InputError("weights that are not finite")
-        if not ((self.shares >= 0.0) & (self.shares <= 1.0)).all():
-            raise InputError("shares that are not from 0 to 1")
 
     @classmethod
     def fit(
@@ -103,7 +89,7 @@ class GaussianProcessHead:
     ) -> "GaussianProcessHead":
         """Fit to n labeled rows.
 
-        Up to ``inducing_points`` rows it is exact; of more rows so many are drawn at random as
+        Up to ``inducing_points`` rows it is exact; of more rows that many are drawn at random as
         inducing points, in turn for each task of the rows that have its label, and the same
         whatever the order of the rows. The time then grows with n, and memory does not. Each set of
         tasks that have labels for the same rows is fitted by itself, on the inducing points that
@@ -116,95 +102,42 @@ class GaussianProcessHead:
             targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
             weights: Weights of the rows, ``[n]``; rows of weight 0 are left out. None = equal.
             keys: What identifies each row, such as its SMILES and labels, wherever it stands; None
-                = its place.
+                = its index.
             inducing_points: Most inducing points.
             seed: Seed of their choice.
         """
-        tasks = config.tasks
-        weights = np.ones(len(targets)) if weights is None else weights
-        labels = np.hstack([*map(_latent, tasks, targets.T)])
-        used, drawn = _used_rows(targets, weights, keys, seed)
-        groups = _same_rows(labels[used])
+        tasks = tuple(config.tasks)
+        data = _Labels.of(tasks, targets, weights, keys, seed)
+        groups = _same_rows(data.labels[data.used])
         most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
-        points = drawn[:most]
-        kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
-        kept = kernel(inputs[used], rounded=True) if len(used) * len(points) <= _MOST_KEPT else None
-        between = kernel(inputs[points], rounded=True)
-        coefficients = np.zeros((len(points), labels.shape[1]))
-        means = np.zeros(labels.shape[1])
-        is_class = np.repeat(
-            [task.kind != "regression" for task in tasks], [task.num_outputs for task in tasks]
+        points = data.drawn[:most]
+        kernel = MoleculeKernel.fit(
+            inputs[data.used], np.searchsorted(data.used, points), _kinds(config)
         )
-        unseen = np.full(labels.shape, np.nan)  # leave-one-out predictions of classes
+        fitting = _Fitting(kernel, inputs, data, points)
+        unseen = np.full(data.labels.shape, np.nan)  # leave-one-out predictions of classes
         for columns, known in groups:
-            chosen = used[known]
-            if not len(chosen):  # no row has such a label
-                continue
-            own = np.flatnonzero(np.isin(points, chosen))
-            if not len(own):  # fewer inducing points than tasks
-                own = np.arange(len(points))
-            basis = Basis.of(between[np.ix_(own, own)])
-
-            def blocks(
-                chosen: NDArray[np.int64] = chosen,
-                own: NDArray[np.int64] = own,
-                basis: Basis = basis,
-            ) -> Iterator[tuple[Array, NDArray[np.int64]]]:
-                """Yield the features of some rows, and the rows, in blocks."""
-                for start in range(0, len(chosen), _ROWS_AT_ONCE):
-                    some = chosen[start : start + _ROWS_AT_ONCE]
-                    found = (
-                        kernel(inputs[some], rounded=True)
-                        if kept is None
-                        else kept[np.searchsorted(used, some)]
-                    )
-                    yield basis(found[:, own]), some
-
-            sums = Sums(basis.vectors.shape[1], len(columns))
-            for features, some in blocks():
-                sums.add(features, labels[some][:, columns], weights[some])
-            is_exact = np.array_equal(np.sort(points[own]), chosen) and (weights[chosen] == 1).all()
-            values, vectors = (basis.values, None) if is_exact else sums.decomposed()
-            fitted = {
-                column: GaussianProcess.fit(sums, place, values, vectors)
-                for place, column in enumerate(columns)
-            }
-            for column, one in fitted.items():
-                coefficients[own, column] = basis.vectors @ one.coefficients
-                means[column] = one.mean
-            if is_class[columns].any():
-                for features, some in blocks():
-                    for column in filter(is_class.__getitem__, columns):
-                        unseen[some, column] = fitted[column].leave_one_out(
-                            features, labels[some, column], weights[some]
-                        )
+            if len(known):  # a row has such a label
+                unseen[:, columns] = fitting.fit(columns, data.used[known])
         scalings: list[ProbabilityScaling | None] = []
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
             if task.kind == "regression":
                 scalings.append(None)
                 continue
-            chosen = used[~np.isnan(targets[used, place])]
+            chosen = data.used[~np.isnan(targets[data.used, index])]
             logits = class_logits(torch.from_numpy(unseen[chosen, part]), task).numpy()
-            scalings.append(ProbabilityScaling.fit(logits, targets[chosen, place].astype(int)))
-        return cls(
-            tuple(tasks),
-            kernel,
-            points,
-            coefficients,
-            means,
-            tuple(scalings),
-            np.ones(len(tasks)),
-        )
+            scalings.append(ProbabilityScaling.fit(logits, targets[chosen, index].astype(int)))
+        found = fitting.coefficients, fitting.means
+        return cls(tasks, kernel, points, *found, tuple(scalings), np.ones(len(tasks)))
 
-    def with_rows(self, numbers: NDArray[np.int64]) -> "GaussianProcessHead":
+    def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
         return replace(self, rows=numbers[self.rows])
 
     def predict(self, inputs: KernelInputs) -> Array:
         """Predict n rows, ``[n, outputs]``: regressions in scaled units, logits of classes."""
         latent = np.empty((len(inputs), len(self.means)))
-        for start in range(0, len(inputs), _ROWS_AT_ONCE):
-            some = np.arange(start, min(start + _ROWS_AT_ONCE, len(inputs)))
+        for some in _blocks(np.arange(len(inputs)), _ROWS_AT_ONCE):
             latent[some] = self.means + self.kernel(inputs[some]) @ self.weights
         return self.outputs(torch.from_numpy(latent)).numpy()
 
@@ -243,31 +176,23 @@ class GaussianProcessHead:
         return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
 
     def neighbors(self, inputs: KernelInputs, count: int) -> list[list[list[Neighbor]]]:
-        r"""Return for each task and n rows the training rows that contribute most to a prediction.
+        r"""Return for each task and n rows the ``count`` training rows that contribute most.
 
         A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` in scaled units, with the share
         :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a classification it is
         the contribution to the latent function, which is 1 for the class (the second of two, the
         first of several) and -1 for the others.
-
-        Args:
-            inputs: What the kernel reads of the n rows.
-            count: Number of training rows to return of each.
-
-        Returns:
-            For each task, for each of the n rows, ``count`` training rows.
         """
         found: list[list[list[Neighbor]]] = [[] for _ in self.tasks]
-        for start in range(0, len(inputs), _NEIGHBOR_ROWS_AT_ONCE):
-            some = np.arange(start, min(start + _NEIGHBOR_ROWS_AT_ONCE, len(inputs)))
+        for some in _blocks(np.arange(len(inputs)), _NEIGHBOR_ROWS_AT_ONCE):
             kernel = self.kernel(inputs[some])
-            for of_task, part, share in zip(
+            for rows, part, share in zip(
                 found, output_slices(self.tasks), self.shares, strict=True
             ):
                 parts = kernel * self.weights[:, part.start]
                 order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
                 parts *= share
-                of_task += [
+                rows += [
                     [Neighbor(int(self.rows[at]), float(row[at]), float(own[at])) for at in places]
                     for row, own, places in zip(kernel, parts, order.tolist(), strict=True)
                 ]
@@ -275,50 +200,104 @@ class GaussianProcessHead:
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
-        scalings = {
-            f"{_SCALING}{place}": np.array([one.scale, *one.bias])
-            for place, one in enumerate(self.scalings)
-            if one is not None
-        }
-        own = {name: np.ascontiguousarray(getattr(self, name)) for name in _TENSORS}
-        return safetensors.numpy.save({**own, **scalings, **self.kernel.to_tensors()})
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _OWN}
+        for index, one in enumerate(self.scalings):
+            if one is not None:
+                arrays[f"{_SCALING}{index}"] = np.array([one.scale, *one.bias])
+        return safetensors.numpy.save({**arrays, **self.kernel.to_arrays()})
 
     @classmethod
-    def from_bytes(
-        cls, content: bytes, path: Path, config: MolAttnConfig, embedding_width: int
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], config: MolAttnConfig
     ) -> "GaussianProcessHead":
-        """Read the output of :meth:`to_bytes`.
+        """Read the arrays of :meth:`to_bytes`."""
+        scalings = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
+        return cls(
+            tuple(config.tasks),
+            MoleculeKernel.from_arrays(arrays, _kinds(config)),
+            scalings=tuple(
+                None if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
+                for one in scalings
+            ),
+            **{name: arrays[name] for name in _OWN},
+        )
 
-        Args:
-            content: The content of a file.
-            path: The file, for error messages.
-            config: Of the model.
-            embedding_width: Of the model.
 
-        Raises:
-            InputError: The file is damaged, or of another model.
-        """
-        tensors = load_arrays(content, path, _schema(config, embedding_width))
-        scalings = [tensors.pop(f"{_SCALING}{place}", None) for place in range(len(config.tasks))]
-        own = {name: tensors.pop(name) for name in _TENSORS}
-        try:
-            kernel = MoleculeKernel.from_tensors(tensors, _kinds(config))
-            if any(
-                counts and len(counts) != len(own["rows"])
-                for counts in (kernel.counts, kernel.partners)
-            ):
-                raise InputError("counts of another number of rows")
-            return cls(
-                tuple(config.tasks),
-                kernel,
-                scalings=tuple(
-                    None if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
-                    for one in scalings
-                ),
-                **own,
-            )
-        except InputError as error:
-            raise InputError(f"{path}: not the Gaussian process of this model: {error}") from error
+class _Labels(NamedTuple):
+    """What is learned of n rows with L outputs."""
+
+    labels: Array  # numbers that are learned, [n, L]
+    weights: Array  # [n]
+    used: Rows  # rows with a label and a weight, ascending
+    drawn: Rows  # these in the order in which they are drawn as inducing points
+    is_class: NDArray[np.bool_]  # [L]
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Sequence[Task],
+        targets: Array,
+        weights: Array | None,
+        keys: Sequence[str] | None,
+        seed: int,
+    ) -> "_Labels":
+        weights = np.ones(len(targets)) if weights is None else weights
+        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        # An order that is random, and the same wherever the rows stand.
+        secret = seed.to_bytes(8, "little")
+        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
+        digests = [blake2b(text.encode(), key=secret, digest_size=16).digest() for text in texts]
+        order = np.array(sorted(range(len(used)), key=digests.__getitem__), dtype=np.int64)
+        drawn = used[interleaved(order, ~np.isnan(targets[used]))]
+        is_class = [task.kind != "regression" for task in tasks for _ in range(task.num_outputs)]
+        labels = np.hstack([*map(_latent, tasks, targets.T)])
+        return cls(labels, weights, used, drawn, np.array(is_class))
+
+
+class _Fitting:
+    """Fits the outputs that are known for the same rows, on inducing points among these."""
+
+    def __init__(
+        self, kernel: MoleculeKernel, inputs: KernelInputs, data: _Labels, points: Rows
+    ) -> None:
+        self._kernel, self._inputs, self._data, self._points = kernel, inputs, data, points
+        self._between = kernel(inputs[points], rounded=True)
+        self._kept = None
+        if len(data.used) * len(points) <= _MOST_KEPT:
+            self._kept = kernel(inputs[data.used], rounded=True)
+        self.coefficients = np.zeros((len(points), data.labels.shape[1]))
+        self.means = np.zeros(data.labels.shape[1])
+
+    def fit(self, columns: list[int], chosen: Rows) -> Array:
+        """Fit outputs to rows; return leave-one-out predictions of classes, ``[n, outputs]``."""
+        labels, weights, _, _, is_class = self._data
+        own = np.flatnonzero(np.isin(self._points, chosen))
+        if not len(own):  # fewer inducing points than tasks
+            own = np.arange(len(self._points))
+        basis = Basis.of(self._between[np.ix_(own, own)])
+        sums = Sums(basis.vectors.shape[1], len(columns))
+        for some in _blocks(chosen, _ROWS_AT_ONCE):
+            sums.add(self._features(basis, own, some), labels[some][:, columns], weights[some])
+        points = np.sort(self._points[own])
+        is_exact = np.array_equal(points, chosen) and (weights[chosen] == 1).all()
+        values, vectors = (basis.values, None) if is_exact else sums.decomposed()
+        fitted = [GaussianProcess.fit(sums, i, values, vectors) for i in range(len(columns))]
+        self.coefficients[np.ix_(own, columns)] = np.stack(
+            [basis.vectors @ one.coefficients for one in fitted], axis=1
+        )
+        self.means[columns] = [one.mean for one in fitted]
+        unseen = np.full((len(labels), len(columns)), np.nan)
+        for some in _blocks(chosen, _ROWS_AT_ONCE) if is_class[columns].any() else ():
+            features = self._features(basis, own, some)
+            for index in np.flatnonzero(is_class[columns]):
+                known = labels[some, columns[index]]
+                unseen[some, index] = fitted[index].leave_one_out(features, known, weights[some])
+        return unseen
+
+    def _features(self, basis: Basis, own: Rows, some: Rows) -> Array:
+        if self._kept is None:
+            return basis(self._kernel(self._inputs[some], rounded=True)[:, own])
+        return basis(self._kept[np.searchsorted(self._data.used, some)][:, own])
 
 
 def log_bayes_factor(
@@ -348,63 +327,26 @@ def log_bayes_factor(
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
     """
-    weights = np.ones(len(targets)) if weights is None else weights
-    labels = np.hstack([*map(_latent, config.tasks, targets.T)])
-    rows = _used_rows(targets, weights, keys, seed)[1][:_MOST_COMPARED]
+    data = _Labels.of(config.tasks, targets, weights, keys, seed)
+    rows = data.drawn[:_MOST_COMPARED]
     others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
     found = []
     for numbers in (inputs.numbers, others):
-        some = replace(inputs, numbers=numbers)[rows]
+        some, total = replace(inputs, numbers=numbers)[rows], 0.0
         kernel = MoleculeKernel.fit(some, np.arange(len(rows)), _kinds(config))
-        between, total = kernel(some, rounded=True), 0.0
-        for columns, known in _same_rows(labels[rows]):
+        between = kernel(some, rounded=True)
+        for columns, known in _same_rows(data.labels[rows]):
             if not len(known):  # none of these rows has such a label
                 continue
-            own = between[np.ix_(known, known)]
-            basis, chosen = Basis.of(own), rows[known]
+            own, chosen = between[np.ix_(known, known)], rows[known]
+            basis = Basis.of(own)
             sums = Sums(basis.vectors.shape[1], len(columns))
-            sums.add(basis(own), labels[chosen][:, columns], weights[chosen])
-            values, vectors = sums.decomposed()
-            total += sum(
-                GaussianProcess.fit(sums, place, values, vectors).log_likelihood
-                for place in range(len(columns))
-            )
+            sums.add(basis(own), data.labels[chosen][:, columns], data.weights[chosen])
+            eigen = sums.decomposed()
+            for index in range(len(columns)):
+                total += GaussianProcess.fit(sums, index, *eigen).log_likelihood
         found.append(total)
     return found[0] - found[1]
-
-
-def kernel_inputs(
-    config: MolAttnConfig,
-    records: Sequence[MoleculeRecord],
-    embedding: NDArray[np.float32],
-    features: NDArray[np.floating] | None,
-) -> KernelInputs:
-    """Return what the kernels of a model read of n molecules.
-
-    Args:
-        config: Of the model.
-        records: The molecules.
-        embedding: Their embeddings ``[n, width]``.
-        features: Their feature columns, if the model uses any.
-    """
-    partners = counts = None
-    if config.counter is not None:
-        counts = _stacked(records)
-        if config.has_partner:
-            partners = _stacked([required(record.partner, "second molecule") for record in records])
-    numbers = {}
-    if "embedding" in config.kernels:
-        numbers["embedding"] = embedding
-    if "descriptors" in config.kernels:
-        found = np.zeros((len(records), len(config.descriptors)), dtype=np.float32)
-        for row, record in zip(found, records, strict=True):
-            row[:] = required(record.numbers, "descriptors")[: len(row)]
-        numbers["descriptors"] = found
-    return KernelInputs(len(records), counts, numbers, partners, features)
-
-
-def _stacked(records: Sequence[MoleculeRecord]) -> CountMatrix:
-    return CountMatrix.stack([required(record.counts, "counts") for record in records])
 
 
 def _kinds(config: MolAttnConfig) -> list[slice]:
@@ -419,23 +361,7 @@ def _latent(task: Task, labels: Array) -> Array:
     return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
 
 
-def _used_rows(
-    targets: Array, weights: Array, keys: Sequence[str] | None, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows with a label and a weight, and these in the order in which they are drawn."""
-    used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
-    texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-    return used, used[interleaved(_random_order(texts, seed), ~np.isnan(targets[used]))]
-
-
-def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """Return an order of keys that is random, and the same wherever they stand."""
-    secret = seed.to_bytes(8, "little")
-    digests = [blake2b(key.encode(), key=secret, digest_size=16).digest() for key in keys]
-    return np.array(sorted(range(len(keys)), key=digests.__getitem__), dtype=np.int64)
-
-
-def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
+def _same_rows(labels: Array) -> list[tuple[list[int], Rows]]:
     """Group the columns of labels ``[n, L]`` by the rows that have them; return both."""
     groups: dict[bytes, list[int]] = {}
     known = ~np.isnan(labels)
@@ -444,32 +370,5 @@ def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
     return [(columns, np.flatnonzero(known[:, columns[0]])) for columns in groups.values()]
 
 
-def _schema(
-    config: MolAttnConfig, embedding_width: int
-) -> dict[str, tuple[Any, tuple[int | str, ...]]]:
-    """Return type and shape of each array of the file of a Gaussian process."""
-    outputs = len(config.output_names)
-    schema: dict[str, tuple[Any, tuple[int | str, ...]]] = {
-        "rows": (np.int64, ("rows",)),
-        "weights": (np.float64, ("rows", outputs)),
-        "means": (np.float64, (outputs,)),
-        "shares": (np.float64, (len(config.tasks),)),
-    }
-    for place, task in enumerate(config.tasks):
-        if task.kind != "regression":
-            schema[f"{_SCALING}{place}"] = (np.float64, (1 + len(task.classes),))
-    counts = [] if config.counter is None else ["counts", "partners"][: 1 + config.has_partner]
-    for name in counts:
-        schema[f"{name}.starts"] = (np.int64, ("starts",))
-        schema[f"{name}.places"] = (np.uint16, (f"{name} entries",))
-        schema[f"{name}.counts"] = (np.uint8, (f"{name} entries",))
-    widths = {"embedding": embedding_width, "descriptors": len(config.descriptors)}
-    numbers = {f"numbers.{name}": widths[name] for name in widths if name in config.kernels}
-    if config.features:
-        numbers["features"] = len(config.features)
-    for name, width in numbers.items():
-        schema[f"{name}.mean"] = (np.float64, (width,))
-        schema[f"{name}.scale"] = (np.float64, (width,))
-        schema[f"{name}.length"] = (np.float64, (1,))
-        schema[f"{name}.points"] = (np.float16, ("rows", width))
-    return schema
+def _blocks(rows: Rows, size: int) -> Iterator[Rows]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))

@@ -17,134 +17,98 @@ Each is 1 for a molecule with itself. A second molecule and feature columns mult
 of their own: rows are similar if all their parts are.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from molattn.errors import InputError
+from molattn.model.config import MolAttnConfig
+from molattn.record import MoleculeRecord
 
 __all__ = [
-    "CountMatrix",
+    "CLIP",
     "GaussianKernel",
     "KernelInputs",
     "Levels",
     "MoleculeKernel",
     "TanimotoKernel",
-    "required",
+    "stack_counts",
 ]
 
 Array = NDArray[np.float64]
-Value = TypeVar("Value")
+Counts = Any  # sparse.csr_matrix [n, 65536]
 
 CLIP = 4.0
+"""Standard deviations from the mean to which numbers are clipped."""
+_POSITIONS = 2**16
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _MEDIAN_ROWS = 1000
 _NUMBERS = "numbers."
 
 
-@dataclass(frozen=True)
-class CountMatrix:
-    """Counts of n molecules as sparse rows.
-
-    Args:
-        starts: The entries of row i are ``starts[i]:starts[i + 1]``, ``int64 [n + 1]``.
-        places: Position of each entry, ascending in a row, ``uint16 [k]``.
-        counts: Count of each entry, positive, ``uint8 [k]``.
-    """
-
-    starts: NDArray[np.int64]
-    places: NDArray[np.uint16]
-    counts: NDArray[np.uint8]
-
-    @classmethod
-    def stack(cls, rows: Sequence[tuple[NDArray[np.uint16], NDArray[np.uint8]]]) -> "CountMatrix":
-        """Join the counts of some molecules."""
-        if not rows:
-            nothing = np.zeros(0, dtype=np.uint16)
-            return cls(np.zeros(1, dtype=np.int64), nothing, nothing.astype(np.uint8))
-        sizes = [len(places) for places, _ in rows]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        places, counts = map(np.concatenate, zip(*rows, strict=True))
-        return cls(starts, places, counts)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, rows: NDArray[np.int64]) -> "CountMatrix":
-        """Return some rows, ``int64 [m]``."""
-        sizes = self._sizes[rows]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        entries = np.repeat(self.starts[rows] - starts[:-1], sizes) + np.arange(starts[-1])
-        return CountMatrix(starts, self.places[entries], self.counts[entries])
-
-    def between(self, start: int, stop: int) -> "CountMatrix":
-        """Return the counts at the positions from ``start`` to before ``stop``."""
-        kept = (self.places >= start) & (self.places < stop)
-        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return CountMatrix(starts, self.places[kept], self.counts[kept])
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Row of each entry, ``[k]``."""
-        return np.repeat(np.arange(len(self)), self._sizes)
-
-    @property
-    def _sizes(self) -> NDArray[np.int64]:
-        return np.diff(self.starts)
+def stack_counts(rows: Sequence[tuple[NDArray[np.uint16], NDArray[Any]]]) -> Counts:
+    """Join positions and counts of n molecules to a sparse matrix ``[n, 65536]``."""
+    starts = np.cumsum([0, *(len(places) for places, _ in rows)])
+    nothing = (np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint8))
+    places, counts = (np.concatenate(one) for one in zip(*(rows or [nothing]), strict=True))
+    return sparse.csr_matrix((counts, places, starts), (len(rows), _POSITIONS))
 
 
 @dataclass(frozen=True)
 class KernelInputs:
-    """What a kernel reads of n rows.
-
-    Args:
-        size: Number of rows n.
-        counts: Counts of the molecules; None = none is used.
-        numbers: Numbers of the molecules by name, such as the embedding, ``[n, F]`` each.
-        partners: Counts of the second molecules, if there are any.
-        features: Feature columns ``[n, F]``, if there are any.
-    """
+    """What a kernel reads of n rows."""
 
     size: int
-    counts: CountMatrix | None
-    numbers: Mapping[str, NDArray[np.floating]]
-    partners: CountMatrix | None = None
-    features: NDArray[np.floating] | None = None
+    counts: Counts | None  # of the molecules
+    numbers: Mapping[str, NDArray[np.floating]]  # such as the embedding, [n, F] each
+    partners: Counts | None = None  # counts of the second molecules
+    features: NDArray[np.floating] | None = None  # feature columns [n, F]
+
+    @classmethod
+    def of_records(
+        cls,
+        config: MolAttnConfig,
+        records: Sequence[MoleculeRecord],
+        embedding: NDArray[np.floating],
+        features: NDArray[np.floating] | None,
+    ) -> "KernelInputs":
+        """Select what the kernels of a model read, with its embeddings ``[n, width]``."""
+        counts = partners = None
+        if config.counter is not None:
+            counts = stack_counts([record.counts for record in records])  # pyright: ignore
+            if config.has_partner:
+                partners = stack_counts([record.partner.counts for record in records])  # pyright: ignore
+        numbers = {"embedding": embedding} if "embedding" in config.kernels else {}
+        if "descriptors" in config.kernels:
+            count = len(config.descriptors)
+            rows: list[Any] = [record.numbers[:count] for record in records]  # pyright: ignore
+            numbers["descriptors"] = np.array(rows, dtype=np.float32).reshape(len(records), count)
+        return cls(len(records), counts, numbers, partners, features)
 
     def __len__(self) -> int:
         return self.size
 
     def __getitem__(self, rows: NDArray[np.int64]) -> "KernelInputs":
         """Return some rows, ``int64 [m]``."""
-        return KernelInputs(
-            len(rows),
-            None if self.counts is None else self.counts[rows],
-            {name: values[rows] for name, values in self.numbers.items()},
-            None if self.partners is None else self.partners[rows],
-            None if self.features is None else self.features[rows],
+        counts, partners, features = (
+            None if one is None else one[rows]
+            for one in (self.counts, self.partners, self.features)
         )
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        return KernelInputs(len(rows), counts, numbers, partners, features)
 
 
 class Levels(NamedTuple):
-    """L levels of counts at p positions; see :class:`TanimotoKernel`.
+    """L levels of counts at p positions; see :class:`TanimotoKernel`."""
 
-    Args:
-        places: Which of the p positions each is of, ``int64 [L]``.
-        lower: The level below it at the position, or 0, ``[L]``.
-        upper: The level, ``[L]``.
-        reached: 1 where one of m molecules reaches it, else 0, ``[L, m]``.
-    """
-
-    places: NDArray[np.int64]
-    lower: NDArray[np.float32]
-    upper: NDArray[np.float32]
-    reached: NDArray[np.float32]
+    places: NDArray[np.int64]  # which of the p positions each is of, [L]
+    lower: NDArray[np.float32]  # the level below it at the position, or 0, [L]
+    upper: NDArray[np.float32]  # the level, [L]
+    reached: NDArray[np.float32]  # 1 where one of m molecules reaches it, else 0, [L, m]
 
 
 class TanimotoKernel:
@@ -163,33 +127,32 @@ class TanimotoKernel:
         totals: Sum of the counts of each of the m molecules, ``[m]``.
     """
 
-    def __init__(self, counts: CountMatrix, kind: slice) -> None:
+    def __init__(self, counts: Counts, kind: slice) -> None:
         self._kind = kind
-        counts = counts.between(kind.start, kind.stop)
-        reached = counts.places.astype(np.int64) << 8 | counts.counts.astype(np.int64)
-        levels, column = np.unique(reached), counts.rows
+        counts = counts[:, kind]
+        self.totals = _totals(counts)
+        reached = counts.indices.astype(np.int64) << 8 | counts.data.astype(np.int64)
+        levels = np.unique(reached)
         places = levels >> 8
-        self._first = np.searchsorted(places, np.arange(2**16 + 1)).astype(np.int32)
+        self._first = np.searchsorted(places, np.arange(counts.shape[1] + 1)).astype(np.int32)
         self._upper = (levels & 255).astype(np.float32)
         self._lower = np.concatenate([[0.0], self._upper[:-1]]).astype(np.float32)
         self._lower[self._first[np.unique(places)]] = 0.0
         # A count reaches its own level, and all lower ones of its position.
-        first, stop = self._first[counts.places], np.searchsorted(levels, reached) + 1
-        level = _ranges(first, stop)
-        column = np.repeat(column, stop - first)
+        first, stop = self._first[counts.indices], np.searchsorted(levels, reached) + 1
+        level, molecule = _ranges(first, stop), np.repeat(_rows(counts), stop - first)
+        shape = len(levels), len(self.totals)
         ones = np.ones(len(level), dtype=np.float32)
-        shape = len(levels), len(counts)
-        reaches = sparse.csr_matrix((ones, (level, column)), shape=shape)
-        often = np.diff(reaches.indptr) > _OFTEN * len(counts)
+        reaches = sparse.csr_matrix((ones, (level, molecule)), shape=shape)
+        often = np.diff(reaches.indptr) > _OFTEN * len(self.totals)
         self._rare, self._often = reaches[~often], reaches[often].toarray()
-        # Places of the levels in the two matrices.
-        column = np.where(often, often.cumsum(), (~often).cumsum()) - 1
-        self._is_often, self._column = often, column.astype(np.int32)
-        self.totals = _totals(counts)
+        # Index of each level in one of the two matrices.
+        index = np.where(often, often.cumsum(), (~often).cumsum()) - 1
+        self._is_often, self._index = often, index.astype(np.int32)
 
-    def __call__(self, counts: CountMatrix) -> NDArray[np.float32]:
+    def __call__(self, counts: Counts) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
-        counts = counts.between(self._kind.start, self._kind.stop)
+        counts = counts[:, self._kind]
         often, rare = self._parts(counts)
         common = often @ self._often
         common += (rare @ self._rare).toarray()
@@ -201,37 +164,45 @@ class TanimotoKernel:
         common /= maxima
         return common
 
-    def levels(self, places: NDArray[np.int64]) -> Levels:
+    def levels(self, positions: NDArray[np.int64]) -> Levels:
         """Return the levels at some distinct positions of the kind, ``int64 [p]``."""
-        first, stop = self._first[places], self._first[places + 1]
+        positions = positions - self._kind.start
+        first, stop = self._first[positions], self._first[positions + 1]
         level = _ranges(first, stop)
         reached = np.empty((len(level), len(self.totals)), dtype=np.float32)
         often = self._is_often[level]
-        reached[often] = self._often[self._column[level[often]]]
-        reached[~often] = self._rare[self._column[level[~often]]].toarray()
-        place = np.repeat(np.arange(len(places)), stop - first)
-        return Levels(place, self._lower[level], self._upper[level], reached)
+        reached[often] = self._often[self._index[level[often]]]
+        reached[~often] = self._rare[self._index[level[~often]]].toarray()
+        places = np.repeat(np.arange(len(positions)), stop - first)
+        return Levels(places, self._lower[level], self._upper[level], reached)
 
-    def _parts(self, counts: CountMatrix) -> tuple[NDArray[np.float32], sparse.csr_matrix]:
+    def _parts(self, counts: Counts) -> tuple[NDArray[np.float32], Any]:
         """Return the part of each count between each level and the one below it.
 
         ``[n, levels]`` each, for the levels that many molecules reach and for the others. What a
         count has above the highest level of its position is in common with no molecule.
         """
-        places = counts.places.astype(np.int32)
-        first, stop = self._first[places], self._first[places + 1]
-        level = _ranges(first, stop)
-        given = np.repeat(counts.counts.astype(np.float32), stop - first)
+        first, stop = self._first[counts.indices], self._first[counts.indices + 1]
+        level, sizes = _ranges(first, stop), stop - first
+        given = np.repeat(counts.data.astype(np.float32), sizes)
         part = np.minimum(given, self._upper[level]) - self._lower[level]
-        row, column = np.repeat(counts.rows, stop - first), self._column[level]
+        row, index = np.repeat(_rows(counts), sizes), self._index[level]
         is_common, is_often = part > 0.0, self._is_often[level]
-        often = np.zeros((len(counts), len(self._often)), dtype=np.float32)
+        often = np.zeros((counts.shape[0], len(self._often)), dtype=np.float32)
         chosen = np.flatnonzero(is_common & is_often)
-        often[row[chosen], column[chosen]] = part[chosen]
+        often[row[chosen], index[chosen]] = part[chosen]
         chosen = np.flatnonzero(is_common & ~is_often)
-        starts = np.searchsorted(row[chosen], np.arange(len(counts) + 1)).astype(np.int32)
-        rare = part[chosen], column[chosen], starts
-        return often, sparse.csr_matrix(rare, (len(counts), self._rare.shape[0]))
+        starts = np.searchsorted(row[chosen], np.arange(counts.shape[0] + 1)).astype(np.int32)
+        rare = part[chosen], index[chosen], starts
+        return often, sparse.csr_matrix(rare, (counts.shape[0], self._rare.shape[0]))
+
+
+def _rows(counts: Counts) -> NDArray[np.int64]:
+    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+
+
+def _totals(counts: Counts) -> NDArray[np.float32]:
+    return np.bincount(_rows(counts), counts.data, counts.shape[0]).astype(np.float32)
 
 
 def _ranges(first: NDArray[np.integer], stop: NDArray[np.integer]) -> NDArray[np.integer]:
@@ -241,10 +212,6 @@ def _ranges(first: NDArray[np.integer], stop: NDArray[np.integer]) -> NDArray[np
     return np.repeat(stop - ends, sizes) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _totals(counts: CountMatrix) -> NDArray[np.float32]:
-    return np.bincount(counts.rows, counts.counts, len(counts)).astype(np.float32)
-
-
 @dataclass(frozen=True)
 class GaussianKernel:
     r"""The Gaussian kernel of numbers with those of m molecules.
@@ -252,18 +219,12 @@ class GaussianKernel:
     Numbers are standardized and clipped to 4 standard deviations. Those that are not finite are
     replaced by the mean. Those of training rows are rounded to half precision, as they are stored.
     ``length`` is twice the squared length scale: half of the median squared distance.
-
-    Args:
-        mean: Of each number, ``[F]``.
-        scale: Its standard deviation, infinite for one that is constant, ``[F]``.
-        length: :math:`2 \ell^2`.
-        points: Standardized and rounded numbers of the m molecules, ``float32 [m, F]``.
     """
 
-    mean: Array
-    scale: Array
-    length: float
-    points: NDArray[np.float32]
+    mean: Array  # of each number, [F]
+    scale: Array  # its standard deviation, infinite for one that is constant, [F]
+    length: float  # 2 l^2
+    points: NDArray[np.float32]  # standardized and rounded numbers of the m molecules, [m, F]
 
     @classmethod
     def fit(cls, numbers: NDArray[np.floating], points: NDArray[np.int64]) -> "GaussianKernel":
@@ -289,11 +250,10 @@ class GaussianKernel:
     def __call__(
         self, numbers: NDArray[np.floating], *, rounded: bool = False
     ) -> NDArray[np.float32]:
-        """Return the kernel of n molecules with the m, ``[n, m]``.
+        """Return the kernel of numbers ``[n, F]`` with the m molecules, ``[n, m]``.
 
-        Args:
-            numbers: Of the n molecules, ``[n, F]``.
-            rounded: Round them as the points are, so that the kernel of points is symmetric.
+        With ``rounded`` they are rounded as the points are, so that the kernel of points is
+        symmetric.
         """
         standardized = self.standardized(numbers)
         if rounded:
@@ -305,35 +265,20 @@ class GaussianKernel:
 
 @dataclass(frozen=True)
 class MoleculeKernel:
-    """The kernel of rows with m rows; see :mod:`molattn.model.gaussian_process.kernel`.
+    """The kernel of rows with m rows; see :mod:`molattn.model.gaussian_process.kernel`."""
 
-    Args:
-        kinds: Positions of each kind of counts; empty = counts are not used.
-        counts: Counts of the m molecules; None = not used.
-        numbers: The kernel of each group of numbers, by name.
-        partners: Counts of the m second molecules; None = there are none.
-        features: The kernel of the feature columns; None = there are none.
-    """
-
-    kinds: tuple[slice, ...]
-    counts: CountMatrix | None
-    numbers: Mapping[str, GaussianKernel]
-    partners: CountMatrix | None = None
-    features: GaussianKernel | None = None
+    kinds: tuple[slice, ...]  # positions of each kind of counts; empty = they are not used
+    counts: Counts | None  # of the m molecules
+    numbers: Mapping[str, GaussianKernel]  # of each group of numbers
+    partners: Counts | None = None  # of the m second molecules
+    features: GaussianKernel | None = None  # of the feature columns
 
     @classmethod
     def fit(
         cls, inputs: KernelInputs, points: NDArray[np.int64], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Standardize the inputs of n rows.
-
-        Args:
-            inputs: Of the n rows.
-            points: The m rows, ``int64 [m]``.
-            kinds: Positions of each kind of counts.
-        """
-        numbers, features = inputs.numbers, inputs.features
-        chosen = inputs[points]
+        """Standardize the inputs of n rows, of which the m are ``points``."""
+        numbers, features, chosen = inputs.numbers, inputs.features, inputs[points]
         return cls(
             tuple(kinds),
             chosen.counts,
@@ -342,99 +287,73 @@ class MoleculeKernel:
             None if features is None else GaussianKernel.fit(features, points),
         )
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name; points in half precision where that is exact."""
+        arrays = {}
+        for name, counts in (("counts", self.counts), ("partners", self.partners)):
+            if counts is not None:
+                arrays[f"{name}.starts"] = counts.indptr.astype(np.int64)
+                arrays[f"{name}.places"] = counts.indices.astype(np.uint16)
+                arrays[f"{name}.counts"] = counts.data
+        numbers = {f"{_NUMBERS}{name}": one for name, one in self.numbers.items()}
+        for name, one in (numbers | {"features": self.features}).items():
+            for field, values in vars(one).items() if one else ():
+                arrays[f"{name}.{field}"] = np.ascontiguousarray(values)
+            if one and (_rounded(one.points) == one.points).all():
+                arrays[f"{name}.points"] = one.points.astype(np.float16)
+        return arrays
+
     @classmethod
-    def from_tensors(
-        cls, tensors: Mapping[str, NDArray[Any]], kinds: Sequence[slice]
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Read the output of :meth:`to_tensors`.
+        """Read the output of :meth:`to_arrays`."""
 
-        Raises:
-            InputError: Entries of counts that do not belong to one row each.
-        """
-        parts = {name.rpartition(".")[0] for name in tensors}
-
-        def counts(name: str) -> CountMatrix | None:
-            if name not in parts:
+        def counts(name: str) -> Counts | None:
+            if f"{name}.starts" not in arrays:
                 return None
-            fields = (tensors[f"{name}.{field.name}"] for field in dataclasses.fields(CountMatrix))
-            found = CountMatrix(*fields)
-            ends = found.starts[[0, -1]].tolist() if len(found.starts) else []
-            if ends != [0, len(found.counts)] or (np.diff(found.starts) < 0).any():
-                raise InputError(f"{name}: starts that do not fit the counts")
-            return found
+            parts = (arrays[f"{name}.{field}"] for field in ("counts", "places", "starts"))
+            return sparse.csr_matrix((*parts,), (len(arrays[f"{name}.starts"]) - 1, _POSITIONS))
 
         def gaussian(name: str) -> GaussianKernel:
-            mean, scale, length, points = (
-                tensors[f"{name}.{field.name}"] for field in dataclasses.fields(GaussianKernel)
-            )
-            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32))
+            mean, scale = arrays[f"{name}.mean"], arrays[f"{name}.scale"]
+            points = arrays[f"{name}.points"].astype(np.float32)
+            return GaussianKernel(mean, scale, arrays[f"{name}.length"].item(), points)
 
-        numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
+        groups = {name.rpartition(".")[0] for name in arrays}
+        numbers = sorted(name for name in groups if name.startswith(_NUMBERS))
         return cls(
             tuple(kinds),
             counts("counts"),
             {name.removeprefix(_NUMBERS): gaussian(name) for name in numbers},
             counts("partners"),
-            gaussian("features") if "features" in parts else None,
+            gaussian("features") if "features" in groups else None,
         )
 
-    def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by name; points in half precision where that is exact."""
-        numbers = {f"{_NUMBERS}{name}": kernel for name, kernel in self.numbers.items()}
-        others = {"counts": self.counts, "partners": self.partners, "features": self.features}
-        tensors = {
-            f"{name}.{field.name}": np.ascontiguousarray(getattr(part, field.name))
-            for name, part in (numbers | others).items()
-            if part is not None
-            for field in dataclasses.fields(part)
-        }
-        for name, values in tensors.items():
-            if name.endswith(".points") and (_rounded(values) == values).all():
-                tensors[name] = values.astype(np.float16)
-        return tensors
-
     def __call__(self, inputs: KernelInputs, *, rounded: bool = False) -> Array:
-        """Return the kernel of n rows with the m, ``[n, m]``.
-
-        Args:
-            inputs: Of the n rows.
-            rounded: The n rows are training rows, whose numbers are rounded to half precision.
-        """
-        found = [kernel(required(inputs.counts, "counts")) for kernel in self.of_counts]
-        found += [
-            kernel(inputs.numbers[name], rounded=rounded) for name, kernel in self.numbers.items()
-        ]
+        """Return the kernel of n rows with the m, ``[n, m]``; ``rounded`` for training rows."""
+        found = [kernel(inputs.counts) for kernel in self.of_counts]
+        for name, one in self.numbers.items():
+            found.append(one(inputs.numbers[name], rounded=rounded))
         kernel = np.asarray(np.mean(found, axis=0, dtype=np.float64))
         if self.of_partners:
-            counts = required(inputs.partners, "counts of second molecules")
-            kernel *= np.mean([one(counts) for one in self.of_partners], axis=0, dtype=np.float64)
+            second = [one(inputs.partners) for one in self.of_partners]
+            kernel *= np.mean(second, axis=0, dtype=np.float64)
         if self.features is not None:
-            kernel *= self.features(required(inputs.features, "features"), rounded=rounded)
+            kernel *= self.features(inputs.features, rounded=rounded)  # pyright: ignore
         return kernel
 
     @cached_property
     def of_counts(self) -> list[TanimotoKernel]:
         """The kernel of each kind of counts."""
-        return self._tanimoto_kernels(self.counts)
+        return [] if self.counts is None else [TanimotoKernel(self.counts, k) for k in self.kinds]
 
     @cached_property
     def of_partners(self) -> list[TanimotoKernel]:
         """The kernel of each kind of counts of second molecules."""
-        return self._tanimoto_kernels(self.partners)
-
-    def _tanimoto_kernels(self, counts: CountMatrix | None) -> list[TanimotoKernel]:
-        return [] if counts is None else [TanimotoKernel(counts, kind) for kind in self.kinds]
-
-
-def required(value: Value | None, what: str) -> Value:
-    """Return an input of a kernel.
-
-    Raises:
-        ValueError: It is None.
-    """
-    if value is None:
-        raise ValueError(f"{what}: missing; the Gaussian process of the model compares them")
-    return value
+        if self.partners is None:
+            return []
+        return [TanimotoKernel(self.partners, kind) for kind in self.kinds]
 
 
 def _finite_or_nan(numbers: NDArray[np.floating]) -> Array:

@@ -1,10 +1,8 @@
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
@@ -12,14 +10,10 @@ from scipy.special import expit
 
 from molattn.chem.parse import parse_smiles
 from molattn.config import NetworkConfig
-from molattn.errors import InputError
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs, MoleculeKernel
+from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel, stack_counts
 from molattn.task import Task
-
-from ...conftest import assert_one_line
-from ...strategies import damaged
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
@@ -31,12 +25,11 @@ CONFIG = MolAttnConfig(TASKS, SMALL, kernels=("morgan", "embedding"))
 NUMBER = MolAttnConfig("y", SMALL, kernels=("morgan", "embedding"))
 WIDTH = 4
 SMILES = [head + "C" * n + end for n in range(1, 9) for head in "NC" for end in ("O", "F", "C=O")]
-FILE = Path("gaussian_process.safetensors")
 
 
 def make_inputs(smiles=SMILES, seed=0):
     rng = np.random.default_rng(seed)
-    counts = CountMatrix.stack([CONFIG.counter(parse_smiles(text)) for text in smiles])
+    counts = stack_counts([CONFIG.counter(parse_smiles(text)) for text in smiles])
     return KernelInputs(len(smiles), counts, {"embedding": rng.normal(size=(len(smiles), WIDTH))})
 
 
@@ -119,17 +112,6 @@ def test_each_task_is_learned_from_the_rows_that_have_its_label():
     np.testing.assert_allclose(found, head.predict(NEW)[:, 0] + 1.0, rtol=1e-6)
 
 
-def test_a_task_without_labels_does_not_disturb_the_others():
-    labels = make_labels()
-    labels[:, 0] = labels[:, 2] = np.nan
-    found = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
-    assert (found[:, 0] == 0.0).all()
-    assert (np.ptp(found[:, 2:], axis=1) < 1e-12).all()
-    task = MolAttnConfig(TASKS[1:2], SMALL, kernels=CONFIG.kernels)
-    other = GaussianProcessHead.fit(task, INPUTS, labels[:, 1:2]).predict(NEW)
-    np.testing.assert_allclose(found[:, 1:2], other)
-
-
 def test_rows_without_labels_and_of_weight_0_are_left_out():
     labels, weights = make_labels(), np.ones(len(SMILES))
     labels[3], weights[7] = np.nan, 0.0
@@ -165,12 +147,6 @@ def test_constant_labels_are_predicted():
     assert (found[:, 2:].argmax(axis=1) == 2).all()
 
 
-def test_repeated_rows_give_finite_predictions():
-    twice = np.r_[np.arange(48), np.arange(48)]
-    head = GaussianProcessHead.fit(CONFIG, INPUTS[twice], make_labels()[twice])
-    assert np.isfinite(head.predict(NEW)).all()
-
-
 def test_logits_are_calibrated():
     """Their mean probability is the frequency of the class, and they are better than none."""
     labels = make_labels()
@@ -187,19 +163,6 @@ def test_logits_are_calibrated():
     config = MolAttnConfig((TASKS[1],), SMALL, kernels=CONFIG.kernels)
     logits = GaussianProcessHead.fit(config, INPUTS, noise[:, None]).predict(NEW)
     np.testing.assert_allclose(expit(logits), noise.mean(), atol=0.2)
-
-
-def test_as_many_inducing_points_as_rows_are_exact():
-    labels = make_labels()
-    exact = GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=48)
-    more = GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=10_000)
-    assert exact.to_bytes() == more.to_bytes()
-    other = GaussianProcessHead.fit(CONFIG, INPUTS, labels, seed=1)
-    np.testing.assert_allclose(other.predict(NEW), exact.predict(NEW), rtol=1e-4, atol=1e-5)
-    # The general way, of weighted rows, gives the same.
-    weights = np.full(48, 1.0 + 1e-9)
-    general = GaussianProcessHead.fit(CONFIG, INPUTS, labels, weights=weights)
-    np.testing.assert_allclose(general.predict(NEW), exact.predict(NEW), rtol=1e-3, atol=1e-4)
 
 
 def test_a_target_without_inducing_points_is_not_exact():
@@ -302,100 +265,6 @@ def test_contributions_of_all_rows_add_up_to_the_prediction():
     assert whole[0][0].similarity == similar[0, head.rows == whole[0][0].row].item()
 
 
-def test_rows_are_named():
-    head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=10)
-    numbers = np.arange(48) + 2
-    named = head.with_rows(numbers)
-    np.testing.assert_array_equal(named.rows, head.rows + 2)
-    assert {one.row for one in named.neighbors(NEW, 10)[2][0]} == {*named.rows.tolist()}
-
-
-@pytest.fixture(scope="module")
-def head():
-    numbers = np.arange(48)
-    return GaussianProcessHead.fit(CONFIG, INPUTS, make_labels()).with_rows(numbers)
-
-
-def test_a_saved_head_comes_back_as_it_was(head):
-    again = GaussianProcessHead.from_bytes(head.to_bytes(), FILE, CONFIG, WIDTH)
-    np.testing.assert_array_equal(again.predict(NEW), head.predict(NEW))
-    assert again.to_bytes() == head.to_bytes()
-    assert again.tasks == head.tasks
-    assert again.neighbors(NEW, 5)[1] == head.neighbors(NEW, 5)[1]
-
-
-def changed(array, how):
-    if how == "type":
-        return array.astype(np.int32)
-    if how == "shape":
-        return np.concatenate([array, array[-1:]])
-    array = array.copy()
-    if how == "nan":
-        array.flat[0] = np.nan
-    elif how == "negative":
-        array.flat[-1] = -1.0
-    elif how == "zero":
-        array.flat[-1] = 0
-    return array
-
-
-@pytest.mark.parametrize(
-    "name, how",
-    [
-        *((name, "missing") for name in ("rows", "weights", "counts.places", "scaling.1")),
-        *((name, "type") for name in ("weights", "counts.starts", "numbers.embedding.points")),
-        *((name, "shape") for name in ("rows", "weights", "means", "scaling.2", "counts.counts")),
-        ("numbers.embedding.mean", "shape"),
-        ("weights", "nan"),
-        ("scaling.1", "nan"),
-        ("scaling.1", "zero scale"),
-        ("shares", "negative"),
-        ("counts.starts", "zero"),
-        ("other", "added"),
-    ],
-)
-def test_a_file_of_something_else_is_one_line(head, name, how):
-    tensors = safetensors.numpy.load(head.to_bytes())
-    if how == "missing":
-        del tensors[name]
-    elif how == "added":
-        tensors[name] = np.zeros(1)
-    elif how == "zero scale":
-        tensors[name][0] = 0.0
-    else:
-        tensors[name] = changed(tensors[name], how)
-    with pytest.raises(InputError, match=f"^{FILE}: ") as error:
-        GaussianProcessHead.from_bytes(safetensors.numpy.save(tensors), FILE, CONFIG, WIDTH)
-    assert_one_line(error.value)
-
-
-@pytest.mark.parametrize(
-    "config, width",
-    [
-        (NUMBER, WIDTH),
-        (MolAttnConfig(TASKS, SMALL, kernels=("morgan",)), WIDTH),
-        (MolAttnConfig(TASKS, SMALL, kernels=("embedding",)), WIDTH),
-        (MolAttnConfig(TASKS, SMALL, kernels=CONFIG.kernels, features=("T",)), WIDTH),
-        (MolAttnConfig(TASKS, SMALL, kernels=CONFIG.kernels, partner_column="s"), WIDTH),
-        (CONFIG, WIDTH + 1),
-    ],
-)
-def test_a_head_of_another_model_is_refused(head, config, width):
-    with pytest.raises(InputError, match=f"^{FILE}: "):
-        GaussianProcessHead.from_bytes(head.to_bytes(), FILE, config, width)
-
-
-@given(st.data())
-def test_a_damaged_file_is_one_line_or_a_head(head, data):
-    content = data.draw(damaged(head.to_bytes()))
-    try:
-        found = GaussianProcessHead.from_bytes(content, FILE, CONFIG, WIDTH)
-    except InputError as error:
-        assert_one_line(error)
-    else:
-        assert found.predict(NEW).shape == (3, 5)
-
-
 def most_likely(covariance, y, weights):
     """The log marginal likelihood of labels, with the most likely mean, scale and noise."""
 
@@ -428,18 +297,3 @@ def test_the_bayes_factor_is_that_of_brute_force(is_weighted):
             expected += sign * most_likely(covariance, y, given[rows])
     assert found == pytest.approx(expected, abs=0.05)
     assert found > 5.0  # the labels follow the embedding
-
-
-def test_the_bayes_factor_is_of_some_rows_if_there_are_many(monkeypatch):
-    labels, keys = make_labels()[:, :1], [f"row {row}" for row in range(len(INPUTS))]
-    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_COMPARED", 20)
-    given = NUMBER, INPUTS, labels, "embedding"
-    found = log_bayes_factor(*given, keys=keys)
-    order = np.random.default_rng(0).permutation(len(labels))
-    moved = log_bayes_factor(
-        NUMBER, INPUTS[order], labels[order], "embedding", keys=[keys[row] for row in order]
-    )
-    assert moved == pytest.approx(found, rel=1e-4)
-    assert found != pytest.approx(log_bayes_factor(*given, keys=keys, seed=1))
-    labels[:] = np.random.default_rng(1).normal(size=labels.shape)
-    assert log_bayes_factor(*given, keys=keys) < 5.0

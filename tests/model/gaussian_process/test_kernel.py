@@ -2,16 +2,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
 from sklearn.gaussian_process.kernels import RBF
 
 from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.parse import parse_smiles
 from molattn.model.gaussian_process.kernel import (
-    CountMatrix,
     GaussianKernel,
     KernelInputs,
     MoleculeKernel,
     TanimotoKernel,
+    stack_counts,
 )
 
 ALL = slice(0, 2**16)
@@ -26,12 +27,10 @@ def count_rows(draw, most=8):
     return draw(st.lists(row, min_size=1, max_size=most))
 
 
-def matrix(rows, dtype=np.uint8):
+def matrix(rows):
     pairs = [sorted(row.items()) for row in rows]
     columns = [tuple(zip(*pair, strict=True)) or ((), ()) for pair in pairs]
-    return CountMatrix.stack(
-        [(np.array(p, np.uint16), np.array(c, dtype=dtype)) for p, c in columns]
-    )
+    return stack_counts([(np.array(p, np.uint16), np.array(c, np.uint8)) for p, c in columns])
 
 
 def tanimoto(a, b):
@@ -47,7 +46,7 @@ def dense(rows):
     return np.array([[row.get(place, 0) for place in places] for row in rows], dtype=float)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(count_rows(), count_rows())
 def test_the_tanimoto_kernel_is_minima_over_maxima(queries, known):
     both = dense([*queries, *known])
@@ -59,18 +58,7 @@ def test_the_tanimoto_kernel_is_minima_over_maxima(queries, known):
     assert (np.diag(own) == 1.0).all()
 
 
-@settings(max_examples=30)
-@given(count_rows(), count_rows(), st.data())
-def test_query_counts_may_be_real_numbers(queries, known, data):
-    real = st.floats(1e-3, 300.0)
-    queries = [{place: data.draw(real) for place in row} for row in queries]
-    both = dense([*queries, *known])
-    expected = tanimoto(both[: len(queries)], both[len(queries) :])
-    found = TanimotoKernel(matrix(known), ALL)(matrix(queries, np.float64))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(count_rows(), count_rows(), st.integers(0, 2**16), st.integers(0, 2**16))
 def test_a_kernel_reads_only_the_positions_of_its_kind(queries, known, one, other):
     kind = slice(min(one, other), max(one, other))
@@ -101,16 +89,6 @@ def test_molecules_without_substructures_are_alike():
     )
 
 
-@given(count_rows(), st.data())
-def test_rows_of_a_count_matrix(rows, data):
-    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
-    found = matrix(rows)[np.array(chosen, dtype=np.int64)]
-    expected = matrix([rows[place] for place in chosen])
-    for name in ("starts", "places", "counts"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert len(found) == len(chosen)
-
-
 @pytest.mark.parametrize("size", [1, 2, 40, 1500])
 def test_the_gaussian_kernel_is_that_of_scikit_learn(size):
     rng = np.random.default_rng(size)
@@ -121,20 +99,15 @@ def test_the_gaussian_kernel_is_that_of_scikit_learn(size):
     scale[scale == 0.0] = np.inf
     scaled = ((numbers - numbers.mean(axis=0)) / scale).clip(-4, 4)
     np.testing.assert_allclose(kernel.points, scaled[points], rtol=2.0**-11, atol=1e-6)
+    distances = pdist(scaled[points][:: -(-len(points) // 1000)]) ** 2
+    if len(distances):
+        assert kernel.length == pytest.approx(np.median(distances) / 2.0, rel=1e-4)
     rbf = RBF(np.sqrt(kernel.length / 2.0))
     np.testing.assert_allclose(kernel(numbers), rbf(scaled, kernel.points), atol=1e-5)
     assert (kernel(numbers[points]).diagonal() > 1.0 - 1e-5).all()
     rounded = kernel(numbers, rounded=True)[points]
     np.testing.assert_allclose(rounded, rbf(kernel.points), atol=1e-5)
     np.testing.assert_allclose(rounded, rounded.T, atol=1e-6)
-
-
-def test_the_length_is_half_the_median_squared_distance():
-    numbers = np.random.default_rng(0).normal(size=(30, 4))
-    kernel = GaussianKernel.fit(numbers, np.arange(30))
-    scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
-    pairs = [((scaled[i] - scaled[j]) ** 2).sum() for i in range(30) for j in range(i)]
-    assert kernel.length == pytest.approx(np.median(pairs) / 2.0, rel=1e-5)
 
 
 def test_constant_and_undefined_numbers_do_not_count():
@@ -160,19 +133,12 @@ def test_values_far_outside_are_clipped():
     np.testing.assert_allclose(kernel(far)[1:2], kernel(far)[:1], rtol=1e-5)
 
 
-def test_equal_rows_have_kernel_1():
-    numbers = np.ones((5, 3))
-    np.testing.assert_array_equal(
-        GaussianKernel.fit(numbers, np.arange(5))(numbers), np.ones((5, 5))
-    )
-
-
 def parts(rows=30, seed=0):
     """Inputs with all parts, and each part alone."""
     rng = np.random.default_rng(seed)
     smiles = ["C" * n + end for n in range(1, 11) for end in ("O", "N", "c1ccccc1")][:rows]
     counter = SubstructureCounter(("morgan", "atom_pairs"), 4096)
-    counts = CountMatrix.stack([counter(parse_smiles(text)) for text in smiles])
+    counts = stack_counts([counter(parse_smiles(text)) for text in smiles])
     partners = counts[rng.permutation(rows)]
     numbers = {"embedding": rng.normal(size=(rows, 4)), "descriptors": rng.normal(size=(rows, 3))}
     features = rng.normal(size=(rows, 2))
@@ -195,49 +161,17 @@ def test_the_kernel_of_molecules_is_the_mean_times_those_of_partners_and_feature
     assert np.linalg.eigvalsh(found[points].astype(float)).min() > -1e-5
 
 
-def test_a_kernel_of_one_part_only():
-    kinds, inputs = parts()
-    points = np.arange(30)
-    only = KernelInputs(30, None, {"embedding": inputs.numbers["embedding"]})
-    expected = GaussianKernel.fit(inputs.numbers["embedding"], points)(inputs.numbers["embedding"])
-    np.testing.assert_allclose(MoleculeKernel.fit(only, points, ())(only), expected)
-    only = KernelInputs(30, inputs.counts, {})
-    expected = TanimotoKernel(inputs.counts, kinds[1])(inputs.counts)
-    np.testing.assert_allclose(MoleculeKernel.fit(only, points, kinds[1:])(only), expected)
-
-
 def test_arrays_of_a_kernel_and_back():
     kinds, inputs = parts()
     kernel = MoleculeKernel.fit(inputs, np.arange(0, 30, 3), kinds)
-    tensors = kernel.to_tensors()
-    assert tensors["numbers.embedding.points"].dtype == tensors["features.points"].dtype == "f2"
-    again = MoleculeKernel.from_tensors(tensors, kinds)
+    arrays = kernel.to_arrays()
+    assert arrays["numbers.embedding.points"].dtype == arrays["features.points"].dtype == "f2"
+    again = MoleculeKernel.from_arrays(arrays, kinds)
     np.testing.assert_array_equal(again(inputs), kernel(inputs))
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("counts", "counts: missing"),
-        ("partners", "second molecules"),
-        ("features", "features: mis"),
-    ],
-)
-def test_a_missing_part_is_named(name, message):
-    kinds, inputs = parts()
-    kernel = MoleculeKernel.fit(inputs, np.arange(30), kinds)
-    lacking = KernelInputs(
-        **{
-            field: None if field == name else getattr(inputs, field)
-            for field in ("size", "counts", "numbers", "partners", "features")
-        }
-    )
-    with pytest.raises(ValueError, match=message):
-        kernel(lacking)
 
 
 def test_no_rows():
     kinds, inputs = parts()
     kernel = MoleculeKernel.fit(inputs, np.arange(30), kinds)
     assert kernel(inputs[np.zeros(0, dtype=np.int64)]).shape == (0, 30)
-    assert len(CountMatrix.stack([])) == 0
+    assert stack_counts([]).shape[0] == 0

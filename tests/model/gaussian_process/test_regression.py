@@ -71,7 +71,7 @@ def test_it_is_the_gaussian_process_of_scikit_learn(orthogonal):
     assert signal * process.noise == pytest.approx(free.kernel_.k2.noise_level, rel=0.02)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(1, 25), st.integers(0, 1000), st.booleans())
 def test_weights_divide_the_noise(rows, seed, is_exact):
     x, y = data(rows, seed)
@@ -119,18 +119,7 @@ def test_leave_one_out_is_a_fit_without_the_row(rows, of_points):
     np.testing.assert_allclose(found, np.ravel(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_the_noise_maximizes_the_likelihood():
-    x, y = data(40)
-    process, _ = fitted(x, y)
-
-    def likelihood(noise):
-        return brute_force(approximation(x), x, y, np.ones(40), noise, y.mean())[1]
-
-    best = likelihood(process.noise)
-    assert all(likelihood(process.noise * factor) < best for factor in (0.9, 0.99, 1.01, 1.1))
-
-
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(1, 30), st.floats(-1e3, 1e3))
 def test_equal_labels_are_predicted_everywhere(rows, label):
     x, _ = data(rows)
@@ -139,7 +128,7 @@ def test_equal_labels_are_predicted_everywhere(rows, label):
     np.testing.assert_allclose(process.predict(features(new)), label, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(2, 30), st.integers(0, 100))
 def test_repeated_rows_are_rows_of_a_larger_weight(rows, seed):
     """In the mean: the likelihood differs by that of the differences between repetitions."""
@@ -153,14 +142,6 @@ def test_repeated_rows_are_rows_of_a_larger_weight(rows, seed):
     np.testing.assert_allclose(repeated.values, values, rtol=1e-6, atol=1e-6)
     assert GaussianProcess.fit(sums, 0, values, vectors).mean == pytest.approx(repeated.mean)
     assert np.isfinite(repeated.predict(features(x))).all()
-
-
-def test_the_order_and_the_blocks_of_rows_do_not_matter():
-    x, y = data(50)
-    order = np.random.default_rng(0).permutation(50)
-    one, features = fitted(x, y, x[:20])
-    other, _ = fitted(x[order], y[order], x[:20])
-    np.testing.assert_allclose(one.predict(features(x)), other.predict(features(x)), rtol=1e-6)
 
 
 def test_directions_below_rounding_are_left_out():

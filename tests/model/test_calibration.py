@@ -1,6 +1,4 @@
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +7,9 @@ from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
 from molattn.errors import InputError
-from molattn.model.artefact import CALIBRATION_FILE, ModelFiles
-from molattn.model.uncertainty.calibration import (
+from molattn.model.uncertainty import (
     Calibration,
     ConformalScores,
-    Part,
     ProbabilityScaling,
     difficulty,
 )
@@ -29,35 +25,24 @@ def test_the_bound_is_the_score_of_the_rank_worked_by_hand():
     # Of 9 scores: ceil(10 * 0.5) = 5, ceil(10 * 0.81) = 9, ceil(10 * 0.9) = 9, ceil(9.1) = 10.
     assert [scores.bound(level) for level in (0.01, 0.5, 0.81, 0.9)] == [1.0, 5.0, 9.0, 9.0]
     assert scores.bound(0.91) == math.inf
-    assert scores.highest_level == 0.9
 
 
-@pytest.mark.parametrize("count", [19, 99, 999])
+@pytest.mark.parametrize("count", [19, 99])
 def test_a_level_that_is_a_whole_rank_takes_that_rank(count):
     scores = ConformalScores.from_scores(np.arange(1.0, count + 1.0))
     for rank in range(1, count + 1):
         assert scores.bound(rank / (count + 1)) == rank
 
 
-def test_ties_are_covered():
-    scores = ConformalScores.from_scores(np.array([1.0] * 8 + [2.0] * 2))
-    assert scores.bound(0.7) == 1.0
-    assert scores.bound(0.9) == 2.0
-
-
-def test_no_scores_bound_nothing():
-    assert ConformalScores.from_scores(np.zeros(0)).bound(0.1) == math.inf
-
-
 def test_many_scores_are_kept_at_a_thousand_ranks_and_never_bound_too_little():
     many = np.random.default_rng(0).exponential(size=54_321)
     scores = ConformalScores.from_scores(many)
-    assert len(scores.kept) == 1000
+    assert len(scores.scores) == 1000
     ordered = np.sort(many)
     for level in np.linspace(0.001, 0.999, 333):
         rank = math.ceil(round((len(many) + 1) * level, 9))
         assert ordered[rank - 1] <= scores.bound(level) <= ordered[min(rank + 54, len(many) - 1)]
-    assert ConformalScores.from_scores(many[:1000]).kept == tuple(np.sort(many[:1000]))
+    assert ConformalScores.from_scores(many[:1000]).scores == tuple(np.sort(many[:1000]))
 
 
 @pytest.mark.parametrize("count, level", [(19, 0.9), (112, 0.9), (60, 0.5)])
@@ -65,7 +50,7 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
     """Over many draws the mean and spread of the coverage are those of its known distribution."""
     rng = np.random.default_rng(3)
     covered = []
-    for _ in range(2000):
+    for _ in range(1000):
         # Errors that depend on the similarity in another way than the difficulty says.
         similarity = rng.uniform(size=count + 50)
         errors = rng.standard_t(3, count + 50) * (2.0 - similarity**3)
@@ -76,7 +61,7 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
     rank = math.ceil(round((count + 1) * level, 9))
     expected = betabinom(50, rank, count + 1 - rank)
     sd = expected.std() / 50
-    assert abs(np.mean(covered) - expected.mean() / 50) < 4.0 * sd / np.sqrt(2000)
+    assert abs(np.mean(covered) - expected.mean() / 50) < 4.0 * sd / np.sqrt(1000)
     assert expected.mean() / 50 >= level
     assert np.std(covered) == pytest.approx(sd, rel=0.1)
     scores = ConformalScores.from_scores(np.arange(float(count)))
@@ -139,7 +124,7 @@ def test_right_confidence_is_hardly_changed():
     assert np.abs(scaling(given) - softmax(given, axis=1)).max() < 0.03
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_likelihood_of_its_own_labels_never_falls(seed):
     rng = np.random.default_rng(seed)
     logits, labels = rng.normal(scale=4.0, size=(31, 4)), rng.integers(0, 4, 31)
@@ -225,46 +210,10 @@ def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
     assert np.isnan(found.half_widths(np.zeros((2, 3)), 0.9)).tolist() == [[False, True, True]] * 2
 
 
-def read(found, parts):
-    """Read the calibration of a saved model."""
-    files = ModelFiles(Path("m"), {CALIBRATION_FILE: json.dumps(parts).encode()}, None)
-    return Calibration.from_dict(found.tasks, files.parse(CALIBRATION_FILE, dict[str, Part]))
-
-
-def test_a_calibration_survives_json(mixed):
-    found, _ = mixed
-    assert read(found, found.to_dict()) == found
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"y": None},
-        {"y": {"count": 3, "scores": [1.0, 2.0]}},
-        {"y": {"count": 2, "scores": [2.0, 1.0]}},
-        {"y": {"scale": 1.0, "bias": [0.0, 0.0]}},
-        {"b": {"scale": -1.0, "bias": [0.0, 0.0]}},
-        {"b": {"scale": 1.0, "bias": [0.0]}},
-        {"b": {"scale": "x", "bias": [0.0, 0.0]}},
-        {"d": {"uncalibrated": "-"}},
-    ],
-)
-def test_a_damaged_calibration_is_refused(mixed, change):
-    found, _ = mixed
-    with pytest.raises(InputError, match="calibration"):
-        read(found, {**found.to_dict(), **change})
-
-
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])
 def test_a_level_is_between_0_and_1(mixed, level):
     with pytest.raises(InputError, match="between 0 and 1"):
         mixed[0].half_widths(np.zeros((1, 3)), level)
-
-
-@pytest.mark.parametrize("scale, bias", [(0.0, 0.0), (-0.5, 0.0), (np.nan, 0.0), (1.0, np.inf)])
-def test_a_scaling_that_is_not_finite_or_not_positive_is_refused(scale, bias):
-    with pytest.raises(InputError, match="expected finite numbers and a positive scale"):
-        ProbabilityScaling(scale, (bias, 0.0))
 
 
 def test_expected_coverage_is_of_the_score_that_is_kept():

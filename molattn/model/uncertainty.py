@@ -1,25 +1,41 @@
-"""Calibration of a model: conformal intervals of regressions, calibrated class probabilities.
+"""Conformal intervals of regressions, calibrated class probabilities, and predictions with both.
 
 Both are fitted to labeled rows that the model was not trained on.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, NamedTuple, Optional
 
 import numpy as np
 import torch
+from annotated_types import Gt
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import TypeAdapter
 from torch import Tensor
 
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import Fingerprint
+from molattn.chem.parse import Molecule
+from molattn.config.base import checked
 from molattn.errors import InputError, quoted
-from molattn.model.outputs import class_logits, class_probabilities
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
+from molattn.model.config import MolAttnConfig
+from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
+from molattn.model.target_transform import transformed_labels
 from molattn.task import Task, output_slices
 from molattn.utils.console import counted
 
-__all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
+__all__ = [
+    "Calibration",
+    "ConformalScores",
+    "Prediction",
+    "ProbabilityScaling",
+    "Uncalibrated",
+    "Uncertainty",
+    "difficulty",
+]
 
 Array = NDArray[np.float64]
 
@@ -39,7 +55,7 @@ def difficulty(similarity: Array) -> Array:
     return np.exp(1.0 - similarity)
 
 
-@dataclass(frozen=True)
+@checked
 class ConformalScores:
     """Absolute errors of labeled molecules, which determine the half-width at any level.
 
@@ -52,34 +68,16 @@ class ConformalScores:
 
     Args:
         count: Number of scores.
-        kept: All scores, ascending; of more than 1,000, those at 1,000 evenly spaced ranks, with
+        scores: All scores, ascending; of more than 1,000, those at 1,000 evenly spaced ranks, with
             the largest.
-
-    Raises:
-        InputError: Scores that are not finite, negative, not ascending, or of a wrong number.
     """
 
     count: int
-    kept: Annotated[tuple[float, ...], Field(validation_alias="scores")]
-
-    def __post_init__(self) -> None:
-        kept = np.asarray(self.kept, dtype=np.float64)
-        fits = kept.shape == (min(self.count, _MOST_SCORES),) and bool(np.isfinite(kept).all())
-        if not fits or (kept < 0.0).any() or (np.diff(kept) < 0.0).any():
-            raise InputError(
-                f"calibration: got {len(self.kept)} scores of {self.count} rows, expected one per "
-                f"row, at most {_MOST_SCORES}, all finite, ascending and not negative"
-            )
+    scores: tuple[float, ...]
 
     @classmethod
     def from_scores(cls, scores: Array) -> "ConformalScores":
-        """Select the scores to keep, ``[n]`` in any order.
-
-        Raises:
-            ValueError: A score that is not finite.
-        """
-        if not np.isfinite(scores).all():
-            raise ValueError("scores: expected finite numbers, got NaN or infinity")
+        """Select the scores to keep, ``[n]`` in any order."""
         ranks = cls._ranks(len(scores))
         return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()))
 
@@ -107,7 +105,7 @@ class ConformalScores:
         rank = self.rank(level)
         if rank > self.count:
             return math.inf
-        return self.kept[int(np.searchsorted(self._ranks(self.count), rank))]
+        return self.scores[int(np.searchsorted(self._ranks(self.count), rank))]
 
     def expected_coverage(self, level: float, rows: int) -> tuple[float, float]:
         """Return mean and standard deviation of the fraction of new scores within the bound.
@@ -125,13 +123,15 @@ class ConformalScores:
         total, mean = self.count + 1, self.rank(level) / (self.count + 1)
         return mean, math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
 
-    @property
-    def highest_level(self) -> float:
-        """The highest level with a finite bound, n / (n + 1)."""
-        return self.count / (self.count + 1)
+    def __str__(self) -> str:
+        if not self.count:
+            return "no intervals: no labels to calibrate on"
+        highest = self.count / (self.count + 1)
+        labels = counted(self.count, "label")
+        return f"intervals calibrated on {labels} (highest possible level {highest:.3g})"
 
 
-@dataclass(frozen=True)
+@checked
 class ProbabilityScaling:
     """Probabilities of K classes as softmax(scale · log p + bias): Platt scaling for any K.
 
@@ -147,20 +147,10 @@ class ProbabilityScaling:
     Args:
         scale: Inverse temperature, positive.
         bias: One number for each class.
-
-    Raises:
-        InputError: Numbers that are not finite, or a scale that is not positive.
     """
 
-    scale: float
+    scale: Annotated[float, Gt(0)]
     bias: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.scale, *self.bias))) or self.scale <= 0.0:
-            raise InputError(
-                f"calibration: got scale {self.scale}, bias {list(self.bias)}, expected finite "
-                "numbers and a positive scale"
-            )
 
     @classmethod
     def fit(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
@@ -192,9 +182,22 @@ class ProbabilityScaling:
         logs = logits.log_softmax(dim=1)
         return self.scale * logs + logs.new_tensor(self.bias)
 
+    def __str__(self) -> str:
+        return f"probabilities calibrated (Platt scaling, scale {self.scale:.2f})"
 
-Part = Union[ConformalScores, ProbabilityScaling, dict[Literal["uncalibrated"], str]]
-"""The calibration of a task in a file."""
+
+@checked
+class Uncalibrated:
+    """Why the probabilities of a classification are not calibrated."""
+
+    uncalibrated: str
+
+    def __str__(self) -> str:
+        return f"probabilities not calibrated: {self.uncalibrated}"
+
+
+Part = ConformalScores | ProbabilityScaling | Uncalibrated
+_Saved = TypeAdapter(dict[str, Part])
 
 
 @dataclass(frozen=True)
@@ -203,24 +206,12 @@ class Calibration:
 
     Args:
         tasks: The tasks.
-        parts: For each task, the conformal scores of a regression, the scaling of a
-            classification, or the reason why its probabilities are not calibrated.
-
-    Raises:
-        InputError: Parts that do not fit the tasks.
+        parts: For each task, the conformal scores of a regression, or the scaling of a
+            classification.
     """
 
     tasks: tuple[Task, ...]
-    parts: tuple[Union[ConformalScores, ProbabilityScaling, str], ...]
-
-    def __post_init__(self) -> None:
-        for task, part in zip(self.tasks, self.parts, strict=True):
-            expected = ConformalScores if task.kind == "regression" else (ProbabilityScaling, str)
-            classes = len(part.bias) if isinstance(part, ProbabilityScaling) else len(task.classes)
-            if not isinstance(part, expected) or classes != len(task.classes):
-                raise InputError(
-                    f"calibration: does not fit the {task.kind} task {quoted(task.name)}"
-                )
+    parts: tuple[Part, ...]
 
     @classmethod
     def fit(
@@ -235,17 +226,18 @@ class Calibration:
             targets: Their labels ``[n, T]`` on the same scale, NaN where missing.
             similarity: Of each to the nearest training molecule of each task, ``[n, T]``.
         """
-        parts = []
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            known = ~np.isnan(targets[:, place]) & np.isfinite(outputs[:, part]).all(axis=1)
-            labels, predicted = targets[known, place], outputs[known, part]
+        parts: list[Part] = []
+        for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            known = ~np.isnan(targets[:, index]) & np.isfinite(outputs[:, columns]).all(axis=1)
+            labels, predicted = targets[known, index], outputs[known, columns]
             if task.kind == "regression":
-                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known, place])
+                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known, index])
                 parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
-                parts.append(f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed")
-            elif len(set(labels.tolist())) == 1:
-                parts.append("all labels are of one class")
+                few = f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed"
+                parts.append(Uncalibrated(few))
+            elif len(np.unique(labels)) == 1:
+                parts.append(Uncalibrated("all labels are of one class"))
             else:
                 logits = class_logits(torch.from_numpy(predicted), task).numpy()
                 parts.append(ProbabilityScaling.fit(logits, labels.astype(int)))
@@ -257,13 +249,12 @@ class Calibration:
         The probabilities of a task that is not calibrated are those of the model.
         """
         result = class_probabilities(torch.from_numpy(outputs), self.tasks).numpy()
-        for task, part, place in zip(
+        for task, part, columns in zip(
             self.tasks, self.parts, output_slices(self.tasks), strict=True
         ):
             if isinstance(part, ProbabilityScaling):
-                logits = class_logits(torch.from_numpy(outputs[:, place]), task)
-                scaled = part(logits.numpy())
-                result[:, place] = scaled[:, 1:] if task.kind == "binary" else scaled
+                logits = class_logits(torch.from_numpy(outputs[:, columns]), task)
+                result[:, columns] = part(logits.numpy())[:, -task.num_outputs :]
         return result
 
     def half_widths(self, similarity: Array, level: float) -> Array:
@@ -286,21 +277,20 @@ class Calibration:
         ]
         return difficulty(similarity) * np.asarray(bounds)
 
-    def shortfalls(self, level: float, place: Optional[int] = None) -> list[str]:
-        """Return a log line for each task that is not calibrated.
-
-        These are regressions with too few labels for the level, and classifications.
+    def shortfalls(self, level: float, index: Optional[int] = None) -> list[str]:
+        """Return a log line for each task that is not calibrated, or not for the level.
 
         Args:
             level: Between 0 and 1.
-            place: Index of the one task to check; None = all.
+            index: Of the one task to check; None = all.
         """
-        chosen = slice(None) if place is None else slice(place, place + 1)
         fewest = math.ceil(round(level / (1.0 - level), 9))
         lines = []
-        for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True):
-            if isinstance(part, str):
-                lines.append(f"{quoted(task.name)}: {_summary(part)}")
+        for place, (task, part) in enumerate(zip(self.tasks, self.parts, strict=True)):
+            if index not in (None, place):
+                continue
+            if isinstance(part, Uncalibrated):
+                lines.append(f"{quoted(task.name)}: {part}")
             elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
                 lines.append(
                     f"{quoted(task.name)}: no {level:.4g} interval: calibrated on "
@@ -311,42 +301,88 @@ class Calibration:
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""
         parts = zip(self.tasks, self.parts, strict=True)
-        return [f"{quoted(task.name)}: {_summary(part)}" for task, part in parts]
+        return [f"{quoted(task.name)}: {part}" for task, part in parts]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the calibration by task name, in JSON types."""
-        parts = {}
-        for task, part in zip(self.tasks, self.parts, strict=True):
-            if isinstance(part, ConformalScores):
-                parts[task.name] = {"count": part.count, "scores": list(part.kept)}
-            elif isinstance(part, ProbabilityScaling):
-                parts[task.name] = {"scale": part.scale, "bias": list(part.bias)}
-            else:
-                parts[task.name] = {"uncalibrated": part}
-        return parts
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        names = (task.name for task in self.tasks)
+        return _Saved.dump_json(dict(zip(names, self.parts, strict=True))) + b"\n"
+
+
+@dataclass(frozen=True, repr=False)
+class Uncertainty:
+    """The uncertainty of a model.
+
+    Args:
+        calibration: Fitted to labeled rows that the model was not trained on, of transformed
+            targets on the transformed scale.
+        molecules: Fingerprints of the molecules that the model has learned from: with a Gaussian
+            process those of the validation rows too, which are not among those that the
+            similarities of the calibration are to.
+    """
+
+    calibration: Calibration
+    molecules: FingerprintIndex
 
     @classmethod
-    def from_dict(cls, tasks: Sequence[Task], parts: Mapping[str, Part]) -> "Calibration":
-        """Make it of parts by task name.
+    def fit(
+        cls,
+        config: MolAttnConfig,
+        molecules: FingerprintIndex,
+        held_out: Sequence[Molecule | Fingerprint],
+        outputs: Array,
+        targets: Array,
+    ) -> "Uncertainty":
+        """Fit to n labeled molecules that the model was not trained on.
 
-        Raises:
-            InputError: Parts that do not fit the tasks.
+        ``config`` is the model's; ``held_out`` are their SMILES or fingerprints; ``outputs`` are
+        those of :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``; ``targets`` are
+        ``[n, T]`` in own units, NaN where missing.
         """
-        if parts.keys() != {task.name for task in tasks}:
-            raise InputError("calibration: does not have the tasks of the model")
-        found = (parts[task.name] for task in tasks)
-        return cls(
-            tuple(tasks),
-            tuple(part["uncalibrated"] if isinstance(part, dict) else part for part in found),
-        )
+        tasks = config.tasks
+        mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
+        labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
+        similarity = molecules.task_similarity(held_out, len(tasks))
+        return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
+
+    def to_files(self) -> dict[str, bytes]:
+        """Return the content of each file of the uncertainty by name."""
+        return {
+            CALIBRATION_FILE: self.calibration.to_bytes(),
+            FINGERPRINTS_FILE: self.molecules.to_bytes(),
+        }
+
+    @classmethod
+    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
+        """Read the uncertainty of a saved model; None if it is not calibrated."""
+        if CALIBRATION_FILE not in files.content:
+            return None
+        with files.reading(CALIBRATION_FILE):
+            parts = files.parse(CALIBRATION_FILE, dict[str, Part])
+            calibration = Calibration(tuple(tasks), tuple(parts[task.name] for task in tasks))
+        with files.reading(FINGERPRINTS_FILE):
+            path = files.folder / FINGERPRINTS_FILE
+            known = FingerprintIndex.from_bytes(files.content[FINGERPRINTS_FILE], path)
+        return cls(calibration, known)
 
 
-def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
-    if isinstance(part, ConformalScores) and not part.count:
-        return "no intervals: no labels to calibrate on"
-    if isinstance(part, ConformalScores):
-        level = f"highest possible level {part.highest_level:.3g}"
-        return f"intervals calibrated on {counted(part.count, 'label')} ({level})"
-    if isinstance(part, ProbabilityScaling):
-        return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
-    return f"probabilities not calibrated: {part}"
+class Prediction(NamedTuple):
+    """Predictions of n molecules and T tasks with their uncertainty; NaN where undefined.
+
+    Args:
+        prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
+        low: Lower end of the interval of each regression in its own units, ``[n, T]``; infinite
+            where there were too few labels for the level.
+        high: Upper end, likewise.
+        std: Standard deviation of the members' predictions, ``[n, T]``: of values in own units, of
+            the probability of the second of two classes, or of the most probable of several.
+        similarity: To the nearest training molecule, ``[n]``.
+        task_similarity: To the nearest one that has a label of the task, ``[n, T]``.
+    """
+
+    prediction: Array
+    low: Array
+    high: Array
+    std: Array
+    similarity: Array
+    task_similarity: Array

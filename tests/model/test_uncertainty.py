@@ -12,15 +12,14 @@ from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
-from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.target_transform import LogTransform, TargetTransform
 from molattn.model.training_set import TrainingSet
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
 
-from ...conftest import rows_of
+from ..conftest import rows_of
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
@@ -81,35 +80,6 @@ def test_calibration_changes_probabilities_and_no_number(ensemble):
     after = ensemble.predict(NEW)
     np.testing.assert_array_equal(after[:, 0], raw[:, 0])
     assert np.abs(after[:, 1:] - raw[:, 1:]).max() > 1e-3
-
-
-def test_a_model_saved_in_place_of_a_calibrated_one_is_not_calibrated(ensemble, tmp_path):
-    ensemble.save_pretrained(tmp_path)
-    MolAttn.from_pretrained(tmp_path).save_pretrained(tmp_path)  # read lazily from there
-    assert MolAttn.from_pretrained(tmp_path).training_similarity(["CCO"]) == [1.0]
-    make(1).save_pretrained(tmp_path)
-    assert not (tmp_path / CALIBRATION_FILE).exists()
-    assert not (tmp_path / FINGERPRINTS_FILE).exists()
-    model = MolAttn.from_pretrained(tmp_path)
-    for ask in (model.predict_interval, model.training_similarity):
-        with pytest.raises(InputError, match="not calibrated"):
-            ask(NEW)
-
-
-def test_members_joined_anew_have_no_calibration(ensemble):
-    assert MolAttn.ensemble([ensemble, ensemble]).uncertainty is None
-    assert ensemble.uncertainty is not None
-
-
-def test_a_model_of_another_scaling_has_no_calibration(folder):
-    model = MolAttn.from_pretrained(folder)
-    model.set_target_scaling([1.0, 0.0, 0.0], [2.0, 1.0, 1.0])
-    assert model.uncertainty is None
-
-
-def test_targets_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"targets: got \(2,\), expected \(2, 3\)"):
-        make(0).calibrate(["C", "CC"], [1.0, 2.0], KNOWN)
 
 
 def test_labels_without_a_logarithm_are_refused_by_a_model_of_logarithms():
@@ -217,7 +187,7 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
         np.testing.assert_array_equal(high, np.minimum(free[1], np.maximum(value, 100)))
         labels = np.full_like(value, 50.0)
         outputs = model.predict_outputs([model.featurize(text) for text in NEW])
-        found = PredictionColumns(model, 0.95).predict_with_uncertainty(outputs, NEW)
+        found = model.prediction(outputs, NEW, 0.95)
         scores = score_uncertainty(model, found, outputs, labels, 0.95)["bound"]
         assert scores["mean_width"] == pytest.approx((high - low).mean())
         assert (model.predict_interval(NEW, level=0.99)[1] == np.inf).all()
@@ -225,46 +195,31 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
         np.testing.assert_array_equal([low, high], free)
 
 
-def test_labels_of_other_tasks_are_refused(tmp_path, ensemble):
-    ensemble.save_pretrained(tmp_path)
-    prints = read_fingerprints(KNOWN)
-    other = FingerprintIndex.from_fingerprints(prints, labeled=np.eye(3, 2, dtype=bool))
-    files = ModelFiles.read(tmp_path)
-    changed = ModelFiles(files.folder, {**files.content, FINGERPRINTS_FILE: other.to_bytes()}, None)
-    with pytest.raises(InputError, match="labels of 2 tasks, but the model has 3"):
-        Uncertainty.from_files(changed, TASKS)
-
-
-def test_a_level_with_too_few_labels_leaves_no_interval_and_is_told(folder, tmp_path):
-    from io import StringIO
-
-    from rich.console import Console
-
-    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
-    source.write_text("smiles\nCCO\n")
-    console = Console(file=StringIO(), width=200)
-    predict_table(folder, source, output, PredictConfig(interval=0.99), console)
-    (row,) = rows_of(output)
-    assert row["y_low"] == row["y_high"] == ""
-    assert row["y_predicted"]
-    told = "'y': no 0.99 interval: calibrated on 40 labels, at least 99 needed"
-    assert told in console.file.getvalue()
-
-
-@pytest.mark.parametrize("column, label", [(0, np.inf), (1, 0.5), (2, 3.0)])
-def test_a_label_that_does_not_fit_its_task_is_refused(column, label):
-    targets = labels()
-    targets[4, column] = label
-    with pytest.raises(InputError, match="targets: got"):
-        make(0).calibrate(HELD_OUT, targets, KNOWN)
-
-
 def test_without_a_share_of_the_networks_there_is_no_deviation_of_theirs(ensemble):
     outputs = ensemble.predict_outputs([ensemble.featurize(text) for text in NEW])
     known = copy.copy(ensemble)
     known.gaussian_process = SimpleNamespace(shares=np.array([np.nextafter(1, 0), 0.5, 0.0]))
-    columns = PredictionColumns(known, 0.9)
-    found = columns.predict_with_uncertainty(outputs, NEW)
+    columns, found = PredictionColumns(known), ensemble.prediction(outputs, NEW, 0.9)
     row = dict(zip(columns.columns, columns.cells(found, 0), strict=True))
     assert row["y_std"] is None
     assert row["b_std"] == found.std[0, 1] > 0.0
+
+
+def test_a_model_that_was_changed_is_not_calibrated(ensemble, folder):
+    assert MolAttn.ensemble([ensemble, ensemble]).uncertainty is None
+    model = MolAttn.from_pretrained(folder)
+    assert model.training_similarity(["CCO"]) == [1.0]
+    model.set_target_scaling([1.0, 0.0, 0.0], [2.0, 1.0, 1.0])
+    for ask in (model.predict_interval, model.training_similarity):
+        with pytest.raises(InputError, match="not calibrated"):
+            ask(NEW)
+
+
+@pytest.mark.parametrize("column, label", [(0, np.inf), (1, 0.5), (2, 3.0)])
+def test_labels_that_do_not_fit_the_tasks_are_refused(column, label):
+    targets = labels()
+    with pytest.raises(ValueError, match="targets"):
+        make(0).calibrate(HELD_OUT, targets[:, :2], KNOWN)
+    targets[4, column] = label
+    with pytest.raises(InputError, match="targets"):
+        make(0).calibrate(HELD_OUT, targets, KNOWN)

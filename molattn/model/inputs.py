@@ -1,0 +1,155 @@
+"""What networks read: molecules in batches that fit into memory, and their extra features."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Optional, TypeVar, Union
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from molattn.graph import MoleculeBatch
+from molattn.model.config import MolAttnConfig
+from molattn.record import MoleculeRecord
+
+__all__ = [
+    "CLIP",
+    "MOST_PAIRS",
+    "batches",
+    "joined_numbers",
+    "number_type",
+    "scaled_numbers",
+    "table_features",
+]
+
+CLIP = 3.0
+"""Standard deviations from the training mean to which calculated features are clipped."""
+
+MOST_PAIRS = 2**20
+"""Largest number of atom pairs in a batch: about those of a molecule of 1,000 atoms."""
+
+_LISTED = 8  # times the memory of a pair of complete graphs is that of a listed one
+
+T = TypeVar("T")
+
+
+def batches(
+    items: Iterable[T], size: int, record: Callable[[T], Optional[MoleculeRecord]]
+) -> Iterator[list[T]]:
+    """Group molecules, in order, by number and by atom pairs.
+
+    A batch has at most ``size`` items and, unless it is one molecule, at most ``MOST_PAIRS`` atom
+    pairs; a listed pair, of a model with ``radius``, counts eight times. ``record`` returns the
+    molecule of an item, if it has one.
+    """
+    if size < 1:
+        raise ValueError(f"batch_size: got {size}, expected an integer of at least 1")
+    batch: list[T] = []
+    pairs = first = second = 0
+    for item in items:
+        molecule = record(item)
+        partner = molecule and molecule.partner
+        atoms, others = (one.num_atoms if one else 0 for one in (molecule, partner))
+        more = _cost(molecule) + _cost(partner)
+        # In cross attention molecules are padded to the largest of the batch.
+        across = (len(batch) + 1) * max(first, atoms) * max(second, others)
+        if batch and (len(batch) >= size or max(pairs + more, across) > MOST_PAIRS):
+            yield batch
+            batch, pairs, first, second = [], 0, 0, 0
+        batch.append(item)
+        pairs, first, second = pairs + more, max(first, atoms), max(second, others)
+    if batch:
+        yield batch
+
+
+def _cost(molecule: Optional[MoleculeRecord]) -> int:
+    if molecule is None:
+        return 0
+    return molecule.num_atoms**2 if molecule.edge_index is None else _LISTED * len(molecule.pairs)
+
+
+def number_type() -> torch.dtype:
+    """Return the type of extra features and labels before they are scaled.
+
+    Double precision, as values may be large compared with their differences; single precision on
+    Apple's GPUs, which have no other.
+    """
+    return torch.float32 if torch.backends.mps.is_available() else torch.float64
+
+
+def table_features(
+    features: Optional[ArrayLike], rows: int, config: MolAttnConfig
+) -> Optional[Tensor]:
+    """Convert extra features ``[rows, len(config.features)]`` to a tensor; None stays None.
+
+    Columns of a DataFrame are found by name.
+
+    Raises:
+        ValueError: Features of a wrong shape or with other names, or not finite.
+    """
+    if features is None:
+        return None
+    names, expected = [*config.features], (rows, len(config.features))
+    if hasattr(features, "columns"):
+        columns = [*features.columns]  # pyright: ignore[reportAttributeAccessIssue]
+        if sorted(columns) != sorted(names):
+            raise ValueError(f"features: got the columns {columns}, expected {names}")
+        features = features[names]  # pyright: ignore
+    given = torch.tensor(np.array(features, dtype=np.float64, order="C"), dtype=number_type())
+    if given.shape != expected or not bool(given.isfinite().all()):
+        raise ValueError(f"features: got {tuple(given.shape)}, expected finite numbers {expected}")
+    return given
+
+
+def joined_numbers(
+    batch: Union[MoleculeBatch, Data], features: Optional[Tensor], config: MolAttnConfig
+) -> Optional[Tensor]:
+    """Concatenate all extra features of each molecule, in their own units.
+
+    Args:
+        batch: The molecules.
+        features: Features from the table, ``[num_graphs, len(config.features)]``.
+        config: The model's configuration.
+
+    Returns:
+        ``[num_graphs, config.num_numbers]``: features from the table, then those calculated for
+        the molecule and for the second molecule; NaN where undefined. None without any.
+
+    Raises:
+        ValueError: Features or second molecules that are missing, or not used by the model.
+    """
+    count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+    shape = (count, 0) if features is None else tuple(features.shape)
+    if shape != (expected := (count, len(config.features))):
+        raise ValueError(
+            f"features: got {list(shape)}, expected {list(expected)}: {', '.join(config.features)}"
+        )
+    parts = [] if features is None else [features]
+    partners = getattr(batch, "partners", None)
+    if (partners is not None) != config.has_partner:
+        got, wanted = ("no ", "") if partners is None else ("", "no ")
+        raise ValueError(f"batch: got {got}second molecules, expected {wanted}second molecules")
+    for molecules in filter(None, (batch, partners)):
+        numbers = getattr(molecules, "numbers", None)
+        got = 0 if numbers is None else numbers.size(-1)
+        if got != len(config.calculator):
+            raise ValueError(
+                f"batch: got {got} calculated features, expected {len(config.calculator)}; use the "
+                "model's featurize and collate"
+            )
+        if numbers is not None:
+            parts.append(numbers if molecules is batch else numbers[batch.partner_index])
+    return torch.cat(parts, dim=-1) if parts else None
+
+
+def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
+    """Scale the output ``[n, F]`` of :func:`joined_numbers` by training means and deviations.
+
+    The first ``given`` features come from the table. The others are calculated: they are clipped to
+    plus and minus ``CLIP``, and undefined ones become 0, the mean. The mean is subtracted in double
+    precision where there is one, so that large values with small differences keep their digits.
+    """
+    scaled = (numbers - mean) / scale
+    calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)
+    return torch.cat([scaled[:, :given], calculated], dim=-1)

@@ -1,0 +1,388 @@
+"""The networks of a model: what they read of molecules, and the scaling of what they predict."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Optional, Self, Union
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from molattn.chem.parse import Molecule
+from molattn.chem.reader import Fields, MoleculeReader
+from molattn.config import Freeze
+from molattn.errors import InputError, SmilesError
+from molattn.graph import MoleculeBatch, collate
+from molattn.model.config import MolAttnConfig
+from molattn.model.gaussian_process.kernel import KernelInputs
+from molattn.model.inputs import (
+    batches,
+    joined_numbers,
+    number_type,
+    scaled_numbers,
+    table_features,
+)
+from molattn.model.network import Network
+from molattn.model.outputs import class_probabilities, mean_of_members
+from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
+from molattn.record import MoleculeRecord
+from molattn.utils.devices import finish, to_device, to_host
+
+__all__ = ["NetworkModule"]
+
+
+class NetworkModule(nn.Module):
+    """One network or several members, in scaled units; see :class:`molattn.MolAttn`."""
+
+    target_mean: Tensor
+    target_scale: Tensor
+    feature_mean: Tensor
+    feature_scale: Tensor
+
+    def __init__(
+        self,
+        config: MolAttnConfig,
+        *,
+        encoder: Optional[nn.Module] = None,
+        readout: Optional[nn.Module] = None,
+        head: Optional[nn.Module] = None,
+    ) -> None:
+        super().__init__()
+        given = {"encoder": encoder, "readout": readout, "head": head}
+        parts = {name: part for name, part in given.items() if part is not None}
+        classes = {name: type(part).__name__ for name, part in parts.items()}
+        if config.custom_parts and classes != dict(config.custom_parts):
+            raise InputError(
+                f"custom parts: got {classes or 'none'}, expected {dict(config.custom_parts)}; "
+                "pass them to MolAttn.from_pretrained or MolAttn"
+            )
+        self.config = replace(config, custom_parts=tuple(classes.items()))
+        # Each member has weights of its own; the first has the very modules that were given.
+        self.nets = nn.ModuleList(
+            Network(self.config, **(copy.deepcopy(parts) if member else parts))
+            for member in range(config.members)
+        )
+        for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
+            self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Apply ``half()``, ``to(...)`` and the like; means and scales keep their precision."""
+        scaling = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, before in scaling.items():
+            setattr(self, name, before.to(getattr(self, name).device))
+        return self
+
+    @property
+    def networks(self) -> list[Network]:
+        """The members."""
+        return [net for net in self.nets if isinstance(net, Network)]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self._weight.device
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.parameters())
+
+    def forward(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
+    ) -> Tensor:
+        """Predict in scaled units and logits with the networks, ``[num_graphs, num_outputs]``.
+
+        :meth:`predict` combines this with the Gaussian process, if there is one. With several
+        members these are the outputs that :meth:`unscale` converts to the mean of their
+        predictions: the mean of regressions, the logits of the mean class probabilities.
+
+        Args:
+            batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
+                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
+            features: Extra features of each molecule ``[num_graphs, len(config.features)]``, in
+                the order of the config and in their own units.
+
+        Raises:
+            ValueError: Features that are missing or of a wrong shape.
+        """
+        return mean_of_members(self.member_outputs(batch, features), self.config.tasks)
+
+    def member_outputs(
+        self,
+        batch: Union[MoleculeBatch, Data],
+        features: Optional[Tensor] = None,
+        atoms: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Return the outputs of each member, ``[members, num_graphs, num_outputs]``.
+
+        Args:
+            batch: As for :meth:`forward`.
+            features: Likewise.
+            atoms: Output of the encoder of the only member, if it is known; see
+                :meth:`molattn.model.network.Network.encode`.
+        """
+        numbers = self.scaled_features(batch, features)
+        return self.outputs_and_embedding(batch, numbers, atoms)[0]
+
+    def scaled_features(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor]
+    ) -> Optional[Tensor]:
+        """Return the extra features as the networks read them, ``[num_graphs, num_numbers]``.
+
+        Features from the table, then those calculated for the molecule and for the second
+        molecule, scaled; None without any. Arguments are those of :meth:`forward`.
+        """
+        numbers = joined_numbers(batch, features, self.config)
+        if numbers is None:
+            return None
+        scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
+        return scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
+
+    def outputs_and_embedding(
+        self,
+        batch: Union[MoleculeBatch, Data],
+        numbers: Optional[Tensor],
+        atoms: Optional[Tensor] = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return :meth:`member_outputs`, and the members' embeddings concatenated.
+
+        ``numbers`` are those of :meth:`scaled_features`, ``atoms`` as for :meth:`member_outputs`.
+        """
+        outputs, embeddings = [], []
+        for net in self.networks:
+            molecules = net.encode(batch, atoms)
+            outputs.append(net.decode(molecules, numbers))
+            embeddings.append(net.project(molecules))
+        return torch.stack(outputs), torch.cat(embeddings, dim=-1)
+
+    def freeze(self, what: Union[int, Freeze]) -> None:
+        """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`.
+
+        Args:
+            what: ``none``, ``embeddings``, ``encoder`` or a number of blocks.
+        """
+        for net in self.networks:
+            net.freeze(what)
+
+    @property
+    def has_frozen_encoder(self) -> bool:
+        """Whether it takes one molecule, and :meth:`freeze` has frozen its encoder."""
+        frozen = all(net.has_frozen_encoder for net in self.networks)
+        return frozen and not self.config.has_partner
+
+    # Scaling.
+
+    def set_target_scaling(
+        self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
+    ) -> None:
+        """Set how labels are scaled: the transform of each task, then mean and scale.
+
+        Args:
+            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
+            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
+            transforms: Of each task; by default the identity.
+
+        Raises:
+            InputError: Transforms that do not fit the tasks.
+            ValueError: A wrong number of values, or a scale that is not positive.
+        """
+        config = replace(self.config, target_transforms=tuple(transforms))
+        self._set_scaling("target", mean, scale)
+        self.config = config
+
+    def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
+        """Set the training mean and standard deviation of all extra molecule features.
+
+        Features from the table, then calculated ones: ``[config.num_numbers]`` each.
+        """
+        self._set_scaling("feature", mean, scale)
+
+    def _set_scaling(self, what: str, mean: ArrayLike, scale: ArrayLike) -> None:
+        values = torch.tensor(np.stack([np.asarray(mean), np.asarray(scale)]), dtype=number_type())
+        buffers = [self.get_buffer(f"{what}_{name}") for name in ("mean", "scale")]
+        if values.shape[1:] != buffers[0].shape or not bool((values[1] > 0).all()):
+            raise ValueError(
+                f"{what} scaling: expected {buffers[0].numel()} means and positive scales"
+            )
+        for buffer, value in zip(buffers, values, strict=True):
+            buffer.copy_(value)
+
+    def scale(self, targets: Tensor) -> Tensor:
+        """Transform and standardize labels ``[n, num_tasks]``.
+
+        Class indices and NaN stay as they are.
+        """
+        targets = transformed_labels(targets, self.config.target_transforms)
+        return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
+
+    def unscale(self, prediction: Tensor) -> Tensor:
+        """Convert outputs of :meth:`forward` to the targets' own units and to probabilities.
+
+        Pass outputs in double precision, see :func:`molattn.model.outputs.class_probabilities`.
+        """
+        return self.in_own_units(self._transformed(prediction))
+
+    def in_own_units(self, outputs: Tensor) -> Tensor:
+        """Convert regressions on the transformed scale to own units, logits to probabilities."""
+        tasks = self.config.tasks
+        return own_units(class_probabilities(outputs, tasks), tasks, self.config.target_transforms)
+
+    def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
+        return self._transformed(torch.from_numpy(outputs)).numpy()
+
+    def _transformed(self, outputs: Tensor) -> Tensor:
+        # A logit has mean 0 and scale 1.
+        sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
+        mean, scale = (
+            values.to(outputs).repeat_interleave(sizes.to(outputs.device))
+            for values in (self.target_mean, self.target_scale)
+        )
+        return outputs * scale + mean
+
+    # Molecules.
+
+    def featurize(self, smiles: Molecule, partner: Optional[Molecule] = None) -> MoleculeRecord:
+        """Convert a molecule to a featurized one with all features that the model uses.
+
+        Args:
+            smiles: The molecule.
+            partner: The second molecule, where the model takes one.
+
+        Raises:
+            SmilesError: An invalid molecule; gives the reason.
+            ValueError: A second molecule is given but not used by the model, or needed but missing.
+        """
+        partners = None if partner is None else [partner]
+        record = next(self.reader(partners, numbers=True)([smiles], partners))
+        if isinstance(record, SmilesError):
+            raise record
+        return record
+
+    def reader(
+        self,
+        partners: Optional[Sequence[Molecule]],
+        *,
+        numbers: bool = False,
+        fingerprint: bool = False,
+    ) -> MoleculeReader:
+        """Return a reader of molecules: of graphs alone, or with all that the model reads.
+
+        Raises:
+            ValueError: Second molecules that are missing or not used by the model.
+        """
+        if (partners is not None) != self.config.has_partner:
+            words = "needs a" if self.config.has_partner else "takes no"
+            raise ValueError(f"partners: the model {words} second molecule")
+        return MoleculeReader(
+            self.config.featurizer,
+            Fields(
+                numbers=self.config.calculator if numbers else None,
+                counts=self.config.counter if numbers else None,
+                fingerprint=fingerprint,
+            ),
+            standardize=self.config.standardize,
+            radius=self.config.network.radius,
+        )
+
+    def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
+        """Collate molecules into a batch, on the CPU, laid out for the model's device."""
+        return collate(
+            records,
+            self_loops=self.config.network.self_loops,
+            edge_codes=self.config.edge_codes,
+            device=self.device,
+        )
+
+    def network_outputs(
+        self,
+        records: Sequence[MoleculeRecord],
+        batch_size: int = 256,
+        *,
+        features: Optional[ArrayLike] = None,
+    ) -> tuple[NDArray[np.float64], KernelInputs]:
+        """Predict with each network alone, and return what the kernels read of the molecules.
+
+        Returns:
+            ``[members, n, num_outputs]``: regressions in scaled units, logits of classifications;
+            and the inputs of :class:`molattn.model.gaussian_process.kernel.MoleculeKernel`.
+        """
+        given = table_features(features, len(records), self.config)
+
+        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
+            extra = None if given is None else to_device(given[rows], self.device)
+            numbers = self.scaled_features(batch, extra)
+            outputs, embedding = self.outputs_and_embedding(batch, numbers)
+            return outputs.transpose(0, 1), embedding
+
+        sizes = (len(self.nets), len(self.config.output_names)), (self.embedding_width(),)
+        outputs, embedding = self._in_batches(records, batch_size, compute, *sizes)
+        table = None if given is None else given.numpy()
+        inputs = KernelInputs.of_records(self.config, records, embedding.float().numpy(), table)
+        return outputs.double().transpose(0, 1).numpy(), inputs
+
+    def embedding_width(self, *, atoms: bool = False) -> int:
+        """Return the width of the vectors that :meth:`embed` returns."""
+        return sum(net.atom_width if atoms else net.molecule_width for net in self.networks)
+
+    def embed_records(
+        self, records: Sequence[MoleculeRecord], batch_size: int = 256, *, atoms: bool = False
+    ) -> NDArray[np.float32]:
+        """Embed featurized molecules; see :meth:`embed`."""
+
+        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
+            vectors = [
+                net.encode_atoms(batch)[0] if atoms else net.project(net.encode(batch))
+                for net in self.networks
+            ]
+            return (torch.cat(vectors, dim=-1),)
+
+        width = (self.embedding_width(atoms=atoms),)
+        return self._in_batches(records, batch_size, compute, width)[0].float().numpy()
+
+    @torch.inference_mode()
+    def _in_batches(
+        self,
+        records: Sequence[MoleculeRecord],
+        size: int,
+        compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
+        *shapes: tuple[int, ...],
+    ) -> list[Tensor]:
+        """Compute tensors of each batch, and the slice of its records, in evaluation mode.
+
+        They are joined on the CPU; ``shapes`` are those of a row of each. It does not wait for a
+        GPU before the last batch.
+        """
+        for place, record in enumerate(records):
+            if not record.num_atoms or (record.partner and not record.partner.num_atoms):
+                raise ValueError(f"records: molecule {place} has no atoms")
+        found, start = [[torch.zeros(0, *shape, dtype=self._weight.dtype)] for shape in shapes], 0
+        with self.evaluating():
+            for group in batches(records, size, lambda record: record):
+                rows = slice(start, start + len(group))
+                batch = to_device(self.collate(group), self.device)
+                for tensors, one in zip(found, compute(batch, rows), strict=True):
+                    tensors.append(to_host(one))
+                start = rows.stop
+            finish(self.device)
+        return [torch.cat(tensors) for tensors in found]
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Be in evaluation mode inside the block.
+
+        Threads share a model that is in evaluation mode before, as a loaded one is.
+        """
+        trained = [module for module in self.modules() if module.training]
+        if trained:
+            self.eval()
+        try:
+            yield
+        finally:
+            for module in trained:
+                module.training = True

@@ -1,1 +1,0 @@
-"""Uncertainty of predictions: conformal intervals, calibrated probabilities, similarity."""
