@@ -42,7 +42,7 @@ class MoleculeRecord:
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.
         targets: Targets of pretraining, see
-            :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
+            :class:`molattn.chem.pretraining_targets.PretrainingTarget`.
     """
 
     atoms: NDArray[np.uint8]

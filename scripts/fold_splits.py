@@ -22,7 +22,7 @@ from pathlib import Path
 
 from accuracy.cases import GROUPS, SPLITS, Dataset, Split, load_dataset, table_options
 
-from molattn.chem.split import fold_rows
+from molattn.chem.split import fold_split
 from molattn.errors import InputError
 
 
@@ -45,9 +45,13 @@ def fold_splits(
     dealt = [[rows[place] for place in group] for group in groups if len(group) <= most]
     try:
         parts = [
-            set(part.tolist())
+            set(
+                fold_split(
+                    dealt, folds=folds, fold=fold, validation_size=0, seed=seed
+                ).test.tolist()
+            )
             for seed in range(repeats)
-            for part in fold_rows(dealt, folds=folds, seed=seed)
+            for fold in range(1, folds + 1)
         ]
     except InputError as error:
         raise InputError(f"{data.name}, {method}: {error}") from error

@@ -1,9 +1,8 @@
 """Three-dimensional coordinates of molecules."""
 
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +16,18 @@ __all__ = ["Conformer", "ConformerGenerator", "ConformerWarning"]
 
 Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
 
+_METHODS: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")
+_ATTEMPTS = 20  # of each method
+_SECONDS = 10  # of each method, checked between attempts
 _FRAGMENT_GAP = 4.0  # angstrom; about a van der Waals contact
 _FORCE_FIELD_STEPS = 500
-_FORCE_FIELDS: tuple[tuple[Callable[..., bool], Callable[..., int]], ...] = (
-    (rdForceFieldHelpers.MMFFHasAllMoleculeParams, rdForceFieldHelpers.MMFFOptimizeMolecule),
-    (rdForceFieldHelpers.UFFHasAllMoleculeParams, rdForceFieldHelpers.UFFOptimizeMolecule),
-)
 
 
 class ConformerWarning(UserWarning):
     """No three-dimensional coordinates were found; the molecule has those of its 2D depiction."""
 
 
-@dataclass(frozen=True, eq=False)
-class Conformer:
+class Conformer(NamedTuple):
     """Coordinates of a molecule's atoms, and how they were generated.
 
     Args:
@@ -50,18 +47,12 @@ class ConformerGenerator:
 
     If ETKDGv3 fails, it is repeated from random coordinates, then with distance geometry only; if
     that fails too, the coordinates are those of the 2D depiction, with a
-    :class:`ConformerWarning`. Implicit hydrogen atoms are added for the calculation and removed
-    afterwards.
-
-    The atoms are brought into canonical order first, so that the conformer does not depend on how
-    the SMILES is written. Unspecified stereocenters get a configuration that depends on the seed.
-    Fragments are placed side by side; distances between fragments are arbitrary.
+    :class:`ConformerWarning`. The conformer has no hydrogen atoms that the molecule does not have,
+    and does not depend on how the SMILES is written. Fragments are placed side by side; distances
+    between them are arbitrary.
 
     Args:
-        seed: Random seed, from 0.
-        attempts: Maximum number of attempts for each of the three methods.
-        seconds: Time limit of each method, checked between attempts; a safeguard, since the result
-            then depends on the machine.
+        seed: Random seed, from 0, which also decides about unspecified stereocenters.
         max_atoms: Largest number of atoms, hydrogens included, for which conformers are generated;
             the time grows with its cube.
 
@@ -75,16 +66,10 @@ class ConformerGenerator:
     """
 
     seed: int = 0
-    attempts: int = 20
-    seconds: int = 10
     max_atoms: int = 500
 
     def __call__(self, mol: Chem.Mol) -> Conformer:
-        """Return a conformer of a sanitized molecule.
-
-        Args:
-            mol: The molecule. Its own three-dimensional coordinates, if any, are returned
-                unchanged.
+        """Return a conformer of a sanitized molecule; its own, if it has one in three dimensions.
 
         Raises:
             InputError: The molecule's own coordinates are not finite.
@@ -98,53 +83,36 @@ class ConformerGenerator:
             canonical, order = _canonical(mol)
             points, method = self._generate(canonical)
         if method == "depiction":
-            warnings.warn(
-                f"{quoted(Chem.MolToSmiles(mol))}: flat coordinates: no conformer was found",
-                ConformerWarning,
-                stacklevel=2,
-            )
-        coordinates = np.empty_like(points)
-        coordinates[order] = points
-        return Conformer(coordinates, method)
+            name = quoted(Chem.MolToSmiles(mol))
+            reason = f"{name}: flat coordinates: no conformer was found"
+            warnings.warn(reason, ConformerWarning, stacklevel=2)
+        return Conformer(points[np.argsort(order)], method)
 
-    def _generate(self, mol: Chem.Mol) -> tuple[NDArray[np.float64], Method]:
+    def _generate(self, mol: Chem.Mol) -> Conformer:
         full = Chem.AddHs(mol)
-        if full.GetNumAtoms() <= self.max_atoms:
-            for method, parameters in self._methods():
-                if _embed(full, parameters):
-                    _minimize(full)
-                    points = _coordinates(full)[: mol.GetNumAtoms()]
-                    return _side_by_side(mol, points), method
-        rdDepictor.Compute2DCoords(mol)
-        return _coordinates(mol), "depiction"
-
-    def _methods(self) -> Iterator[tuple[Method, rdDistGeom.EmbedParameters]]:
-        methods: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")
-        for method in methods:
+        for method in _METHODS if full.GetNumAtoms() <= self.max_atoms else ():
             parameters = rdDistGeom.ETKDGv3()
             parameters.randomSeed = self.seed
-            parameters.maxIterations = self.attempts
-            parameters.timeout = self.seconds
+            parameters.maxIterations, parameters.timeout = _ATTEMPTS, _SECONDS
             parameters.useRandomCoords = method != "etkdg"
-            if method == "distance_geometry":
-                parameters.useBasicKnowledge = False
-                parameters.useExpTorsionAnglePrefs = False
-            yield method, parameters
+            parameters.useBasicKnowledge = method != "distance_geometry"
+            parameters.useExpTorsionAnglePrefs = method != "distance_geometry"
+            if _embed(full, parameters):
+                _minimize(full)
+                return Conformer(_side_by_side(mol, _coordinates(full)), method)
+        rdDepictor.Compute2DCoords(mol)
+        return Conformer(_coordinates(mol), "depiction")
 
 
 def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, list[int]]:
-    """Return the molecule in canonical order, and the order of the atoms.
-
-    If RDKit cannot read its own SMILES, the molecule is returned as it is.
-    """
+    """Return the molecule in canonical order, and the order; as it is if RDKit cannot reread it."""
     plain = Chem.Mol(mol)
     plain.RemoveAllConformers()
     for atom in plain.GetAtoms():
         atom.SetAtomMapNum(0)
-    text = Chem.MolToSmiles(plain)
     parameters = Chem.SmilesParserParams()
     parameters.removeHs = False
-    rebuilt = Chem.MolFromSmiles(text, parameters)
+    rebuilt = Chem.MolFromSmiles(Chem.MolToSmiles(plain), parameters)
     if rebuilt is None or rebuilt.GetNumAtoms() != plain.GetNumAtoms():
         return plain, list(range(plain.GetNumAtoms()))
     order = plain.GetPropsAsDict(includePrivate=True, includeComputed=True)
@@ -163,23 +131,25 @@ def _minimize(mol: Chem.Mol) -> None:
     """Minimize the energy; leave the molecule as it is if no force field can."""
     before = _coordinates(mol)
     try:
-        minimize = next(minimize for suits, minimize in _FORCE_FIELDS if suits(mol))
-        done = minimize(mol, maxIters=_FORCE_FIELD_STEPS) >= 0
-    except (RuntimeError, ValueError, StopIteration):  # as above, or none has its parameters
-        done = False
-    if not done or not np.isfinite(_coordinates(mol)).all():
+        if rdForceFieldHelpers.MMFFHasAllMoleculeParams(mol):
+            rdForceFieldHelpers.MMFFOptimizeMolecule(mol, maxIters=_FORCE_FIELD_STEPS)
+        else:
+            rdForceFieldHelpers.UFFOptimizeMolecule(mol, maxIters=_FORCE_FIELD_STEPS)
+        failed = not np.isfinite(_coordinates(mol)).all()
+    except (RuntimeError, ValueError):  # as above
+        failed = True
+    if failed:
         mol.GetConformer().SetPositions(before)
 
 
 def _side_by_side(mol: Chem.Mol, points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Separate the fragments, which are all embedded around the origin, along the first axis."""
-    placed = points.copy()
-    end = -_FRAGMENT_GAP
+    moved, end = points[: mol.GetNumAtoms()].copy(), -_FRAGMENT_GAP
     fragments = Chem.GetMolFrags(mol)
     for fragment in map(list, fragments if len(fragments) > 1 else ()):
-        placed[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()
-        end = placed[fragment, 0].max()
-    return placed
+        moved[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()
+        end = moved[fragment, 0].max()
+    return moved
 
 
 def _coordinates(mol: Chem.Mol) -> NDArray[np.float64]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rdkit import Chem, rdBase
+from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
+from rdkit.rdBase import rdkitVersion
 
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import quiet
@@ -29,9 +30,7 @@ _RADIUS = 2
 # Coefficients of a characteristic polynomial: Ipc grows without bound with the molecule, and the
 # time for both grows with about the fourth power of its size, over ten seconds at 400 atoms.
 _LEFT_OUT = ("Ipc", "AvgIpc")
-_FUNCTIONS: dict[str, Callable[[Chem.Mol], Any]] = {
-    name: function for name, function in Descriptors.descList if name not in _LEFT_OUT
-}
+_FUNCTIONS = {name: one for name, one in Descriptors.descList if name not in _LEFT_OUT}
 _CUBIC = tuple(
     name
     for name in _FUNCTIONS
@@ -39,15 +38,13 @@ _CUBIC = tuple(
 )
 _MOST_ATOMS_CUBIC = 500
 # Descriptors that RDKit calculates together, once for each of them if they are asked for by name.
+_BCUT2D = "MWHI MWLOW CHGHI CHGLO LOGPHI LOGPLOW MRHI MRLOW".split()
 _TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
     ("MolLogP", "MolMR"): rdMolDescriptors.CalcCrippenDescriptors,
     tuple(f"PEOE_VSA{i}" for i in range(1, 15)): rdMolDescriptors.PEOE_VSA_,
     tuple(f"SMR_VSA{i}" for i in range(1, 11)): rdMolDescriptors.SMR_VSA_,
     tuple(f"SlogP_VSA{i}" for i in range(1, 13)): rdMolDescriptors.SlogP_VSA_,
-    tuple(
-        f"BCUT2D_{name}"
-        for name in ("MWHI", "MWLOW", "CHGHI", "CHGLO", "LOGPHI", "LOGPLOW", "MRHI", "MRLOW")
-    ): rdMolDescriptors.BCUT2D,
+    tuple(f"BCUT2D_{name}" for name in _BCUT2D): rdMolDescriptors.BCUT2D,
 }
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
@@ -61,10 +58,9 @@ _SUMS: dict[str, Callable[[Chem.Atom], float]] = {
         atom.GetAtomicNum() in (7, 8) and atom.GetTotalNumHs(includeNeighbors=True)
     ),
 }
-_LIPINSKI = tuple(_SUMS)
 DESCRIPTOR_SETS: Mapping[str, tuple[str, ...]] = {
     "none": (),
-    "lipinski": _LIPINSKI,
+    "lipinski": tuple(_SUMS),
     "all": DESCRIPTORS,
 }
 """Names of the descriptors of each choice of ``--descriptors``."""
@@ -75,9 +71,8 @@ class DescriptorCalculator:
     """Calculates descriptors and Morgan counts of a molecule.
 
     Args:
-        descriptors: Names of RDKit's 2D descriptors, of ``DESCRIPTORS``. Those whose time grows
-            with the cube of the number of atoms (BalabanJ, BertzCT, BCUT2D and E-state) are
-            undefined for more than 500 atoms.
+        descriptors: Names of RDKit's 2D descriptors, of ``DESCRIPTORS``. Those of cubic time
+            (BalabanJ, BertzCT, BCUT2D and E-state) are undefined for more than 500 atoms.
         morgan_counts: Length of the Morgan fingerprint; 0 = none. An entry is ``log(1 + count)`` of
             the atom environments of radius 0 to 2 that are folded into it (Rogers and Hahn, J.
             Chem. Inf. Model. 2010, 50, 742).
@@ -97,25 +92,13 @@ class DescriptorCalculator:
     def __post_init__(self) -> None:
         for name in self.descriptors:
             if name not in _FUNCTIONS:
-                raise InputError(
-                    f"descriptors: RDKit {rdBase.rdkitVersion} has no {quoted(name)}, expected an "
-                    "RDKit that has it, such as the one it was first used with"
-                )
+                raise InputError(f"descriptors: RDKit {rdkitVersion} has no {quoted(name)}")
 
     def __len__(self) -> int:
         return len(self.descriptors) + self.morgan_counts
 
-    @property
-    def is_fast(self) -> bool:
-        """Whether the time is linear in the number of atoms, whatever the rings."""
-        return set(self.descriptors) <= {*_LIPINSKI}
-
     def __call__(self, mol: Chem.Mol) -> NDArray[np.float32]:
-        """Return the numbers, ``[len(self)]``, descriptors first; NaN where one is undefined.
-
-        Args:
-            mol: A sanitized molecule.
-        """
+        """Return the numbers of a molecule, descriptors first; NaN where one is undefined."""
         return calculate([mol], [self])[0][0]
 
     @cached_property
@@ -136,14 +119,14 @@ def calculate(
     """
     calculators = list(calculators)
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
-    place = {name: number for number, name in enumerate(names)}
+    index = {name: number for number, name in enumerate(names)}
     found: list[NDArray[np.float32]] = []
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
-        values = np.array([_descriptors(mol, place) for mol in mols], dtype=np.float64)
+        values = np.array([_descriptors(mol, index) for mol in mols], dtype=np.float64)
         values = values.reshape(len(mols), len(names))
         for one in calculators:
-            numbers = values[:, [place[name] for name in one.descriptors]]
+            numbers = values[:, [index[name] for name in one.descriptors]]
             if one.morgan_counts:
                 counts = np.zeros((len(mols), one.morgan_counts))
                 for row, mol in zip(counts, mols, strict=True):
@@ -197,8 +180,7 @@ def descriptor_matrix(
     """Return the numbers of n molecules ``[n, len(calculator)]``; each distinct text is read once.
 
     Raises:
-        SmilesError: A text that is not a molecule, or a molecule beyond a limit, such as that of
-            time.
+        SmilesError: A text that is not a molecule, or a molecule beyond a limit.
     """
     texts, limits = list(smiles), MoleculeLimits()
     rows = {text: read_molecule(text, limits, calculator)[1] for text in dict.fromkeys(texts)}

@@ -21,10 +21,6 @@ def differing_atoms(smiles: str, other: str) -> list[int]:
     differs too if its charge or isotope does. If all atoms are in common and the molecules differ
     at stereocenters or stereo bonds, those differ.
 
-    Args:
-        smiles: A valid SMILES.
-        other: Another one.
-
     Returns:
         Indices of atoms, ascending; all, if the search needs too much time or memory.
 
@@ -42,33 +38,6 @@ def _differing(smiles: str, other: str) -> list[int]:
     first, last = parse_accepted(smiles), parse_accepted(other)
     atoms, mol = _without_parts_of(first, last)
     _, second = _without_parts_of(last, first)
-    return [atoms[place] for place in _differing_in_one_part(mol, second)]
-
-
-def _without_parts_of(mol: Chem.Mol, other: Chem.Mol) -> tuple[list[int], Chem.Mol]:
-    """Leave out connected parts that the other has too, such as a counterion.
-
-    Returns:
-        The atoms that are left, ascending, and a molecule of these.
-    """
-    same = Counter(Chem.MolToSmiles(part) for part in Chem.GetMolFrags(other, asMols=True))
-    rest = Chem.RWMol(mol)
-    rest.BeginBatchEdit()
-    kept: list[int] = []
-    for places, part in zip(Chem.GetMolFrags(mol), Chem.GetMolFrags(mol, asMols=True), strict=True):
-        text = Chem.MolToSmiles(part)
-        if same[text]:
-            same[text] -= 1
-            for place in places:
-                rest.RemoveAtom(place)
-        else:
-            kept += places
-    rest.CommitBatchEdit()
-    Chem.GetSymmSSSR(rest)  # the rings are unknown after a removal
-    return sorted(kept), rest.GetMol()
-
-
-def _differing_in_one_part(mol: Chem.Mol, second: Chem.Mol) -> list[int]:
     common = rdFMCS.FindMCS(
         [mol, second],
         timeout=_SEARCH_SECONDS,
@@ -76,26 +45,51 @@ def _differing_in_one_part(mol: Chem.Mol, second: Chem.Mol) -> list[int]:
         ringMatchesRingOnly=True,
         completeRingsOnly=True,
     )
-    part = Chem.MolFromSmarts(common.smartsString) if common.numAtoms else None
-    if part is None:
-        return list(range(mol.GetNumAtoms()))
-    pairs = dict(zip(mol.GetSubstructMatch(part), second.GetSubstructMatch(part), strict=True))
-    found = []
-    for atom in mol.GetAtoms():
-        twin = pairs.get(atom.GetIdx())
-        if twin is None or _kind(atom) != _kind(second.GetAtomWithIdx(twin)):
-            found.append(atom.GetIdx())
+    pattern = Chem.MolFromSmarts(common.smartsString) if common.numAtoms else None
+    if pattern is None:
+        return atoms
+    matches = mol.GetSubstructMatch(pattern), second.GetSubstructMatch(pattern)
+    twins = dict(zip(*matches, strict=True))
+    found = [
+        atom.GetIdx()
+        for atom in mol.GetAtoms()
+        if atom.GetIdx() not in twins
+        or _kind(atom) != _kind(second.GetAtomWithIdx(twins[atom.GetIdx()]))
+    ]
     if not found and mol.GetNumAtoms() == second.GetNumAtoms():
-        centers = dict(Chem.FindMolChiralCenters(mol, includeUnassigned=True))
-        others = dict(Chem.FindMolChiralCenters(second, includeUnassigned=True))
-        marked = {place for place in centers if centers[place] != others.get(pairs[place])}
-        for bond in mol.GetBonds():
-            ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-            twin = second.GetBondBetweenAtoms(*(pairs[end] for end in ends))
-            if twin is None or twin.GetStereo() != bond.GetStereo():
-                marked.update(ends)
-        found = sorted(marked)
-    return found
+        found = _differing_stereo(mol, second, twins)
+    return [atoms[index] for index in found]
+
+
+def _without_parts_of(mol: Chem.Mol, other: Chem.Mol) -> tuple[list[int], Chem.Mol]:
+    """Return the atoms outside connected parts that the other has too, and a molecule of these."""
+    same = Counter(Chem.MolToSmiles(part) for part in Chem.GetMolFrags(other, asMols=True))
+    rest = Chem.RWMol(mol)
+    rest.BeginBatchEdit()
+    kept: list[int] = []
+    for atoms, part in zip(Chem.GetMolFrags(mol), Chem.GetMolFrags(mol, asMols=True), strict=True):
+        text = Chem.MolToSmiles(part)
+        if same[text]:
+            same[text] -= 1
+            for atom in atoms:
+                rest.RemoveAtom(atom)
+        else:
+            kept += atoms
+    rest.CommitBatchEdit()
+    Chem.GetSymmSSSR(rest)  # the rings are unknown after a removal
+    return sorted(kept), rest.GetMol()
+
+
+def _differing_stereo(mol: Chem.Mol, second: Chem.Mol, twins: dict[int, int]) -> list[int]:
+    centers = dict(Chem.FindMolChiralCenters(mol, includeUnassigned=True))
+    others = dict(Chem.FindMolChiralCenters(second, includeUnassigned=True))
+    found = {atom for atom, label in centers.items() if label != others.get(twins[atom])}
+    for bond in mol.GetBonds():
+        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        twin = second.GetBondBetweenAtoms(*(twins[end] for end in ends))
+        if twin is None or twin.GetStereo() != bond.GetStereo():
+            found.update(ends)
+    return sorted(found)
 
 
 def _kind(atom: Chem.Atom) -> tuple[int, int, int]:

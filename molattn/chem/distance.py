@@ -101,13 +101,18 @@ def _clipped(
     """Return the distance of each pair: the step, up to ``limit``, at which it is reached.
 
     A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are the union of those within
-    ``k`` bonds of the neighbors. So is a digit of the distances, which are written as binary
-    numbers.
+    ``k`` bonds of the neighbors. So is a digit of the distances, as binary numbers.
     """
     rows = len(columns)
     reached = np.zeros((-(-width // 64), rows), dtype=_WORD)
     reached[columns // 64, np.arange(rows)] = _WORD.type(1) << (columns % 64).astype(_WORD)
     digits = np.zeros((limit.bit_length(), *reached.shape), dtype=_WORD)
+
+    def write(number: int, pairs: NDArray[Any]) -> None:
+        for place, digit in enumerate(digits):
+            if number >> place & 1:
+                digit |= pairs
+
     for step in range(1, limit):
         further = reached.copy()
         for neighbor in neighbors:
@@ -115,31 +120,22 @@ def _clipped(
         new = further ^ reached
         if not new.any():
             break
-        for digit in _ones(digits, step):
-            digit |= new
+        write(step, new)
         reached = further
-    for digit in _ones(digits, limit):
-        digit |= ~reached
+    write(limit, ~reached)
     sets = np.ascontiguousarray(digits.transpose(0, 2, 1)).view(np.uint8)
     bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
     distances = bits[0]
-    for digit in range(1, len(bits)):
-        distances += bits[digit] << np.uint8(digit)
+    for place in range(1, len(bits)):
+        distances += bits[place] << np.uint8(place)
     return distances
-
-
-def _ones(digits: NDArray[Any], number: int) -> list[NDArray[Any]]:
-    """Return those of the digits that are 1 in a number, the lowest first."""
-    return [digit for place, digit in enumerate(digits) if number >> place & 1]
 
 
 def _fragments(neighbors: list[NDArray[np.intp]], rows: int) -> NDArray[np.intp]:
     """Return, for each row, the first row of its fragment."""
     fragments = np.arange(rows)
     while True:
-        lower = fragments.copy()
-        for neighbor in neighbors:
-            np.minimum(lower, fragments[neighbor], out=lower)
+        lower = np.min([fragments, *(fragments[neighbor] for neighbor in neighbors)], axis=0)
         lower = lower[lower]  # pointer jumping: few iterations even for a long chain
         if np.array_equal(lower, fragments):
             return fragments

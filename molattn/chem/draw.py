@@ -30,9 +30,13 @@ ATOM_COLORS = {
 }
 """Colors of the elements that are not drawn in black."""
 _MARK = (0.98, 0.80, 0.36)
-_KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fromkeys(
-    (9, 17, 35, 53), "halogen"
-)
+_NUMBERS = {
+    "nitrogen": (7,),
+    "oxygen": (8,),
+    "phosphorus": (15,),
+    "sulfur": (16,),
+    "halogen": (9, 17, 35, 53),
+}
 
 
 def drawing_module() -> Any:
@@ -65,24 +69,21 @@ def laid_out(molecule: Molecule) -> Chem.Mol | None:
     Returns:
         The molecule; None if it has more than 200 atoms, or its layout takes more than 5 seconds.
     """
-    if is_fast(molecule):
-        return _prepared(molecule)
     try:
-        data = call_within(_MOST_SECONDS, _prepared_data, molecule)
+        fast = is_fast(molecule)
+        data = _prepared(molecule) if fast else call_within(_MOST_SECONDS, _prepared, molecule)
     except TimeoutError:
         return None
     return None if data is None else Chem.Mol(data)  # pyright: ignore
 
 
-def _prepared(molecule: Molecule) -> Chem.Mol:
-    return drawing_module().PrepareMolForDrawing(parse_accepted(molecule), addChiralHs=False)
-
-
-def _prepared_data(molecule: Molecule) -> bytes | None:
-    if parse_accepted(molecule).GetNumAtoms() > _MOST_ATOMS:
+def _prepared(molecule: Molecule) -> bytes | None:
+    mol = parse_accepted(molecule)
+    if mol.GetNumAtoms() > _MOST_ATOMS:
         return None
     kept = Chem.PropertyPickleOptions
-    return _prepared(molecule).ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
+    mol = drawing_module().PrepareMolForDrawing(mol, addChiralHs=False)
+    return mol.ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
 
 
 def draw_molecule(
@@ -100,7 +101,8 @@ def draw_molecule(
     options.maxFontSize = 16
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
-    options.updateAtomPalette({number: _rgb(ATOM_COLORS[kind]) for number, kind in _KINDS.items()})
+    for kind, numbers in _NUMBERS.items():
+        options.updateAtomPalette(dict.fromkeys(numbers, _rgb(ATOM_COLORS[kind])))
     options.prepareMolsBeforeDrawing = False
     options.setHighlightColour(_MARK)
     bonds = [

@@ -1,7 +1,7 @@
 """Molecules as small integers: one row of codes per atom, one joint code per atom pair."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from itertools import product
 from typing import Any
@@ -28,7 +28,6 @@ __all__ = ["FEATURIZERS", "Featurizer"]
 
 _VERSION = 1
 _MAX_PAIR_CODES = 255
-_DEFAULT_BONDS = tuple(column.name for column in BOND_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Featurizer:
         version: Version of the feature definitions.
 
     Raises:
-        InputError: A feature that is not registered, a default feature with values that it cannot
-            have, or more than 255 joint codes of a pair.
+        InputError: A feature that is not registered, or more than 255 joint codes of a pair.
 
     Example:
         >>> from rdkit import Chem
@@ -78,45 +76,25 @@ class Featurizer:
                 f"featurizer version: expected {_VERSION}, got {self.version!r}; "
                 "another release of molattn wrote it"
             )
-        for kind, columns, registry in (
-            ("atom", self.atom_columns, ATOM_FEATURES),
-            ("bond", self.bond_columns, BOND_FEATURES),
-        ):
-            for column in columns:
-                if column.name not in registry:
-                    raise InputError(
-                        f"{kind} feature {quoted(column.name)}: not registered, expected one of "
-                        f"{', '.join(registry)}; import the module that registers it in "
-                        f"molattn.chem.{kind.upper()}_FEATURES first"
-                    )
-        names = self.atom_names
-        if not names or len(set(names)) != len(names):
-            raise InputError(
-                f"atom features: expected distinct names, at least one, got {quoted(names)}"
-            )
-        pairs = self.pair_names
-        if pairs[: len(_DEFAULT_BONDS)] != _DEFAULT_BONDS or len(set(pairs)) != len(pairs):
-            raise InputError(
-                f"bond features: expected {_DEFAULT_BONDS}, then distinct names of your own other "
-                f"than 'distance', got {quoted(pairs[:-1])}"
-            )
-        standard = {column.name: column for column in (*ATOM_COLUMNS, *BOND_COLUMNS)}
-        for column in (*self.atom_columns, *self.bond_columns):
-            own = standard.get(column.name, column)
-            if column.is_open != own.is_open or not (
-                own.is_open or set(column.values) == set(own.values)
-            ):
-                raise InputError(f"feature {column.name!r}: expected {own}, got {column}")
-        for column, own in zip(self.bond_columns, BOND_COLUMNS, strict=False):
-            if column.values[0] != own.values[0]:
+        registered = [(one, ATOM_FEATURES) for one in self.atom_columns]
+        for column, registry in registered + [(one, BOND_FEATURES) for one in self.bond_columns]:
+            if column.name not in registry:
                 raise InputError(
-                    f"feature {column.name!r}: expected the first value {own.values[0]!r}, "
-                    f"that of a pair without a bond, got {column.values[0]!r}"
+                    f"feature {quoted(column.name)}: not registered, expected one of "
+                    f"{', '.join(registry)}; import the module that registers it first"
                 )
-        if type(self.max_distance) is not int or self.max_distance < 1:
+        names, pairs = self.atom_names, self.pair_names
+        if not names or len({*names}) != len(names) or len({*pairs}) != len(pairs):
+            raise InputError(f"features: expected distinct names, got {quoted((*names, *pairs))}")
+        no_bond = {column.name: column.values[0] for column in BOND_COLUMNS}
+        given = {column.name: column.values[0] for column in self.bond_columns[: len(no_bond)]}
+        if list(given.items()) != list(no_bond.items()):
             raise InputError(
-                f"max_distance: expected a whole number of at least 1, got {self.max_distance!r}"
+                "bond features: expected the default ones first, each beginning with the value of "
+                f"a pair without a bond, {no_bond}, got {given}"
             )
+        if type(self.max_distance) is not int or self.max_distance < 1:
+            raise InputError(f"max_distance: expected at least 1, got {self.max_distance!r}")
         if self.num_pair_codes > _MAX_PAIR_CODES:
             raise InputError(
                 f"pair features: expected at most {_MAX_PAIR_CODES} joint codes, "
@@ -179,8 +157,7 @@ class Featurizer:
 
         Args:
             mol: Molecule with rings, hybridization and stereochemistry perceived, as
-                :func:`molattn.chem.parse_smiles` gives it. Double bonds need the labels E or Z:
-                cis and trans have the code of unlisted values.
+                :func:`molattn.chem.parse_smiles` gives it. Double bonds need the labels E or Z.
 
         Returns:
             Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.
@@ -190,23 +167,20 @@ class Featurizer:
         """
         return self.many([mol])[0]
 
-    def many(self, mols: Sequence[Chem.Mol], radius: int | None = None) -> list[MoleculeRecord]:
+    def many(
+        self,
+        mols: Sequence[Chem.Mol],
+        radius: int | None = None,
+        pieces: Sequence[Pieces | None] | None = None,
+    ) -> list[MoleculeRecord]:
         """Return the codes of many sanitized molecules, about twice as fast as one at a time.
 
         Args:
             mols: Molecules as for a call. More than 64 at a time are no faster.
             radius: Record only the pairs of atoms at most this many bonds apart, with
                 ``edge_index``; None = all pairs.
+            pieces: What :func:`molattn.chem.fast.cut` returns of each molecule, if known.
         """
-        return self.of_pieces(mols, [cut(mol) for mol in mols], radius)
-
-    def of_pieces(
-        self,
-        mols: Sequence[Chem.Mol],
-        pieces: Sequence[Pieces | None],
-        radius: int | None = None,
-    ) -> list[MoleculeRecord]:
-        """Do the same, given what :func:`molattn.chem.fast.cut` returns of each molecule."""
         if not Chem.GetUseLegacyStereoPerception():
             raise InputError(
                 "RDKit's legacy stereo perception is off, and without it there are no CIP labels; "
@@ -214,7 +188,8 @@ class Featurizer:
             )
         if radius is not None:
             return [self._within(mol, radius) for mol in mols]
-        known = {n: piece for n, piece in enumerate(pieces) if piece is not None}
+        cuts = enumerate(map(cut, mols) if pieces is None else pieces)
+        known = {n: piece for n, piece in cuts if piece is not None}
         read = self._fast([mols[n] for n in known], [*known.values()])
         found = dict(zip(known, read, strict=True))
         return [found.get(n) or self._plain(mol) for n, mol in enumerate(mols)]
@@ -225,13 +200,17 @@ class Featurizer:
 
     def _plain(self, mol: Chem.Mol) -> MoleculeRecord:
         """Return the codes by calling the feature functions on each atom and bond."""
-        atoms, bonds, codes = self._graph(mol)
+        atoms, bonds, codes = graph_codes(
+            mol, self.atom_columns, self.bond_columns, self.first_bond_code
+        )
         pairs = pair_codes(np.array([len(atoms)]), bonds, codes, self.max_distance)
         return MoleculeRecord(atoms, pairs)
 
     def _within(self, mol: Chem.Mol, radius: int) -> MoleculeRecord:
         """Return the codes of pairs within a radius, in memory linear in their number."""
-        atoms, bonds, codes = self._graph(mol)
+        atoms, bonds, codes = graph_codes(
+            mol, self.atom_columns, self.bond_columns, self.first_bond_code
+        )
         count = len(atoms)
         both = np.concatenate([bonds, bonds[::-1]], axis=1)
         edge_index, distance = pairs_within(count, both, radius)
@@ -242,45 +221,38 @@ class Featurizer:
         # Codes of a pair are the same in both directions.
         return MoleculeRecord(atoms, pairs, edge_index=edge_index[::-1].copy())
 
-    def _graph(
-        self, mol: Chem.Mol
-    ) -> tuple[NDArray[np.uint8], NDArray[np.intp], NDArray[np.uint8]]:
-        return graph_codes(mol, self.atom_columns, self.bond_columns, self.first_bond_code)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        columns = self.atom_columns, self.bond_columns
-        return type(self), (*columns, self.max_distance, self.version)
+        return type(self), (self.atom_columns, self.bond_columns, self.max_distance, self.version)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the featurizer as JSON types, for :meth:`from_dict`."""
+        atoms, bonds = (
+            [{**asdict(column), "values": list(column.values)} for column in columns]
+            for columns in (self.atom_columns, self.bond_columns)
+        )
         return {
             "version": self.version,
-            "atom_columns": [column.to_dict() for column in self.atom_columns],
-            "bond_columns": [column.to_dict() for column in self.bond_columns],
+            "atom_columns": atoms,
+            "bond_columns": bonds,
             "max_distance": self.max_distance,
         }
 
     @classmethod
-    def from_dict(cls, data: object) -> "Featurizer":
+    def from_dict(cls, data: Mapping[str, Any]) -> "Featurizer":
         """Return the featurizer that :meth:`to_dict` described.
 
         Raises:
             InputError: A missing or unknown key, a feature that is not registered, another version
                 or a value that is not valid.
         """
-        expected = {"version", "atom_columns", "bond_columns", "max_distance"}
-        if not isinstance(data, Mapping) or set(data) != expected:
-            got = sorted(map(str, data)) if isinstance(data, Mapping) else repr(data)[:80]
-            raise InputError(f"featurizer: expected keys {sorted(expected)}, got {got}")
-        for key in ("atom_columns", "bond_columns"):
-            if not isinstance(data[key], list):
-                raise InputError(f"featurizer key {key!r}: expected a list, got {data[key]!r:.80}")
-        return cls(
-            atom_columns=tuple(map(Column.from_dict, data["atom_columns"])),
-            bond_columns=tuple(map(Column.from_dict, data["bond_columns"])),
-            max_distance=data["max_distance"],
-            version=data["version"],
-        )
+        try:
+            atoms, bonds = (
+                tuple(Column(one["name"], tuple(one["values"]), one["is_open"]) for one in columns)
+                for columns in (data["atom_columns"], data["bond_columns"])
+            )
+            return cls(**{**data, "atom_columns": atoms, "bond_columns": bonds})
+        except (TypeError, KeyError) as error:
+            raise InputError(f"featurizer: got {data!r:.200}, not of to_dict: {error}") from error
 
 
 FEATURIZERS: Registry[Callable[[], Featurizer]] = Registry("featurizer")

@@ -1,6 +1,6 @@
 """Fingerprints of the training molecules, and the similarity of others to them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -28,9 +28,6 @@ __all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model."""
-_POSITIONS = "positions"
-_LENGTHS = "lengths"
-_LABELED = "labeled"
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _SIMILARITIES = 2**22  # at once: 32 MB
 
@@ -67,76 +64,52 @@ class FingerprintIndex:
     ) -> "FingerprintIndex":
         """Keep the distinct ones of n fingerprints, at most ``MOST_KEPT`` drawn at random.
 
-        They are drawn in turn for each task, so that of a task with few labels all are kept.
-
-        Args:
-            fingerprints: Of n molecules.
-            seed: Seed of the drawing.
-            labeled: Which tasks each has a label of, ``[n, T]``; None = all.
-
-        Raises:
-            InputError: No fingerprint.
+        They are drawn in turn for each task, so that of a task with few labels (``labeled``,
+        ``[n, T]``; None = all) all are kept.
         """
-        if not len(fingerprints):
-            raise InputError("training molecules: got none, expected one or more")
         keys = np.array([one.tobytes() for one in fingerprints], dtype=object)
-        _, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        _, first, index = np.unique(keys, return_index=True, return_inverse=True)
         have = None
         if labeled is not None and not labeled.all():
             have = np.zeros((len(first), labeled.shape[1]), dtype=bool)
-            np.logical_or.at(have, places, labeled)
+            np.logical_or.at(have, index, labeled)
         kept = np.arange(len(first))
         if len(first) > MOST_KEPT:
             order = np.random.default_rng(seed).permutation(len(first))
             kept = np.sort((order if have is None else interleaved(order, have))[:MOST_KEPT])
-        found = [fingerprints[place] for place in first[kept].tolist()]
+        found = [fingerprints[one] for one in first[kept].tolist()]
         return cls(found, None if have is None else have[kept])
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
-        """Read the output of :meth:`to_bytes`.
-
-        Args:
-            content: The content of a file.
-            path: The file, for error messages.
+        """Read the output of :meth:`to_bytes`, the content of a file.
 
         Raises:
             InputError: The file is damaged or holds something else.
         """
         try:
             tensors = safetensors.numpy.load(content)
-        except SafetensorError as error:
+            positions, lengths = tensors["positions"], tensors["lengths"]
+        except (SafetensorError, KeyError) as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
-        found, lengths = (tensors.get(name, np.zeros(0)) for name in (_POSITIONS, _LENGTHS))
-        labeled = tensors.get(_LABELED)
-        if (
-            (found.dtype, lengths.dtype) != (np.uint16, np.uint32)
-            or not len(lengths)
-            or lengths.sum(dtype=np.uint64) != len(found)
-            or (found >= FINGERPRINT_SIZE).any()
-            or (labeled is not None and labeled.shape[:1] != lengths.shape)
-        ):
-            raise InputError(
-                f"{path}: not fingerprints with counts of one or more molecules; train again"
-            )
-        return cls(split_fingerprints(found, lengths), labeled)
+        if int(lengths.sum(dtype=np.uint64)) != len(positions):
+            raise InputError(f"{path}: damaged: its lengths and positions do not fit")
+        return cls(split_fingerprints(positions, lengths), tensors.get("labeled"))
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
-        labeled = {} if self.labeled is None else {_LABELED: self.labeled}
-        lengths = np.array([len(one) for one in self.fingerprints], dtype=np.uint32)
-        positions = np.concatenate(self.fingerprints)
-        return safetensors.numpy.save({_POSITIONS: positions, _LENGTHS: lengths, **labeled})
+        tensors = {
+            "positions": np.concatenate(self.fingerprints),
+            "lengths": np.array([len(one) for one in self.fingerprints], dtype=np.uint32),
+        }
+        if self.labeled is not None:
+            tensors["labeled"] = self.labeled
+        return safetensors.numpy.save(tensors)
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
-        """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
+        """Return the Tanimoto similarity of n molecules to the nearest of these, ``[n]``.
 
-        Args:
-            molecules: n SMILES or RDKit molecules, or their fingerprints.
-
-        Raises:
-            SmilesError: One that is not a molecule; names its position.
-            TypeError: A single molecule where a list is expected.
+        Arguments and errors are those of :func:`read_fingerprints`.
         """
         found = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
         return np.concatenate([np.zeros(0), *found])
@@ -144,53 +117,26 @@ class FingerprintIndex:
     def task_similarity(
         self, molecules: Sequence[Molecule | Fingerprint], tasks: int
     ) -> NDArray[np.float64]:
-        """Return the similarity to the nearest training molecule with a label of each task.
+        """Return the similarity to the nearest one with a label of each of T tasks, ``[n, T]``.
 
-        Args:
-            molecules: As of :meth:`similarity`, n of them.
-            tasks: Number of tasks T.
-
-        Returns:
-            ``[n, T]``; 0 for a task without labels.
+        It is 0 for a task without labels.
         """
         if self.labeled is None:
             return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
         found = [np.zeros((0, tasks))]
-        places = [np.flatnonzero(column) for column in self.labeled.T]
+        labeled = [np.flatnonzero(column) for column in self.labeled.T]
         for similarity in self._to_all(molecules):
-            nearest = [similarity[:, own].max(axis=1, initial=0.0) for own in places]
+            nearest = [similarity[:, own].max(axis=1, initial=0.0) for own in labeled]
             found.append(np.stack(nearest, axis=1))
         return np.concatenate(found)
 
     def nearest(
         self, molecules: Sequence[Molecule | Fingerprint], count: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Yield for each molecule the places of the most similar ones and their similarity.
-
-        Args:
-            molecules: As of :meth:`similarity`.
-            count: Most places of each; fewer if there are no more.
-        """
+        """Yield for each molecule the indices of the ``count`` nearest, and the similarity."""
         for similarity in chain.from_iterable(self._to_all(molecules)):
             order = np.argsort(-similarity, kind="stable")[:count]
             yield order, similarity[order]
-
-    def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
-        """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
-        prints, at_once = read_fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
-        columns, is_often, often, rare = self._by_column
-        for start in range(0, len(prints), at_once):
-            some = prints[start : start + at_once]
-            rows, asked = _columns(some)
-            places = np.searchsorted(columns[:-1], asked)
-            known = columns[places] == asked
-            has = _matrix(rows[known], places[known], (len(some), len(is_often)))
-            # Whole numbers, which single precision has exactly.
-            common = has[:, is_often].toarray() @ often
-            common += (has[:, ~is_often] @ rare).toarray()
-            either = np.array([[len(one) or 1.0] for one in some]) + self._sizes
-            either -= common
-            yield np.divide(common, either, out=either)
 
     def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.
@@ -200,16 +146,29 @@ class FingerprintIndex:
         known = {one.tobytes() for one in self.fingerprints}
         return [one.tobytes() in known for one in read_fingerprints(molecules)]
 
+    def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
+        """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
+        prints, at_once = read_fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
+        columns, is_often, often, rare = self._by_column
+        for start in range(0, len(prints), at_once):
+            some = prints[start : start + at_once]
+            rows, asked = _columns(some)
+            index = np.searchsorted(columns[:-1], asked)
+            known = columns[index] == asked
+            has = _matrix(rows[known], index[known], (len(some), len(is_often)))
+            # Whole numbers, which single precision has exactly.
+            common = has[:, is_often].toarray() @ often
+            common += (has[:, ~is_often] @ rare).toarray()
+            either = np.array([[len(one) or 1.0] for one in some]) + self._sizes
+            either -= common
+            yield np.divide(common, either, out=either)
+
     @cached_property
     def _by_column(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32], Any]:
-        """The columns of :func:`_columns` that these have, and who has each.
-
-        The columns, ascending, then -1; which of them many molecules have; of those a dense matrix
-        ``[often, m]``, of the others a sparse one ``[columns - often, m]``.
-        """
+        """Return the columns that these have, then -1; which are frequent; matrices of both."""
         rows, columns = _columns(self.fingerprints)
-        found, places, times = np.unique(columns, return_inverse=True, return_counts=True)
-        whole = _matrix(places, rows, (len(found), len(self._sizes)))
+        found, index, times = np.unique(columns, return_inverse=True, return_counts=True)
+        whole = _matrix(index, rows, (len(found), len(self._sizes)))
         is_often = times > _OFTEN * len(self._sizes)
         return np.append(found, -1), is_often, whole[is_often].toarray(), whole[~is_often]
 
@@ -218,18 +177,16 @@ class FingerprintIndex:
         return np.array([len(one) for one in self.fingerprints], dtype=np.float64)
 
 
-def _columns(
-    fingerprints: Sequence[Fingerprint],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _columns(fingerprints: Sequence[Fingerprint]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the number of a molecule, and a number for position p and k = 1, ..., count at p.
 
     The sum of the minima of two molecules is then the number of columns that both have.
     """
     rows = np.repeat(np.arange(len(fingerprints)), [len(one) for one in fingerprints])
     positions = np.concatenate([np.zeros(0, dtype=np.uint16), *fingerprints])
-    places = np.arange(len(rows))
+    index = np.arange(len(rows))
     is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(positions, prepend=0) != 0)
-    times = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    times = index - np.maximum.accumulate(np.where(is_first, index, 0))
     return rows, times * FINGERPRINT_SIZE + positions
 
 
@@ -244,7 +201,7 @@ def read_fingerprints(
     """Return the Morgan fingerprints of n molecules.
 
     Args:
-        molecules: SMILES or RDKit molecules; a fingerprint is returned as it is.
+        molecules: n SMILES or RDKit molecules; a fingerprint is returned as it is.
         standardize: Whether to standardize them before.
 
     Raises:
@@ -252,16 +209,12 @@ def read_fingerprints(
         TypeError: A single molecule where a list is expected.
     """
     check_list("smiles", molecules)
-    return [*_read(molecules, standardize)]
-
-
-def _read(molecules: Iterable[Molecule | Fingerprint], standardize: bool) -> Iterator[Fingerprint]:
+    found, limits = [], MoleculeLimits()
     for position, one in enumerate(molecules):
         try:
-            if isinstance(one, np.ndarray):
-                yield one
-            else:
-                limits = MoleculeLimits()
-                yield read_molecule(one, limits, morgan_fingerprint, standardize=standardize)[1]
+            if not isinstance(one, np.ndarray):
+                _, one = read_molecule(one, limits, morgan_fingerprint, standardize=standardize)
         except SmilesError as error:
             raise error.at(position) from error
+        found.append(one)
+    return found

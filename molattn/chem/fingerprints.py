@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-from molattn.chem.fast import AtomPairs, Pieces
+from molattn.chem.fast import AtomPairs, Counts, Pieces
 
 __all__ = [
     "FINGERPRINT_RADIUS",
@@ -45,9 +45,8 @@ def morgan_fingerprint(mol: Chem.Mol) -> Fingerprint:
         >>> morgan_fingerprint(Chem.MolFromSmiles("CC")).tolist()
         [1057, 1057, 1275]
     """
-    # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
-    found = np.frombuffer(_GENERATOR.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
-    return np.repeat(found[::2].astype(np.uint16), found[1::2])
+    positions, counts = _counted(_GENERATOR, mol)
+    return np.repeat(positions.astype(np.uint16), counts)
 
 
 def split_fingerprints(
@@ -75,9 +74,6 @@ _GENERATORS: Mapping[str, Any] = {
 }
 KINDS = tuple(_GENERATORS)
 """Kinds of substructures that can be counted."""
-
-
-_Counted = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]  # positions, counts
 
 
 class HashedCounts(NamedTuple):
@@ -109,8 +105,8 @@ class SubstructureCounter:
       Inf. Comput. Sci. 1985, 25, 64);
     - ``torsions``: the types of four atoms in a chain (Nilakantan et al., J. Chem. Inf. Comput.
       Sci. 1987, 27, 82);
-    - ``feature_morgan``: environments of atoms that are told apart by pharmacophore features only
-      (donor, acceptor, aromatic, halogen, acidic, basic).
+    - ``feature_morgan``: environments of atoms of equal pharmacophore features (donor, acceptor,
+      aromatic, halogen, acidic, basic).
 
     Args:
         kinds: Kinds of ``KINDS``; the positions of the first come first.
@@ -133,53 +129,46 @@ class SubstructureCounter:
         return len(self.kinds) * self.size
 
     @property
-    def _starts(self) -> range:
-        return range(0, len(self), self.size)
-
-    @property
     def groups(self) -> dict[str, slice]:
         """Positions of each kind."""
-        places = (slice(start, start + self.size) for start in self._starts)
-        return dict(zip(self.kinds, places, strict=True))
+        starts = range(0, len(self), self.size)
+        return {
+            kind: slice(start, start + self.size)
+            for kind, start in zip(self.kinds, starts, strict=True)
+        }
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""
         return self.many([mol], [None])[0]
 
     def many(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]) -> list[HashedCounts]:
-        """Return the counts of sanitized molecules, faster than one at a time.
-
-        Args:
-            mols: The molecules.
-            pieces: What :func:`molattn.chem.fast.cut` returns of each.
-        """
-        of_kinds: list[list[_Counted]] = []
-        for kind, generator in zip(self.kinds, self.generators, strict=True):
-            found: dict[int, _Counted] = {}
+        """Return the counts of sanitized molecules and what :func:`fast.cut` returns of each."""
+        columns: list[list[Counts]] = []
+        for kind, generator in self._generators.items():
+            found: dict[int, Counts] = {}
             if kind == "atom_pairs":
                 known = {n: piece for n, piece in enumerate(pieces) if piece and piece.is_covalent}
                 pairs = self._atom_pairs([mols[n] for n in known], [*known.values()])
                 found = dict(zip(known, pairs, strict=True))
-            of_kinds.append(
-                [found.get(n) or _counted(kind, generator, mol) for n, mol in enumerate(mols)]
-            )
-        return [self._joined(found) for found in zip(*of_kinds, strict=True)]
+            for n, mol in enumerate(mols):
+                if n not in found:
+                    found[n] = _counted(generator, _ordered(kind, mol)[0])
+            columns.append([found[n] for n in range(len(mols))])
+        return [self._joined(row) for row in zip(*columns, strict=True)]
 
     @cached_property
     def _atom_pairs(self) -> AtomPairs:
         return AtomPairs(self.size)
 
-    def _joined(self, found: Sequence[_Counted]) -> HashedCounts:
+    def _joined(self, found: Sequence[Counts]) -> HashedCounts:
         """Join the counts of each kind."""
-        places = [one + start for (one, _), start in zip(found, self._starts, strict=True)]
+        starts = range(0, len(self), self.size)
+        places = [one + start for (one, _), start in zip(found, starts, strict=True)]
         counts = np.minimum(np.concatenate([counts for _, counts in found]), MOST_COUNTED)
         return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
 
     def fingerprint(self, counts: HashedCounts, mol: Chem.Mol) -> Fingerprint:
-        """Return the :func:`morgan_fingerprint` of a counted molecule.
-
-        It is derived from the counts if they tell it.
-        """
+        """Return :func:`morgan_fingerprint` of a counted molecule, from the counts if they do."""
         group = self.groups.get("morgan")
         if group is None or self.radius != FINGERPRINT_RADIUS or self.size % FINGERPRINT_SIZE:
             return morgan_fingerprint(mol)
@@ -202,55 +191,47 @@ class SubstructureCounter:
         places: list[int] = []
         atoms: list[NDArray[np.bool_]] = []
         distances = Chem.GetDistanceMatrix(mol)
-        for kind, generator, group in zip(
-            self.kinds, self.generators, self.groups.values(), strict=True
-        ):
-            found = rdFingerprintGenerator.AdditionalOutput()
-            found.AllocateBitInfoMap()
-            found.AllocateBitPaths()
-            order = _order(kind, mol)
-            ordered = mol if order is None else Chem.RenumberAtoms(mol, order)
-            generator.GetCountFingerprint(ordered, additionalOutput=found)
-            info = found.GetBitPaths() if kind == "torsions" else found.GetBitInfoMap()
-            for place, several in info.items():
-                for one in several:
-                    if kind in ("morgan", "feature_morgan"):
-                        center, radius = one
-                        inside = distances[center] <= radius
-                    else:
-                        inside = np.zeros(mol.GetNumAtoms(), dtype=bool)
-                        inside[[*one] if order is None else [order[atom] for atom in one]] = True
-                    places.append(group.start + place)
-                    atoms.append(inside)
+        for kind, group in self.groups.items():
+            output = rdFingerprintGenerator.AdditionalOutput()
+            output.AllocateBitInfoMap()
+            output.AllocateBitPaths()
+            ordered, order = _ordered(kind, mol)
+            self._generators[kind].GetCountFingerprint(ordered, additionalOutput=output)
+            info = output.GetBitPaths() if kind == "torsions" else output.GetBitInfoMap()
+            for place, one in ((place, one) for place, found in info.items() for one in found):
+                if kind in ("morgan", "feature_morgan"):
+                    center, radius = one
+                    inside = distances[center] <= radius
+                else:
+                    inside = np.isin(np.arange(mol.GetNumAtoms()), order[[*one]])
+                places.append(group.start + place)
+                atoms.append(inside)
         shape = len(atoms), mol.GetNumAtoms()
         return Environments(
             np.array(places, dtype=np.int64), np.array(atoms, dtype=bool).reshape(shape)
         )
 
     def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int, int]]:
-        # RDKit's generators cannot be pickled.
-        return type(self), (self.kinds, self.size, self.radius)
+        return type(self), (self.kinds, self.size, self.radius)  # RDKit's generators do not pickle
 
     @cached_property
-    def generators(self) -> tuple[Any, ...]:
-        """RDKit's fingerprint generator of each kind."""
-        return tuple(_GENERATORS[kind](self.size, self.radius) for kind in self.kinds)
+    def _generators(self) -> dict[str, Any]:
+        return {kind: _GENERATORS[kind](self.size, self.radius) for kind in self.kinds}
 
 
-def _order(kind: str, mol: Chem.Mol) -> list[int] | None:
-    """Return the order of atoms in which RDKit counts a kind; None = any.
+def _ordered(kind: str, mol: Chem.Mol) -> tuple[Chem.Mol, NDArray[np.intp]]:
+    """Return a molecule in the order in which RDKit counts a kind, and the order of its atoms.
 
     RDKit begins a torsion that closes a ring of three at an atom that depends on the order.
     """
     if kind != "torsions" or all(len(ring) > 3 for ring in mol.GetRingInfo().AtomRings()):
-        return None
+        return mol, np.arange(mol.GetNumAtoms())
     # Of a copy: ranking the atoms clears the rings of a molecule whose atoms were renumbered.
-    return np.argsort(list(Chem.CanonicalRankAtoms(Chem.Mol(mol)))).tolist()
+    order = np.argsort(list(Chem.CanonicalRankAtoms(Chem.Mol(mol))))
+    return Chem.RenumberAtoms(mol, order.tolist()), order
 
 
-def _counted(kind: str, generator: Any, mol: Chem.Mol) -> _Counted:
-    if (order := _order(kind, mol)) is not None:
-        mol = Chem.RenumberAtoms(mol, order)
+def _counted(generator: Any, mol: Chem.Mol) -> Counts:
     # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
     found = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
     return found[::2], found[1::2]

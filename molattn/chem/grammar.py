@@ -1,12 +1,12 @@
 """The grammar of SMILES as regular expressions, and why a text is not a valid SMILES.
 
-A text must match the grammar before RDKit reads it. It is OpenSMILES 1.0 (opensmiles.org), with
-RDKit's dative bonds and long ring-closure numbers. That branches and ring closures are closed is
-left to RDKit.
+A text must match the grammar before RDKit reads it: OpenSMILES 1.0 (opensmiles.org) with RDKit's
+dative bonds and long ring-closure numbers. RDKit checks that branches and rings are closed.
 """
 
 import math
 import re
+from collections.abc import Sequence
 
 from rdkit import Chem
 
@@ -47,23 +47,42 @@ ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[A-Za-z*]")
 SMILES = re.compile(rf"{_ATOM}(?>\(?(?:{_BOND}|\.)?{_ATOM}|{_BOND}?{_RING_CLOSURE}|\))*+", re.ASCII)
 EXTENSION = re.compile(r"\|[ -{}~]*\|", re.ASCII)
 
-_MISSING_WORDS = """
+_MISSING = frozenset(
+    """
     null nil none nan na n/a n.a. nd n.d. <na> #n/a #na nat nul inf +inf -inf infinity
     +infinity -infinity true false yes missing unknown undefined unspecified blank empty tbd tba
     void invalid error not_available not_applicable #value! #ref! #name? #div/0! #num! #null!
     #error! #spill! #calc! #getting_data
-"""
-_MISSING = frozenset(_MISSING_WORDS.split())
+    """.split()
+)
 _BRACKET = re.compile(_BRACKET_ATOM, re.ASCII)
-_INCHI = re.compile(r"\s*InChI(?:=|Key)", re.IGNORECASE)
-_INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}(?:-[A-Z])?")
-_REGISTRY = re.compile(r"(?:CAS[ :#-]*)?\d{2,7}-\d\d-\d", re.IGNORECASE)
-_FORMULA = re.compile(r"(?:(?:[A-Z][a-z]?|\((?:[A-Z][a-z]?\d*)+\))\d*)+")
-_SEQUENCE = re.compile(r"[ACDEFGHIKLMNPQRSTUVWXY*-]{4,}")
-_WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
 _QUERY = re.compile(r"\[[^\]]*[!&,;#$][^\]]*\]|\[[rRDXvxaA^]\d*\]|!|~|@|&")
-_NUMBER = re.compile(r"[+-]?(?:\d[\d,_ ]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?%?")
-
+_WITHIN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+# The first pattern that a text begins with gives its code and reason.
+_FORMATS: Sequence[tuple[ReasonCode, str, str]] = (
+    ("missing_value", r"[^A-Za-z0-9*()\[\]{}]*$", "it marks a missing value"),
+    ("number", r"[+-]?(\d[\d,_ ]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?%?$", "it is a number"),
+    ("inchi", r"(?i:InChI(=|Key))", "it is an InChI; convert it to SMILES first"),
+    ("inchi", r"[A-Z]{14}-[A-Z]{10}(-[A-Z])?$", "it is an InChIKey; look up its SMILES first"),
+    (
+        "registry_number",
+        r"(?i:CAS[ :#-]*)?\d{2,7}-\d\d-\d$",
+        "it is a CAS registry number; look up its SMILES first",
+    ),
+    ("reaction", r"[^<]*((?<!-)>|>>)[^<]*$", "it is a reaction, not one molecule"),
+    ("cxsmiles", r"\S+\s+\|", "its CXSMILES extension is not valid"),
+    ("name", r"\S+\s", "it is text with spaces, not a SMILES"),
+)
+# The same of texts without square brackets.
+_WORDS: Sequence[tuple[ReasonCode, str, str]] = (
+    (
+        "formula",
+        r"(?=.*\d)(([A-Z][a-z]?|\(([A-Z][a-z]?\d*)+\))\d*)+$",
+        "it is a molecular formula; look up its SMILES first",
+    ),
+    ("sequence", r"[ACDEFGHIKLMNPQRSTUVWXY*-]{4,}$", "it looks like a sequence of residues"),
+    ("name", r"[A-Za-z][A-Za-z'-]{2,}$", "it looks like a name; convert names to SMILES first"),
+)
 _PROBLEMS: dict[str, ReasonCode] = {
     "AtomValenceException": "valence",
     "KekulizeException": "kekulize",
@@ -77,85 +96,44 @@ def grammar_error(text: object) -> tuple[ReasonCode, str]:
         return "missing_value", "the value is missing"
     if not isinstance(text, str):
         return "not_text", f"expected text, got {type(text).__name__}"
-    for test in (_character_error, _format_error, _bracket_error, _structure_error):
-        if (found := test(text)) is not None:
-            return found
-    return "syntax", f"invalid SMILES syntax at {_where(text)}"
-
-
-def _where(text: str) -> str:
-    match = SMILES.match(text)
-    end = match.end() if match else 0
-    return f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
-
-
-def _character_error(text: str) -> tuple[ReasonCode, str] | None:
     if not text or text.isspace():
         return "empty", "the text is empty"
-    for index, character in enumerate(text):
-        if (code := ord(character)) > 127:
-            # How Python reads a byte that is not UTF-8.
-            is_byte = 0xDC80 <= code <= 0xDCFF
-            found = f"the byte 0x{code - 0xDC00:02X}" if is_byte else f"U+{code:04X}"
-            return (
-                "non_ascii",
-                f"character {index + 1} is {found}, but SMILES are plain ASCII",
-            )
+    for index, character in enumerate(text, start=1):
+        named = f"character {index} is U+{ord(character):04X}"
+        if not character.isascii():
+            return "non_ascii", f"{named}, but SMILES are plain ASCII"
         if not character.isprintable() and character not in "\t\r\n\v\f":
-            return (
-                "control_character",
-                f"character {index + 1} is a control character, U+{ord(character):04X}",
-            )
-    return None
-
-
-def _format_error(text: str) -> tuple[ReasonCode, str] | None:
-    lower = text.lower()
-    if lower in _MISSING or not any(c.isalnum() or c in "*()[]{}" for c in text):
+            return "control_character", f"{named}, a control character"
+    if text.lower() in _MISSING:
         return "missing_value", "it marks a missing value"
-    if _NUMBER.fullmatch(text):
-        return "number", "it is a number"
-    if _INCHI.match(text) or _INCHI_KEY.fullmatch(text):
-        return "inchi", "it is an InChI or InChIKey; convert it to SMILES first"
-    if _REGISTRY.fullmatch(text):
-        return "registry_number", "it is a CAS registry number; look up its SMILES first"
-    if re.search(r"(?<!-)>|>>", text) and "<" not in text:
-        return "reaction", "it is a reaction, not one molecule"
-    head, *rest = text.split(None, 1)
-    if rest and rest[0].startswith("|"):
-        return "cxsmiles", "its CXSMILES extension is not valid"
-    if rest:
-        if SMILES.fullmatch(head):
-            return "whitespace", "more text follows the SMILES after a space"
-        return "name", "it is text with spaces, not a SMILES"
-    return None
+    for code, pattern, reason in _FORMATS:
+        if re.match(pattern, text):
+            if code == "name" and SMILES.fullmatch(text.split()[0]):
+                return "whitespace", "more text follows the SMILES after a space"
+            return code, reason
+    return _structure_error(text)
 
 
-def _bracket_error(text: str) -> tuple[ReasonCode, str] | None:
-    for found in re.finditer(r"\[([^\[\]]*)\]", text):
-        if _BRACKET.fullmatch(found[0]):
-            continue
-        if _QUERY.match(found[0]):
-            return "smarts", f"{found[0]!r:.40} is a SMARTS query, not an atom"
-        return "bracket_atom", f"{found[0]!r:.40} is not a valid atom"
-    if re.sub(r"\[[^\[\]]*\]", "", text).strip("[]") != re.sub(r"\[[^\[\]]*\]", "", text) or (
-        text.count("[") != text.count("]")
-    ):
+def _structure_error(text: str) -> tuple[ReasonCode, str]:
+    for found in _WITHIN_BRACKETS.findall(text):
+        if _BRACKET.fullmatch(found) is None:
+            if _QUERY.match(found):
+                return "smarts", f"{found!r:.40} is a SMARTS query, not an atom"
+            return "bracket_atom", f"{found!r:.40} is not a valid atom"
+    rest = _WITHIN_BRACKETS.sub("", text)
+    if "[" in rest or "]" in rest:
         return "bracket_atom", "a square bracket is not closed"
-    return None
-
-
-def _structure_error(text: str) -> tuple[ReasonCode, str] | None:
-    if "[" not in text:
-        if re.search(r"\d", text) and _FORMULA.fullmatch(text):
-            return "formula", "it is a molecular formula; look up its SMILES first"
-        if _SEQUENCE.fullmatch(text):
-            return "sequence", "it looks like a sequence of residues, not a SMILES"
-        if _WORD.fullmatch(text):
-            return "name", "it looks like a name or another word; convert names to SMILES first"
-    if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):
+    for code, pattern, reason in _WORDS:
+        if "[" not in text and re.match(pattern, text):
+            return code, reason
+    if _QUERY.search(rest):
         return "smarts", "it is a SMARTS query, not a molecule"
-    return _parenthesis_error(text)
+    if (found := _parenthesis_error(text)) is not None:
+        return found
+    match = SMILES.match(text)
+    end = match.end() if match else 0
+    where = f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
+    return "syntax", f"invalid SMILES syntax at {where}"
 
 
 def _parenthesis_error(smiles: str) -> tuple[ReasonCode, str] | None:
@@ -164,9 +142,7 @@ def _parenthesis_error(smiles: str) -> tuple[ReasonCode, str] | None:
         depth += (character == "(") - (character == ")")
         if depth < 0:
             return "parenthesis", f"the ')' at character {index + 1} has no matching '('"
-    if depth:
-        return "parenthesis", f"{depth} '(' without a matching ')'"
-    return None
+    return ("parenthesis", f"{depth} '(' without a matching ')'") if depth else None
 
 
 def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
@@ -175,28 +151,23 @@ def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str
         smiles = smiles.split()[0]
         if Chem.MolFromSmiles(smiles) is not None:
             return "cxsmiles", "its CXSMILES extension is not valid"
-    mol = Chem.MolFromSmiles(smiles, sanitize=False)
-    if mol is not None:
+    if (mol := Chem.MolFromSmiles(smiles, sanitize=False)) is not None:
         return chemistry_error(mol)
     if (found := _parenthesis_error(smiles)) is not None:
         return found
-    open_labels: set[int] = set()
-    without_brackets = re.sub(r"\[[^\]]*\]", "C", smiles)
-    for label in re.findall(r"%\(\d+\)|%\d\d|\d", without_brackets):
-        open_labels ^= {int(label.strip("%()"))}
-    if open_labels:
-        return "ring_closure", f"ring closure {min(open_labels)} is opened but not closed"
+    labels: set[int] = set()
+    for label in re.findall(r"%\(\d+\)|%\d\d|\d", _WITHIN_BRACKETS.sub("C", smiles)):
+        labels ^= {int(label.strip("%()"))}
+    if labels:
+        return "ring_closure", f"ring closure {min(labels)} is opened but not closed"
     return "syntax", "RDKit cannot read it as a SMILES"
 
 
 def chemistry_error(mol: Chem.Mol) -> tuple[ReasonCode, str]:
     """Return the code and the reason for a molecule that RDKit cannot sanitize."""
     try:
-        problems = Chem.DetectChemistryProblems(mol)
-    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
-        problems = ()
-    for problem in problems:
-        sentence = " ".join(problem.Message().split())
-        code = _PROBLEMS.get(problem.GetType(), "sanitize")
-        return code, sentence[:1].lower() + sentence[1:]
-    return "sanitize", "RDKit cannot sanitize the molecule"
+        problem = next(iter(Chem.DetectChemistryProblems(mol)))
+    except (RuntimeError, StopIteration):  # it fails on some atoms with over a hundred bonds
+        return "sanitize", "RDKit cannot sanitize the molecule"
+    sentence = " ".join(problem.Message().split())
+    return _PROBLEMS.get(problem.GetType(), "sanitize"), sentence[:1].lower() + sentence[1:]

@@ -8,23 +8,13 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
 from molattn.chem.grammar import ATOM, CLOSURE
-from molattn.chem.parse import (
-    Molecule,
-    parse_smiles,
-    prepare_mol,
-    written,
-)
+from molattn.chem.parse import Molecule, parse_smiles, prepare_mol, written
 from molattn.chem.standardize import standardize as standard_form
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
-__all__ = [
-    "is_fast",
-    "read_mol_block",
-    "read_molecule",
-    "write_mol_block",
-]
+__all__ = ["is_fast", "read_mol_block", "read_molecule", "write_mol_block"]
 
 Result = TypeVar("Result")
 
@@ -33,17 +23,9 @@ Result = TypeVar("Result")
 # atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
-_MOST_CLOSURES_WITHOUT_DESCRIPTORS = 14
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
-# Where RDKit reads the counts, and nowhere else: the other lines may contain anything.
-_COUNTS = re.compile(
-    r"(?:.*\n){3}(?:"
-    r"(?!.*V3000)(  \d| \d\d|\d{3})(  \d| \d\d|\d{3})"
-    r"|.{34}V3000\s*\nM  V30 BEGIN CTAB\s*\nM  V30 COUNTS +(\d+) +(\d+)\s"
-    r")"
-)
-_OPTION = " (--max-seconds)"
 _BRACKETS = re.compile(r"\[[^\]]*\]")
+_COUNTS = re.compile(r"(?:.*\n){3}(?!.*V3000)(  \d| \d\d|\d{3})(  \d| \d\d|\d{3})")
 
 
 def read_molecule(
@@ -52,36 +34,29 @@ def read_molecule(
     calculate: Callable[[Chem.Mol], Result],
     *,
     standardize: bool = False,
-    descriptors: bool = True,
 ) -> tuple[Chem.Mol, Result]:
     """Read a SMILES or an RDKit molecule, and calculate something from the molecule.
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
-    is up: RDKit cannot be interrupted. So is every molecule standardized, as the number of its
+    is up: RDKit cannot be interrupted. So is every molecule to standardize, as the number of its
     tautomers is not known before.
 
     Args:
         molecule: The SMILES, or the RDKit molecule, which is not changed.
         limits: Limits of the molecule.
         calculate: A function that can be pickled.
-        standardize: Whether to standardize the molecule before, see
-            :func:`molattn.chem.standardize.standardize`. The atoms of a SMILES that this changes
-            are in the order of the standardized SMILES, those of an RDKit molecule keep theirs.
-        descriptors: Whether the function may calculate descriptors; see :func:`is_fast`.
+        standardize: Whether to :func:`~molattn.chem.standardize.standardize` it before. The atoms
+            of a changed SMILES are in the order of the new one, those of an RDKit molecule keep
+            theirs.
 
     Raises:
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
-    if is_fast(molecule, descriptors=descriptors):
+    if is_fast(molecule) and not standardize:
         mol = _parsed(molecule, limits)
-        if standardize:
-            arguments = molecule, _data(mol)  # which keeps the numbers of its atoms
-            data = _within(molecule, limits.max_seconds, _OPTION, _standard_data, *arguments)
-            mol = mol if data is None else Chem.Mol(data)  # pyright: ignore
         return mol, calculate(mol)
-    arguments = molecule, limits, calculate, standardize
-    data, result = _within(molecule, limits.max_seconds, _OPTION, _read, *arguments)
-    return Chem.Mol(data), result  # pyright: ignore
+    data, result = _within(limits, molecule, _read, molecule, limits, calculate, standardize)
+    return Chem.Mol(data), result  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
@@ -92,10 +67,10 @@ def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
     """
     # The number of bonds and not of closures, which depends on that of the parts of the molecule.
     if counts := _COUNTS.match(block):
-        atoms, bonds = (int(number) for number in counts.groups() if number is not None)
+        atoms, bonds = map(int, counts.groups())
         if atoms <= _MOST_ATOMS and bonds <= _ALWAYS_FAST:
             return read(block)
-    return _within(block, MoleculeLimits().max_seconds, "", read, block)
+    return _within(MoleculeLimits(), block, read, block)
 
 
 def write_mol_block(smiles: str, limits: MoleculeLimits) -> str:
@@ -113,35 +88,29 @@ def _mol_block(mol: Chem.Mol) -> str:
     return Chem.MolToMolBlock(mol)
 
 
-def is_fast(molecule: Molecule, *, descriptors: bool = True) -> bool:
+def is_fast(molecule: Molecule) -> bool:
     """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time.
 
-    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once. Without
-    ``descriptors`` there may be more rings: counts and features of atoms take less time.
+    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once.
     """
-    most = _MOST_CLOSURES if descriptors else _MOST_CLOSURES_WITHOUT_DESCRIPTORS
     if isinstance(molecule, Chem.Mol):
         bonds, parts = molecule.GetNumBonds(), len(Chem.GetMolFrags(molecule))
         closures = bonds - molecule.GetNumAtoms() + parts
-        return closures <= most and molecule.GetNumHeavyAtoms() <= _MOST_ATOMS
+        return closures <= _MOST_CLOSURES and molecule.GetNumHeavyAtoms() <= _MOST_ATOMS
     if not isinstance(molecule, str) or len(molecule) <= _ALWAYS_FAST:
         return True
-    if len(CLOSURE.findall(_BRACKETS.sub("", molecule))) // 2 > most:
+    if len(CLOSURE.findall(_BRACKETS.sub("", molecule))) // 2 > _MOST_CLOSURES:
         return False
     return len(molecule) <= _MOST_ATOMS or len(ATOM.findall(molecule)) <= _MOST_ATOMS
 
 
 def _within(
-    molecule: Molecule,
-    seconds: float,
-    option: str,
-    function: Callable[..., Result],
-    *arguments: Any,
+    limits: MoleculeLimits, molecule: Molecule, function: Callable[..., Result], *arguments: Any
 ) -> Result:
     try:
-        return call_within(seconds, function, *arguments)
+        return call_within(limits.max_seconds, function, *arguments)
     except TimeoutError:
-        reason = f"reading it takes more than {seconds:g} s{option} or 2 GB of memory"
+        reason = f"reading it takes more than {limits.max_seconds:g} s or 2 GB of memory"
         raise SmilesError(written(molecule), "too_slow", reason) from None
 
 
@@ -159,23 +128,9 @@ def _read(
 ) -> tuple[bytes, Result]:
     mol = _parsed(molecule, limits)
     if standardize:
-        mol = _standard(molecule, mol)
-    return _data(mol), calculate(mol)
-
-
-def _standard_data(molecule: Molecule, data: bytes) -> bytes | None:
-    mol = Chem.Mol(data)  # pyright: ignore
-    found = _standard(molecule, mol)
-    return None if found is mol else _data(found)
-
-
-def _standard(molecule: Molecule, mol: Chem.Mol) -> Chem.Mol:
-    try:
-        return standard_form(mol, reorder=isinstance(molecule, str))
-    except (RuntimeError, ValueError) as error:
-        reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
-        raise SmilesError(written(molecule), "standardize", reason) from None
-
-
-def _data(mol: Chem.Mol) -> bytes:
-    return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
+        try:
+            mol = standard_form(mol, reorder=isinstance(molecule, str))
+        except (RuntimeError, ValueError) as error:
+            reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
+            raise SmilesError(written(molecule), "standardize", reason) from None
+    return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)

@@ -3,11 +3,11 @@
 Invalid text is rejected before RDKit's parser reads it.
 """
 
-import os
 import re
 import sys
 import threading
 from collections.abc import Iterable
+from itertools import accumulate, repeat
 
 from rdkit import Chem, rdBase
 
@@ -44,29 +44,24 @@ Molecule = str | Chem.Mol
 
 _NUMBER = "_molattn_number"
 _QUERY = "it has query atoms or bonds, or an R group: not one molecule"
-_WHITE_SPACE = " \t\r\n\v\f"
 _MAX_NESTING = 200
+_DEPTH = {"(": 1, ")": -1}
+_STEREO = re.compile(r"[@/\\]")
+_EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
 
 class _Quiet:
     """Context manager that silences RDKit's log while any thread is inside."""
 
     def __init__(self) -> None:
-        self._reset()
-        # A child process forked while another thread holds the lock would wait forever.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
-
-    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
         self._block: rdBase.BlockLogs | None = None
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._inside == 0:
-                self._block = rdBase.BlockLogs()
             self._inside += 1
+            self._block = self._block or rdBase.BlockLogs()
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
@@ -78,21 +73,13 @@ class _Quiet:
 quiet = _Quiet()
 
 
-def _parser(**options: bool) -> Chem.SmilesParserParams:
-    parameters = Chem.SmilesParserParams()
-    for name, value in options.items():
-        setattr(parameters, name, value)
-    return parameters
-
-
-# Explicit hydrogen atoms are removed by _read: with removeHs, RDKit inverts the label of some
-# double bonds in rings, such as [H]/C1=C(/[H])CCCCCC1.
-_EXTENDED = _parser(removeHs=False, strictCXSMILES=True, parseName=False)
-# RDKit's default also marks possible stereocenters, a fifth of its time, which nothing here uses.
-# Without explicit hydrogen atoms to remove, its other steps are those of _read.
-_RAW = _parser(sanitize=False, removeHs=False, allowCXSMILES=False, parseName=False)
-_STEREO = re.compile(r"[@/\\]")
-_EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
+# _read removes explicit hydrogen atoms: with removeHs, RDKit inverts the label of some double bonds
+# in rings, such as [H]/C1=C(/[H])CCCCCC1. RDKit's default also marks possible stereocenters, a
+# fifth of its time, which nothing here uses.
+_PLAIN, _EXTENDED = Chem.SmilesParserParams(), Chem.SmilesParserParams()
+_PLAIN.removeHs = _EXTENDED.removeHs = _PLAIN.parseName = _EXTENDED.parseName = False
+_PLAIN.sanitize = _PLAIN.allowCXSMILES = False
+_EXTENDED.strictCXSMILES = True
 
 
 def parse_smiles(
@@ -103,11 +90,9 @@ def parse_smiles(
 ) -> Chem.Mol:
     """Read a SMILES into a sanitized molecule with implicit hydrogens.
 
-    White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
-    valid; other text after a space is refused, since RDKit would ignore it silently. Atom-map
-    numbers are dropped, since RDKit would treat equivalent atoms with different map
-    numbers as different, and the centers of stereo groups become unspecified, see
-    :func:`without_labels`.
+    A CXSMILES extension (``CCO |...|``) is read if it is valid; other text after a space is
+    refused, since RDKit would ignore it. Atom-map numbers are dropped, and the centers of stereo
+    groups become unspecified, see :func:`without_labels`.
 
     Args:
         text: The SMILES.
@@ -123,40 +108,61 @@ def parse_smiles(
     """
     if not isinstance(text, str):
         raise SmilesError(text, *grammar_error(text))
-    smiles = text.strip(_WHITE_SPACE)
+    smiles = text.strip(" \t\r\n\v\f")
     if len(smiles) > max_length:
-        raise SmilesError(
-            text, "too_long", f"it has {len(smiles)} characters, the limit is {max_length}"
-        )
-    parameters = None
-    if SMILES.fullmatch(smiles) is None:
-        smiles, parameters = _split_extension(text, smiles)
-    if len(smiles) > max_atoms and (atoms := len(ATOM.findall(smiles))) > max_atoms:
-        raise _too_large(text, atoms, max_atoms)
-    if smiles.count("(") > _MAX_NESTING and _nesting(smiles) > _MAX_NESTING:
-        raise SmilesError(
-            text, "too_nested", f"its branches are nested more than {_MAX_NESTING} deep"
-        )
-    if ":" in smiles:
-        smiles = ATOM_MAP.sub("", smiles)
+        got = f"it has {len(smiles)} characters, the limit is {max_length}"
+        raise SmilesError(text, "too_long", got)
+    extended = SMILES.fullmatch(smiles) is None
+    if extended:
+        head, extension = (*smiles.split(None, 1), "", "")[:2]
+        if not (SMILES.fullmatch(head) and EXTENSION.fullmatch(extension)):
+            raise SmilesError(text, *grammar_error(smiles))
+        smiles = f"{head} {extension}"
+    if len(smiles) > max_atoms:
+        _check_atoms(text, len(ATOM.findall(smiles)), max_atoms)
+    if smiles.count("(") > _MAX_NESTING < max(accumulate(map(_DEPTH.get, smiles, repeat(0)))):
+        reason = f"its branches are nested more than {_MAX_NESTING} deep"
+        raise SmilesError(text, "too_nested", reason)
+    smiles = ATOM_MAP.sub("", smiles)
     with quiet:
-        mol = _read(smiles, parameters)
-        if mol is None:
-            raise SmilesError(text, *rdkit_error(smiles, extended=parameters is not None))
-    if mol.GetNumAtoms() > max_atoms:
-        raise _too_large(text, mol.GetNumAtoms(), max_atoms)
+        if (mol := _read(smiles, extended)) is None:
+            raise SmilesError(text, *rdkit_error(smiles, extended=extended))
+    _check_atoms(text, mol.GetNumAtoms(), max_atoms)
     return mol
+
+
+def _read(smiles: str, extended: bool) -> Chem.Mol | None:
+    try:
+        mol = Chem.MolFromSmiles(smiles, _EXTENDED if extended else _PLAIN)
+        if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+            return None
+        if extended:
+            mol = without_labels(mol)
+        if has_stereo := extended or _STEREO.search(smiles) is not None:
+            Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+        if _EXPLICIT_HYDROGEN.search(smiles):
+            number_atoms(mol, range(mol.GetNumAtoms()))
+            mol = Chem.RemoveHs(mol, sanitize=False)
+            if Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+                return None
+            if has_stereo:
+                assign_stereo(mol)
+    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
+        return None
+    return mol
+
+
+def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
+    if atoms > max_atoms:
+        reason = f"it has {atoms} atoms, the limit is {max_atoms}"
+        raise SmilesError(written(molecule), "too_large", reason)
 
 
 def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> Chem.Mol:
     """Return a copy of an RDKit molecule as :func:`parse_smiles` reads its SMILES.
 
     Explicit hydrogen atoms, atom-map numbers, stereo groups, conformers and properties are dropped.
-    The atoms that are left keep their order.
-
-    Args:
-        mol: A sanitized molecule.
-        max_atoms: Maximum number of atoms, without the hydrogen atoms that are dropped.
+    The other atoms keep their order.
 
     Raises:
         SmilesError: No atoms, a molecule that is not sanitized or cannot be, a query, or too many
@@ -177,8 +183,7 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
     number_atoms(copy, range(copy.GetNumAtoms()))
     with quiet:
         copy = Chem.RemoveHs(copy, sanitize=False)
-        if copy.GetNumAtoms() > max_atoms:
-            raise _too_large(written(mol), copy.GetNumAtoms(), max_atoms)
+        _check_atoms(mol, copy.GetNumAtoms(), max_atoms)
         if Chem.SanitizeMol(copy, catchErrors=True) != Chem.SANITIZE_NONE:
             raise SmilesError(written(mol), *chemistry_error(mol))
     assign_stereo(copy)
@@ -238,17 +243,15 @@ def written(molecule: Molecule) -> str:
 
 
 def check_list(name: str, molecules: object) -> None:
-    """Refuse one molecule where several are expected: the characters of a text are molecules too.
+    """Refuse one molecule, or a table, where several are expected, with a TypeError.
 
-    Raises:
-        TypeError: It is a SMILES, an RDKit molecule or a table.
+    The characters of a text are molecules too.
     """
     if isinstance(molecules, Molecule):
         got = quoted(written(molecules))
         raise TypeError(f"{name}: got one molecule, expected a list: [{got}]")
     if getattr(molecules, "ndim", 1) != 1:
-        got = f"a {type(molecules).__name__} of shape {list(getattr(molecules, 'shape', []))}"
-        raise TypeError(f"{name}: got {got}, expected a list of molecules")
+        raise TypeError(f"{name}: got a {type(molecules).__name__}, expected a list of molecules")
 
 
 def parse_accepted(molecule: Molecule) -> Chem.Mol:
@@ -290,48 +293,3 @@ def mol_of_mol_block(block: str, sanitize: bool = True, hydrogens: bool = True) 
             return Chem.MolFromMolBlock(text, sanitize, not hydrogens)
         except RuntimeError:  # as above
             return None
-
-
-def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:
-    try:
-        has_hydrogens = _EXPLICIT_HYDROGEN.search(smiles) is not None
-        if parameters is not None:
-            mol = Chem.MolFromSmiles(smiles, parameters)
-            if mol is not None:
-                mol = without_labels(mol)
-                Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
-        else:
-            mol = Chem.MolFromSmiles(smiles, _RAW)
-            if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
-                return None
-            if _STEREO.search(smiles):
-                Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
-        if mol is not None and has_hydrogens:
-            number_atoms(mol, range(mol.GetNumAtoms()))
-            mol = Chem.RemoveHs(mol, sanitize=False)
-            if Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
-                return None
-            if parameters is not None or _STEREO.search(smiles):
-                assign_stereo(mol)
-    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
-        return None
-    return mol
-
-
-def _split_extension(text: str, smiles: str) -> tuple[str, Chem.SmilesParserParams]:
-    head, *rest = smiles.split(None, 1)[:2] or [""]
-    if rest and EXTENSION.fullmatch(rest[0]) and SMILES.fullmatch(head):
-        return f"{head} {rest[0]}", _EXTENDED
-    raise SmilesError(text, *grammar_error(smiles))
-
-
-def _too_large(text: str, atoms: int, max_atoms: int) -> SmilesError:
-    return SmilesError(text, "too_large", f"it has {atoms} atoms, the limit is {max_atoms}")
-
-
-def _nesting(smiles: str) -> int:
-    deepest = depth = 0
-    for bracket in re.findall(r"[()]", smiles):
-        depth += 1 if bracket == "(" else -1
-        deepest = max(deepest, depth)
-    return deepest

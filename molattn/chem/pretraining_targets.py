@@ -1,5 +1,6 @@
-"""What a model learns to predict of molecules without labels."""
+"""What a model learns to predict of molecules without labels, and keys of the molecules."""
 
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -9,16 +10,19 @@ from rdkit.Chem import rdMolDescriptors
 
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.fingerprints import HashedCounts, SubstructureCounter
-from molattn.chem.inchi_keys import connectivity_keys
+from molattn.chem.parse import quiet
 
 __all__ = [
     "COUNT_GROUPS",
+    "KeySet",
     "NUM_COUNTS",
     "PRETRAINING_DESCRIPTORS",
     "PretrainingTarget",
-    "PretrainingTargets",
+    "connectivity_keys",
+    "pretraining_target",
 ]
 
+_LATEST = 2**20
 # Slow to compute, alone or as the first of their kind, and largely redundant with the others.
 _SLOW = {
     *"qed SPS BertzCT BalabanJ Phi Kappa2 Kappa3 NumRadicalElectrons NumValenceElectrons".split(),
@@ -29,6 +33,7 @@ _SLOW_KINDS = ("BCUT2D", "EState_VSA", "VSA_EState", "FpDensityMorgan", "Max", "
 _QUICK = tuple(
     name for name in DESCRIPTORS if name not in _SLOW and not name.startswith(_SLOW_KINDS)
 )
+_CALCULATOR = DescriptorCalculator(_QUICK)
 _AUTOCORRELATIONS = tuple(f"AUTOCORR2D_{i}" for i in range(1, 193))
 _MQNS = tuple(f"MQN{i}" for i in range(1, 43))
 PRETRAINING_DESCRIPTORS = (*_QUICK, *_AUTOCORRELATIONS, *_MQNS)
@@ -49,7 +54,7 @@ class PretrainingTarget(NamedTuple):
     """What a model learns to predict of a molecule.
 
     Args:
-        keys: Its :func:`molattn.chem.inchi_keys.connectivity_keys`, by which it is known again.
+        keys: Its :func:`connectivity_keys`, by which it is known again.
         descriptors: Its ``PRETRAINING_DESCRIPTORS``, NaN where undefined.
         counts: Its substructures.
     """
@@ -59,25 +64,78 @@ class PretrainingTarget(NamedTuple):
     counts: HashedCounts
 
 
-class PretrainingTargets:
-    """Calculates the targets of a sanitized molecule; can be pickled.
+def pretraining_target(mol: Chem.Mol) -> PretrainingTarget:
+    """Return the targets of a sanitized molecule.
 
     Example:
-        >>> targets = PretrainingTargets()(Chem.MolFromSmiles("CCO"))
-        >>> targets.keys, len(targets.descriptors) == len(PRETRAINING_DESCRIPTORS)
+        >>> target = pretraining_target(Chem.MolFromSmiles("CCO"))
+        >>> target.keys, len(target.descriptors) == len(PRETRAINING_DESCRIPTORS)
         (('LFQSCWFLJHTTHZ',), True)
+    """
+    vectors = _CALCULATOR(mol), rdMolDescriptors.CalcAUTOCORR2D(mol), rdMolDescriptors.MQNs_(mol)
+    descriptors = np.concatenate(vectors, dtype=np.float32, casting="same_kind")
+    descriptors[~np.isfinite(descriptors)] = np.nan
+    return PretrainingTarget(connectivity_keys(mol), descriptors, _COUNTER(mol))
+
+
+def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
+    """Return the connectivity of a molecule and, if it has several fragments, of the largest.
+
+    This is the first block of the InChIKey (Heller et al., J. Cheminform. 2015, 7, 23), which
+    ignores charge, isotopes, stereochemistry and tautomerism; canonical SMILES where InChI fails.
+    Several largest fragments give a key each, in an order independent of the SMILES.
+
+    Example:
+        >>> acid, salt = map(Chem.MolFromSmiles, ("CC(=O)O", "CC(=O)[O-].[Na+]"))
+        >>> connectivity_keys(salt)[1] == connectivity_keys(acid)[0]
+        True
+    """
+    with quiet:
+        keys = (_connectivity(mol),)
+        if len(Chem.GetMolFrags(mol)) > 1:
+            parts = Chem.GetMolFrags(mol, asMols=True, sanitizeFrags=False)
+            most = max(map(Chem.Mol.GetNumAtoms, parts))
+            keys += tuple(
+                sorted({_connectivity(one) for one in parts if one.GetNumAtoms() == most})
+            )
+    return keys
+
+
+def _connectivity(mol: Chem.Mol) -> str:
+    key = Chem.MolToInchiKey(mol)
+    return key.partition("-")[0] or Chem.MolToSmiles(mol, isomericSmiles=False)
+
+
+class KeySet:
+    """A set of texts for many millions of them: eight bytes each, plus a Python set of the latest.
+
+    Texts are compared by a 64-bit digest. With ten million in the set, the probability that a new
+    text is taken for one of them is 5 in 10^13.
     """
 
     def __init__(self) -> None:
-        self._quick = DescriptorCalculator(_QUICK)
+        self._sorted = np.zeros(0, dtype=np.uint64)
+        self._latest: set[int] = set()
 
-    def __call__(self, mol: Chem.Mol) -> PretrainingTarget:
-        """Return the targets of a molecule."""
-        vectors = (
-            self._quick(mol),
-            rdMolDescriptors.CalcAUTOCORR2D(mol),
-            rdMolDescriptors.MQNs_(mol),
-        )
-        descriptors = np.concatenate(vectors, dtype=np.float32, casting="same_kind")
-        descriptors[~np.isfinite(descriptors)] = np.nan
-        return PretrainingTarget(connectivity_keys(mol), descriptors, _COUNTER(mol))
+    def __len__(self) -> int:
+        return len(self._sorted) + len(self._latest)
+
+    def __contains__(self, text: str) -> bool:
+        digest = _digest(text)
+        index = np.searchsorted(self._sorted, np.uint64(digest))
+        return digest in self._latest or digest in self._sorted[index : index + 1]
+
+    def add(self, text: str) -> bool:
+        """Add a text; return whether it is new."""
+        if text in self:
+            return False
+        self._latest.add(_digest(text))
+        if len(self._latest) == _LATEST:
+            latest = np.fromiter(self._latest, np.uint64, len(self._latest))
+            self._sorted = np.sort(np.concatenate([self._sorted, latest]))
+            self._latest.clear()
+        return True
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError
 
-__all__ = ["Split", "fold_rows", "fold_split", "group_split", "order_split"]
+__all__ = ["Split", "fold_split", "group_split", "order_split"]
+
 
 _NAMES = ("training", "validation", "test")
-_REMEDIES = {
-    "validation": "; use a larger --validation-size, or --folds with --validation-size 0",
-    "test": "; use a larger --test-size, or --test-size 0",
-}
 
 
 class Split(NamedTuple):
@@ -37,16 +34,8 @@ def order_split(
 ) -> Split:
     """Split along an order such as time: the last rows are the test set, those before validation.
 
-    A group is placed by its last row, so that no future row is in training.
-
-    Args:
-        groups: Rows that stay together, such as :func:`molattn.chem.groups.same_molecule`.
-        order: A number for each row; rows of equal numbers keep their order.
-        sizes: Fractions of train, validation and test; they sum to 1.
-
-    Raises:
-        InputError: The sizes are not valid, a set would be empty, or ``order`` has another length
-            or a number that is not finite.
+    A group is placed by its last row, so that no future row is in training. Arguments and errors
+    are those of :func:`group_split`, with ``order``, a finite number for each row.
     """
     rows = sum(map(len, groups))
     wanted = _counts(rows, sizes)
@@ -55,11 +44,11 @@ def order_split(
         raise InputError(f"order: got {got}, expected one for each of {rows} rows")
     latest = sorted(groups, key=lambda group: max((order[row], row) for row in group))
     sets: tuple[list[int], list[int], list[int]] = ([], [], [])
-    place = 2
+    chosen = 2
     for group in reversed(latest):
-        while place and len(sets[place]) >= wanted[place]:
-            place -= 1
-        sets[place].extend(group)
+        while chosen and len(sets[chosen]) >= wanted[chosen]:
+            chosen -= 1
+        sets[chosen].extend(group)
     return _split(sets, wanted)
 
 
@@ -72,9 +61,9 @@ def group_split(
 ) -> Split:
     """Assign whole groups of rows to the sets, in random order.
 
-    Groups of :func:`molattn.chem.groups.same_molecule` make a random split,
-    :func:`~molattn.chem.groups.same_scaffold` balanced a scaffold split (Yang et al., J. Chem. Inf.
-    Model. 2019, 59, 3370) and :func:`~molattn.chem.groups.same_cluster` balanced a cluster split.
+    Groups of :func:`~molattn.chem.same_molecule` make a random split, of
+    :func:`~molattn.chem.same_scaffold` balanced a scaffold split (Yang et al., J. Chem. Inf. Model.
+    2019, 59, 3370), of :func:`~molattn.chem.same_cluster` balanced a cluster split.
 
     Args:
         groups: Rows that stay together; all rows, each once.
@@ -96,44 +85,26 @@ def group_split(
         >>> [len(rows) for rows in split]
         [3, 1, 1]
     """
-    wanted = _counts(sum(map(len, groups)), sizes)
+    rows = sum(map(len, groups))
+    wanted = _counts(rows, sizes)
     dealt = _shuffled(groups, seed)
     if balanced:
-        held_out = [count for count in wanted[1:] if count]
-        limit = min(held_out) / 2 if held_out else math.inf
+        limit = min((count for count in wanted[1:] if count), default=math.inf) / 2
         # The sort is stable: each half keeps its random order.
         dealt.sort(key=lambda group: len(group) <= limit)
     sets: tuple[list[Sequence[int]], ...] = ([], [], [])
-    sizes_dealt = [0, 0, 0]
+    free = list(wanted)
     for group in dealt:
-        fitting = (n for n in (0, 1, 2) if sizes_dealt[n] + len(group) <= wanted[n])
-        place = next(fitting, 0)
-        sets[place].append(group)
-        sizes_dealt[place] += len(group)
-    for place in (1, 2):  # if all groups are large, the smallest is nearest to what is wanted
-        if wanted[place] and not sets[place] and len(sets[0]) > 1:
-            smallest = min(range(len(sets[0])), key=lambda n: len(sets[0][n]))
-            if 2 * (sizes_dealt[0] - len(sets[0][smallest])) >= sum(sizes_dealt):
-                sizes_dealt[0] -= len(sets[0][smallest])
-                sets[place].append(sets[0].pop(smallest))
-    return _split([[row for group in part for row in group] for part in sets], wanted)
-
-
-def fold_rows(groups: Sequence[Sequence[int]], *, folds: int, seed: int) -> list[NDArray[np.int64]]:
-    """Divide rows into folds of sizes as similar as whole groups allow.
-
-    Args:
-        groups: Rows that stay together; no row twice.
-        folds: Number of folds, at least 2.
-        seed: Seed of the random order. The same seed gives the same folds.
-
-    Returns:
-        The rows of each, sorted.
-
-    Raises:
-        InputError: The numbers are not valid.
-    """
-    return [_rows(part) for part in _folds(groups, folds, seed)]
+        chosen = next((n for n in (0, 1, 2) if len(group) <= free[n]), 0)
+        sets[chosen].append(group)
+        free[chosen] -= len(group)
+    for chosen in (1, 2):  # if all groups are large, the smallest is nearest to what is wanted
+        if wanted[chosen] and not sets[chosen] and len(sets[0]) > 1:
+            smallest = min(sets[0], key=len)
+            if 2 * (sum(map(len, sets[0])) - len(smallest)) >= rows:
+                sets[0].remove(smallest)
+                sets[chosen].append(smallest)
+    return _split([[row for group in one for row in group] for one in sets], wanted)
 
 
 def fold_split(
@@ -147,30 +118,26 @@ def fold_split(
 ) -> Split:
     """Split for one round of a cross-validation.
 
-    The test sets of all rounds of a seed are the folds of :func:`fold_rows`.
+    The test sets of all rounds of a seed are of sizes as similar as whole groups allow; each row is
+    in one. Other arguments and errors are those of :func:`group_split`.
 
     Args:
         groups: Rows that stay together; all rows, each once.
         folds: Number of rounds, at least 2.
         fold: The round, counted from 1.
         validation_size: Fraction of all rows for validation.
-        seed: Seed of the random order. The same seed gives the same split.
+        seed: Seed of the random order.
         balanced: Whether groups larger than half of the validation set are kept out of it.
-
-    Raises:
-        InputError: The numbers are not valid, or a set would be empty.
     """
     parts = _folds(groups, folds, seed)
     if not 1 <= fold <= folds:
         raise InputError(f"fold: got {fold}, expected 1 to {folds}")
-    if not 0 <= validation_size < 1:
-        raise InputError(f"validation_size: got {validation_size}, expected 0 to below 1")
-    others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
-    rest, rows = sum(map(len, others)), sum(map(len, groups))
-    share = min(1.0, validation_size * rows / rest)
-    sizes = (1.0 - share, share, 0.0)
+    test = parts.pop(fold - 1)
+    others = [group for part in parts for group in part]
+    fraction = min(1.0, validation_size * sum(map(len, groups)) / sum(map(len, others)))
+    sizes = (1.0 - fraction, fraction, 0.0)
     inner = group_split(others, sizes=sizes, seed=seed + fold, balanced=balanced)
-    return Split(inner.train, inner.val, _rows(parts[fold - 1]))
+    return Split(inner.train, inner.val, _rows(test))
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
@@ -198,18 +165,21 @@ def _shuffled(groups: Sequence[Sequence[int]], seed: int) -> list[Sequence[int]]
 
 
 def _counts(rows: int, sizes: Sequence[float]) -> tuple[int, int, int]:
-    valid = len(sizes) == 3 and all(math.isfinite(size) and size >= 0 for size in sizes)
-    if not valid or not math.isclose(sum(sizes), 1, abs_tol=1e-6) or sizes[0] == 0:
+    fits = len(sizes) == 3 and min(sizes) >= 0 and sizes[0] > 0
+    if not fits or not math.isclose(sum(sizes), 1, abs_tol=1e-6):
         raise InputError(
             "split sizes: expected three fractions (training, validation, test) that sum to 1, "
             f"the first above 0, got {tuple(sizes)}"
         )
     val, test = (round(rows * size) for size in sizes[1:])
-    for name, size, count in zip(_NAMES, sizes, (rows - val - test, val, test), strict=True):
+    counts = rows - val - test, val, test
+    for name, size, count in zip(_NAMES, sizes, counts, strict=True):
         if size > 0 and count <= 0:
-            remedy = _REMEDIES.get(name, "") if rows >= sum(size > 0 for size in sizes) else ""
-            raise InputError(f"split: too few rows ({rows}) for a {name} set of {size:.0%}{remedy}")
-    return rows - val - test, val, test
+            raise InputError(
+                f"split: too few rows ({rows}) for a {name} set of {size:.0%}; use other values of "
+                "--validation-size and --test-size"
+            )
+    return counts
 
 
 def _split(sets: Sequence[Sequence[int]], wanted: Sequence[int]) -> Split:

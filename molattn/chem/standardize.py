@@ -23,12 +23,10 @@ def standardize(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
     those of all amino acids. The labels of double bonds that can move are removed.
 
     Args:
-        mol: A molecule as :func:`molattn.chem.parse_smiles` reads it.
+        mol: A molecule as :func:`molattn.chem.parse_smiles` reads it; the same one is returned if
+            its canonical SMILES is that of its standard form.
         reorder: Whether the atoms are put in the order of the canonical SMILES; otherwise those
             that are left keep their order.
-
-    Returns:
-        A new molecule, or the same one if its canonical SMILES is that of its standard form.
 
     Raises:
         ValueError: RDKit cannot standardize it; also as ``RuntimeError``.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS
-from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.limits import read_molecule
+from molattn.chem.pretraining_targets import KeySet, connectivity_keys
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
 from molattn.data.store.shards import Shard, read_texts

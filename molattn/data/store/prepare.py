@@ -29,7 +29,7 @@ from molattn.chem.packing import PackedMolecules
 from molattn.chem.pretraining_targets import (
     PRETRAINING_DESCRIPTORS,
     PretrainingTarget,
-    PretrainingTargets,
+    pretraining_target,
 )
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
@@ -411,7 +411,7 @@ class _BlockReader:
             Fields(
                 fingerprint=True,
                 smiles=True,
-                targets=PretrainingTargets() if self.targets else None,
+                targets=pretraining_target if self.targets else None,
             ),
             limits=self.limits,
         )
