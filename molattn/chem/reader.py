@@ -216,7 +216,8 @@ class MoleculeReader:
         """Read a molecule, with the fields of one that needs a limit of time."""
         if isinstance(molecule, PreparedMolecule):
             if self._is_read(molecule):
-                return molecule.record
+                extra = (one for one in ("smiles", "fingerprint") if not getattr(self.fields, one))
+                return replace(molecule.record, **dict.fromkeys(extra))
             molecule = molecule.smiles
         try:
             calculate = _none if is_fast(molecule) else self.fields

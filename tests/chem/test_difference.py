@@ -1,7 +1,7 @@
 import pytest
 
+from molattn.chem import difference
 from molattn.chem.difference import differing_atoms
-from molattn.utils import time_limit
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_all_differ_if_the_search_takes_too_long(monkeypatch):
     def ended(*_):
         raise TimeoutError
 
-    monkeypatch.setattr(time_limit._of_thread.child, "call", ended)
+    monkeypatch.setattr(difference, "call_within", ended)
     assert differing_atoms("CCO", "CCN") == [0, 1, 2]

@@ -1,11 +1,9 @@
 """Codes against a plain reading of RDKit, atom by atom and bond by bond."""
 
 import csv
-import gzip
 import json
 import pickle
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -150,15 +148,6 @@ def bundled() -> list[str]:
         return [row["smiles"] for row in csv.DictReader(file)]
 
 
-def shared() -> Iterator[str]:
-    for path in sorted(SHARED.glob("*.csv")):
-        with path.open(newline="", encoding="utf-8") as file:
-            yield from (row["smiles"] for row in csv.DictReader(file))
-    with gzip.open(SHARED / "unlabelled.smi.gz", "rt", encoding="utf-8") as file:
-        # Every atom of all of it takes minutes the slow way; a tenth is spread over the whole.
-        yield from (line.split()[0] for i, line in enumerate(file) if i % 10 == 0)
-
-
 @pytest.mark.parametrize("text", ODD)
 def test_odd_molecules_equal_plain_reading(text: str) -> None:
     assert_plain(parse_smiles(text))
@@ -169,34 +158,11 @@ def test_bundled_molecules_equal_plain_reading() -> None:
     assert_all_plain(bundled())
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data beside the repository")
-def test_shared_molecules_equal_plain_reading() -> None:
-    assert_all_plain(list(shared()))
-
-
-@given(st.lists(st.sampled_from(ODD + bundled()[:300]), max_size=150))
-def test_many_equal_one_at_a_time(texts: list[str]) -> None:
-    mols = [parse_smiles(text) for text in texts]
-    records = FEATURIZER.many(mols)
-    assert len(records) == len(mols)
-    for mol, record in zip(mols, records, strict=True):
-        alone = FEATURIZER(mol)
-        np.testing.assert_array_equal(record.atoms, alone.atoms)
-        np.testing.assert_array_equal(record.pairs, alone.pairs)
-
-
 def test_a_record_owns_its_memory() -> None:
     for record in FEATURIZER.many([parse_smiles("CCO"), parse_smiles("C1CC1")]):
         for array in (record.atoms, record.pairs):
             assert array.base is None
             assert array.flags.writeable
-
-
-def test_mol_with_conformer_and_hydrogens() -> None:
-    mol = Chem.AddHs(parse_smiles("C[C@H](O)C=C"))
-    assert_plain(mol)
-    assert FEATURIZER(mol).num_atoms == mol.GetNumAtoms()
 
 
 def decode(featurizer: Featurizer, record: MoleculeRecord, i: int, j: int) -> list[object]:
@@ -221,14 +187,6 @@ def test_pairs_by_hand() -> None:
     assert decode(FEATURIZER, FEATURIZER(parse_smiles("[Re]$[Re]")), 0, 1)[0] == "other"
 
 
-def test_unknown_values_have_the_last_code() -> None:
-    atoms = FEATURIZER(parse_smiles("[Og-99]")).atoms[0]
-    for name in ("element", "charge"):
-        place = FEATURIZER.atom_names.index(name)
-        column = FEATURIZER.atom_columns[place]
-        assert atoms[place] == len(column.values) == FEATURIZER.atom_sizes[place] - 1
-
-
 def test_pair_table_lists_each_combination_once() -> None:
     table = FEATURIZER.pair_table
     assert table.shape == (FEATURIZER.num_pair_codes, 5)
@@ -251,19 +209,6 @@ def test_renumbering_permutes_the_record(text: str, rng: random.Random) -> None:
     np.testing.assert_array_equal(permuted.pairs, record.pairs[order][:, order])
 
 
-@given(st.sampled_from(bundled() + ODD[:-3]), st.randoms(use_true_random=False))
-def test_rewriting_a_smiles_permutes_the_record(text: str, rng: random.Random) -> None:
-    mol = parse_smiles(text)
-    shuffled = list(range(mol.GetNumAtoms()))
-    rng.shuffle(shuffled)
-    mol = Chem.RenumberAtoms(mol, shuffled)
-    rewritten = Chem.MolToSmiles(mol, canonical=False)
-    order = list(mol.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"])
-    ours, theirs = FEATURIZER(mol), FEATURIZER(parse_smiles(rewritten))
-    np.testing.assert_array_equal(theirs.atoms, ours.atoms[order])
-    np.testing.assert_array_equal(theirs.pairs, ours.pairs[order][:, order])
-
-
 def test_round_trip_through_json_and_pickle() -> None:
     changed = replace(FEATURIZER, max_distance=5, atom_columns=FEATURIZER.atom_columns[::-2])
     for featurizer in (FEATURIZER, changed):
@@ -280,46 +225,31 @@ def broken(**changes: object) -> dict[str, object]:
     return {**FEATURIZER.to_dict(), **changes}
 
 
+ELEMENT = {"name": "element", "values": [6], "is_open": True}
+BONDS = FEATURIZER.to_dict()["bond_columns"]
+
+
 @pytest.mark.parametrize(
-    "data, message",
+    "data",
     [
-        ([], "expected keys"),
-        ({}, "expected keys"),
-        (broken(extra=1), "extra"),
-        (broken(version=2), "expected 1, got 2"),
-        (broken(max_distance=0), "max_distance"),
-        (broken(max_distance=2.5), "max_distance"),
-        (broken(max_distance=200), "at most 255 joint codes"),
-        (broken(atom_columns="element"), "expected a list"),
-        (broken(atom_columns=[]), "distinct names"),
-        (broken(atom_columns=[{"name": "element"}]), "expected keys"),
-        (broken(atom_columns=[{"name": "mass", "values": [1], "is_open": True}]), "mass"),
-        (broken(atom_columns=[{"name": "element", "values": [1, 1], "is_open": True}]), "distinct"),
-        (broken(atom_columns=[{"name": "element", "values": [], "is_open": True}]), "at least one"),
-        (broken(atom_columns=[{"name": "element", "values": [1, "a"], "is_open": True}]), "type"),
-        (broken(atom_columns=[{"name": "element", "values": [1.5], "is_open": True}]), "integers"),
-        (broken(atom_columns=[{"name": 3, "values": [1], "is_open": True}]), "expected str"),
-        (broken(bond_columns=FEATURIZER.to_dict()["bond_columns"][:2]), "bond features"),
+        {},
+        broken(extra=1),
+        broken(version=2),
+        broken(max_distance=0),
+        broken(max_distance=200),
+        broken(atom_columns=[]),
+        broken(atom_columns=[{"name": "element"}]),
+        *(broken(atom_columns=[{**ELEMENT, "values": some}]) for some in ([], [1, 1], [1, "a"])),
+        broken(atom_columns=[{**ELEMENT, "name": "mass"}]),
+        broken(atom_columns=[ELEMENT, ELEMENT]),
+        broken(bond_columns=BONDS[:2]),
+        broken(bond_columns=BONDS[::-1]),
+        broken(bond_columns=[{**BONDS[0], "values": BONDS[0]["values"][::-1]}, *BONDS[1:]]),
     ],
 )
-def test_broken_data_is_refused(data: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_broken_data_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(InputError):
         Featurizer.from_dict(data)
-
-
-def test_closed_column_needs_all_values() -> None:
-    columns = [column.to_dict() for column in FEATURIZER.atom_columns]
-    place = FEATURIZER.atom_names.index("aromatic")
-    columns[place] = {"name": "aromatic", "values": [False], "is_open": False}
-    with pytest.raises(InputError, match="aromatic"):
-        Featurizer.from_dict(broken(atom_columns=columns))
-
-
-def test_pair_without_bond_needs_the_first_codes() -> None:
-    columns = [column.to_dict() for column in FEATURIZER.bond_columns]
-    columns[0]["values"] = columns[0]["values"][::-1]
-    with pytest.raises(InputError, match="first value 'none'"):
-        Featurizer.from_dict(broken(bond_columns=columns))
 
 
 def test_square_planar_atoms_do_not_depend_on_the_order_in_which_they_are_written():

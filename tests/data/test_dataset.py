@@ -1,5 +1,3 @@
-import os
-import signal
 from dataclasses import fields, replace
 
 import numpy as np
@@ -7,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from molattn.chem import Featurizer, reader
+from molattn.chem import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter
 from molattn.config import DataConfig
 from molattn.data.dataset import describe_tasks, read_training_table
 from molattn.data.splitting import split_rows
-from molattn.errors import InputError, MolattnError
+from molattn.errors import InputError
 from molattn.task import Task
 
 CONFIG = DataConfig(target_columns=("y", "z"))
@@ -411,14 +409,3 @@ def test_worker_processes_change_nothing(tmp_path):
             if field.name != "partner":
                 values = getattr(record, field.name), getattr(twin, field.name)
                 np.testing.assert_equal(*values)
-
-
-def test_a_worker_that_is_killed_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "_BlockReader", KilledReader)
-    with pytest.raises(MolattnError, match=r"a worker process \(pid \d+\) was killed \(SIGKILL\)"):
-        read(tmp_path, "smiles,y,z\nC,1,2\n", replace(CONFIG, num_workers=1))
-
-
-class KilledReader(reader._BlockReader):
-    def __call__(self, texts):
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -70,7 +70,7 @@ def calculated(monkeypatch):
     "options, read",
     [
         ("--split scaffold --descriptors all", "all"),
-        ("--no-baselines --standardize", "lipinski"),
+        ("--no-baselines", "lipinski"),
         ("--no-baselines --descriptors none", "none"),
     ],
 )
