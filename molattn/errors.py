@@ -64,7 +64,6 @@ REASONS: dict[ReasonCode, str] = {
     "a number; or the relation of a label is unknown (not in prediction).",
     "missing_feature": "A feature that the model uses has no value.",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
-    "out_of_memory": "Too little memory for the molecule (only in prediction).",
     "not_finite": "The prediction, or a score that explains it, is NaN or infinite.",
 }
 """What each code means, in a sentence."""

@@ -19,7 +19,7 @@ from molattn.cli.shared import (
 from molattn.config import EmbedConfig, ExplainConfig, ServeConfig
 from molattn.errors import InputError
 from molattn.utils.console import counted, print_line
-from molattn.utils.memory import reuse_memory
+from molattn.utils.workers import reuse_memory
 
 EXPLAIN_EXAMPLES = """Examples:
   molattn explain runs/solubility molecules.csv --output explained --check
@@ -88,7 +88,7 @@ def fingerprint(
     table = input_table(inputs, config)
     report_same_name(console, model)
     reuse_memory()
-    from molattn.inference.embed import fingerprint_table
+    from molattn.inference import fingerprint_table
     from molattn.inference.parts import resume_hint
 
     with resumable(output, resume_hint):

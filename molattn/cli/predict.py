@@ -21,7 +21,7 @@ from molattn.config import PredictConfig
 from molattn.data.table import SMILESList
 from molattn.errors import InputError
 from molattn.utils.console import aligned, counted, print_line, rate_text
-from molattn.utils.memory import reuse_memory
+from molattn.utils.workers import reuse_memory
 
 EXAMPLES = """Examples:
   molattn predict runs/solubility molecules.csv --output predictions.csv
@@ -56,9 +56,9 @@ def predict(
     table = input_table(inputs, config)
     report_same_name(console, model)
     reuse_memory()
-    from molattn.evaluation.label_scores import print_label_scores
+    from molattn.evaluation.label_scores import print_screening, screen_table
     from molattn.inference.parts import resume_hint
-    from molattn.inference.predict import screen_table
+    from molattn.inference.streaming import RowCounts
 
     place = ""
     if output is not None and str(output) != STREAM:
@@ -75,8 +75,9 @@ def predict(
     else:
         screening = screen_table(model, table, sys.stdout.buffer, config, console)
         sys.stdout.buffer.flush()
-    print_label_scores(screening, console)
-    (done, errors), seconds = screening.counts, screening.tally.seconds
+    print_screening(screening, console)
+    done, errors = RowCounts.of(screening.tally)
+    seconds = screening.tally["seconds"]
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, in {seconds:.1f} s "

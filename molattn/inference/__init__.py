@@ -4,5 +4,5 @@
 ``molattn fingerprint`` in Python.
 """
 
-from molattn.inference.embed import fingerprint_table as fingerprint_table
+from molattn.inference.predict import fingerprint_table as fingerprint_table
 from molattn.inference.predict import predict_table as predict_table

@@ -150,7 +150,7 @@ def test_a_signal_leaves_no_partial_output(capsys, monkeypatch, whole, command, 
 @pytest.mark.parametrize("one", EXIT_CODES)
 @pytest.mark.parametrize("command", ["predict", "fingerprint"])
 def test_a_signal_leaves_rows_to_resume(capsys, monkeypatch, whole, command, one):
-    monkeypatch.setattr(streaming, "_BLOCK", 16)
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 16)
     monkeypatch.setattr(parts, "_MOST_ROWS", 16)
     words = [command, str(whole), "in.csv", "--output", "out.csv", "--batch-size", "8"]
     assert main(words) == 0
@@ -251,30 +251,6 @@ def test_a_weight_that_becomes_nan_stops_the_training_by_epoch_and_step(capsys, 
     line = fails(capsys, train(), 1)
     assert "the loss became nan in epoch 2, step" in line
     assert names() == ["in.csv"]
-
-
-def test_a_batch_too_large_for_the_memory_is_computed_in_parts(capsys, monkeypatch, whole):
-    words = ["predict", str(whole), "in.csv", "--output"]
-    assert main([*words, "whole.csv"]) == 0
-    original = MolAttn.predict_outputs
-
-    def predict_outputs(self, records, *args, **kwargs):
-        if len(records) > 10:
-            raise MemoryError
-        if any(record.num_atoms > 30 for record in records):
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return original(self, records, *args, **kwargs)
-
-    monkeypatch.setattr(MolAttn, "predict_outputs", predict_outputs)
-    assert main([*words, "parts.csv"]) == 0
-    capsys.readouterr()
-    name = "logS_predicted"
-    for row, expected in zip(rows_of(Path("parts.csv")), rows_of(Path("whole.csv")), strict=True):
-        if row["error"]:
-            assert row["error"] == "out_of_memory"
-            assert len(row["smiles"]) > 30
-        else:
-            assert float(row[name]) == pytest.approx(float(expected[name]), abs=1e-5)
 
 
 def test_a_run_is_resumed_with_its_own_model_only(monkeypatch, table):

@@ -239,7 +239,7 @@ def test_an_error_of_another_file_is_not_taken_for_standard_output(
     def failing(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(streaming._Blocks, "__iter__", failing)
+    monkeypatch.setattr(streaming, "computed", failing)
     assert main(["predict", str(model_folder), "CCO"]) == 1
     line = capfd.readouterr().err.splitlines()[-1]
     assert line == f"error: {error.strerror}"

@@ -4,7 +4,6 @@ import itertools
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def smiles():
 
 
 @pytest.fixture(scope="module")
-def model(smiles, tmp_path_factory):
+def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("table") / "molecules.csv"
     path.write_text("".join(bundled_dataset().read_text().splitlines(keepends=True)[:301]))
     options = {"split": "random", "epochs": 3, "baselines": False, "bootstrap": 0}
@@ -56,23 +55,16 @@ def assert_near(found, expected, atol=1e-5):
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-def test_the_batch_size_changes_no_prediction(predicted, smiles):
-    alone = predicted(smiles, 1)
+def test_neither_batches_nor_order_nor_bad_rows_change_a_prediction(predicted, smiles):
+    alone, rng = predicted(smiles, 1), np.random.default_rng(0)
     for size in (2, 7, 64, len(smiles)):
         assert_near(predicted(smiles, size), alone)
-
-
-def test_the_order_of_rows_changes_no_prediction(predicted, smiles):
-    order = np.random.default_rng(0).permutation(len(smiles))
-    assert_near(predicted([smiles[row] for row in order]), predicted(smiles)[order])
-
-
-def test_bad_rows_change_no_other_prediction(predicted, smiles):
+    order = rng.permutation(len(smiles))
+    assert_near(predicted([smiles[row] for row in order]), alone[order])
     bad = ["", "nonsense", "C(C", "c1cccc1", "C" * 3000, "C(C)(C)(C)(C)C"]
-    rng = np.random.default_rng(0)
-    places = np.sort(rng.choice(len(smiles), 60))
-    mixed = [*np.insert(np.array(smiles, dtype=object), places, rng.choice(bad, 60))]
-    is_bad = np.insert(np.zeros(len(smiles), bool), places, True)
+    rows = np.sort(rng.choice(len(smiles), 60))
+    mixed = [*np.insert(np.array(smiles, dtype=object), rows, rng.choice(bad, 60))]
+    is_bad = np.insert(np.zeros(len(smiles), bool), rows, True)
     found = predicted(mixed)
     assert np.isnan(found[is_bad]).all()
     assert_near(found[~is_bad], predicted(smiles), atol=2e-6)  # of 7 digits in the table
@@ -91,19 +83,20 @@ def test_writing_a_smiles_in_another_order_of_atoms_changes_no_prediction(predic
 
 @pytest.mark.parametrize("dtype, worst", [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
 def test_half_precision_weights_are_near_single_precision(model, smiles, dtype, worst):
-    expected = model.predict(smiles)
     half = molattn.MolAttn(model.config).eval()
     half.load_state_dict(model.state_dict())
     half.gaussian_process = model.gaussian_process
-    found = half.to(dtype).predict(smiles)
-    assert np.abs(found - expected).max() <= worst * model.target_scale.item()
+    difference = np.abs(half.to(dtype).predict(smiles) - model.predict(smiles)).max()
+    assert difference <= worst * model.target_scale.item()
 
 
 # Prints by how many MB the peak of the memory grew, after a warm-up.
 MEASURE = """
-import resource
+import resource, sys
+from pathlib import Path
 import torch
 from molattn.config import NetworkConfig
+from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 
 def peak():
@@ -111,56 +104,39 @@ def peak():
 
 torch.set_num_threads(1)
 model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=128, layers=4)))
-"""
-PREDICT = """
-model.predict_records([model.featurize("CCO")] * 64)
-before = peak()
-model.predict_records([model.featurize("C" * 1000)])
-print(peak() - before)
-"""
-TRAIN = """
 optimizer = torch.optim.AdamW(model.parameters())
 
-def step(records):
+def predict(records):
+    model.predict_records(records)
+
+def train(records):
     model(model.collate(records)).square().mean().backward()
     optimizer.step()
 
-step([model.featurize("CCO")] * 64)
-before = peak()
-step([model.featurize("C" * 1000)])
-print(peak() - before)
-"""
-STREAM = """
-import sys
-from pathlib import Path
-from molattn.config import PredictConfig
-from molattn.inference import predict_table
+def stream(path):
+    predict_table(MolAttn(MolAttnConfig(("y",), NetworkConfig(width=8, heads=2, layers=1))), path,
+                  Path(path).with_name("out.csv"))
 
-model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=8, heads=2, layers=1)))
-few, many, output = map(Path, sys.argv[1:])
-predict_table(model, few, output)
-before = peak()
-assert predict_table(model, many, output) == (100_000, 0)
-print(peak() - before)
+few, many = sys.argv[1:] or ([model.featurize("CCO")] * 64, [model.featurize("C" * 1000)])
 """
 
 
-def measured(code: str, *arguments: Path) -> float:
+def measured(name, *arguments):
+    code = f"{MEASURE}\n{name}(few)\nbefore = peak()\n{name}(many)\nprint(peak() - before)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", MEASURE + code, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return float(subprocess.check_output(command, env=environment, text=True))
 
 
-@pytest.mark.parametrize("code, most", [(PREDICT, 100), (TRAIN, 400)], ids=["predict", "train"])
-def test_a_molecule_of_1000_atoms_needs_little_memory(code, most):
-    assert measured(code) < most
+def test_a_molecule_of_1000_atoms_needs_little_memory():
+    assert measured("predict") < 100
+    assert measured("train") < 400
 
 
 def test_memory_does_not_grow_with_the_rows_of_a_table(smiles, tmp_path):
-    few, many, output = (tmp_path / name for name in ("few.csv", "many.csv", "out.csv"))
+    few, many = (tmp_path / name for name in ("few.csv", "many.csv"))
     for path, count in ((few, 10_000), (many, 100_000)):
         rows = itertools.islice(itertools.cycle(smiles), count)
         path.write_text("row,smiles\n" + "".join(f"{n},{text}\n" for n, text in enumerate(rows)))
-    assert measured(STREAM, few, many, output) < 100
-    assert [int(row["row"]) for row in rows_of(output)] == [*range(100_000)]
+    assert measured("stream", few, many) < 100
+    assert [int(row["row"]) for row in rows_of(tmp_path / "out.csv")] == [*range(100_000)]

@@ -18,7 +18,7 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
-from molattn.inference.embed import fingerprint_table
+from molattn.inference import fingerprint_table
 from molattn.inference.predict import predict_table
 from molattn.model import inputs
 from molattn.model.inputs import CLIP, MOST_PAIRS, batches, scaled_numbers, table_features

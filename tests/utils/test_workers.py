@@ -1,34 +1,21 @@
 import os
-import re
+import platform
 import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from operator import neg
 from pathlib import Path
 
 import pytest
 
 from molattn.errors import InputError, MolattnError
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.workers import parallel_map
-
-
-class _OddError(Exception):
-    def __init__(self, one, other):
-        super().__init__(f"{one}, {other}")
 
 
 def failing(text):
     raise InputError(text)
-
-
-def failing_oddly(_):
-    raise _OddError("a", "b")
-
-
-def pid_of(_):
-    return os.getpid()
 
 
 def slow(item):
@@ -37,115 +24,56 @@ def slow(item):
     return number
 
 
-def loaded(_):
-    return {*sys.modules}
-
-
-BUSY = """
-from itertools import repeat
-from time import sleep
-from molattn.errors import MolattnError
-from molattn.utils.workers import parallel_map
-
-done = parallel_map(bytes, repeat(10**6), 1)  # more than a pipe holds
-next(done)
-print("begun", flush=True)
-sleep(60)
-"""
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_what_is_done_comes_in_the_order_of_what_is_asked(num_workers):
-    assert list(parallel_map(neg, range(29), num_workers)) == [-n for n in range(29)]
-
-
-def test_a_slow_item_keeps_neither_the_order_nor_the_other_worker():
-    delays = [0.5, *[0.0] * 9]
-    assert list(parallel_map(slow, enumerate(delays), 2)) == [*range(10)]
-
-
-def test_what_is_asked_is_taken_a_few_ahead_alone():
+def test_results_come_in_order_of_items_that_are_taken_a_few_ahead():
     taken = []
-    asked = (taken.append(n) or n for n in range(100))
-    some = parallel_map(neg, asked, 1)
-    assert next(some) == 0
-    time.sleep(0.2)
-    assert len(taken) < 9
-    some.close()
-
-
-def test_a_fault_of_what_is_asked_comes_out_as_it_is():
-    def asked():
-        yield 1
-        raise ValueError("line 7")
-
-    some = parallel_map(neg, asked(), 1)
-    with pytest.raises(ValueError, match=r"^line 7$"):
-        list(some)
+    items = (taken.append(n) or n for n in range(40))
+    results = parallel_map(neg, items, 2)
+    assert next(results) == 0
+    assert len(taken) < 12
+    assert list(results) == [-n for n in range(1, 40)]
+    assert list(parallel_map(slow, enumerate([0.3, *[0.0] * 9]), 2)) == [*range(10)]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_work_that_stops_does_not_end_all(num_workers):
-    with pytest.raises(RuntimeError, match="raised StopIteration"):
-        list(parallel_map(next, [iter("")], num_workers))
+def test_an_error_comes_out_as_it_is(num_workers):
+    with pytest.raises(InputError, match=r"^line 7$"):
+        list(parallel_map(failing, ["line 7"], num_workers))
+    with pytest.raises(InputError, match=r"^line 8$"):
+        list(parallel_map(neg, map(failing, ["line 8"]), num_workers))
 
 
-def test_workers_are_no_copies_and_leave_interrupts_to_this_process():
-    former = signal.signal(signal.SIGUSR1, print)
-    try:
-        assert list(parallel_map(signal.getsignal, [signal.SIGUSR1], 1)) == [signal.SIG_DFL]
-    finally:
-        signal.signal(signal.SIGUSR1, former)
-    blocked_now = partial(signal.pthread_sigmask, signal.SIG_BLOCK)
-    assert list(parallel_map(blocked_now, [()], 1)) == [{signal.SIGINT}]
-    assert blocked_now(()) == set()
-
-
-def test_a_worker_that_is_killed_is_one_error_that_names_it():
-    said = r"^a worker process \(pid \d+\) was killed \(SIGKILL\); is there enough memory\?$"
-    with pytest.raises(MolattnError, match=said):
-        list(parallel_map(signal.raise_signal, [signal.SIGKILL], 1))
-
-
-DYING = """
-from molattn.errors import MolattnError
+SCRIPT = """
+from itertools import repeat
+from signal import SIGKILL, raise_signal
+from time import sleep
 from molattn.utils.workers import parallel_map
 
-list(parallel_map(bytes(10**6).find, [b"1"], 1))  # without a guard: the worker runs this too
+{}
+"""
+UNGUARDED = "list(parallel_map(bytes(10**6).find, [b'1'], 1))  # the worker runs this too"
+BUSY = """if __name__ == "__main__":
+    results = parallel_map(bytes, repeat(10**6), 1)
+    next(results)
+    print("begun", flush=True)
+    sleep(60)
 """
 
 
-def test_a_worker_that_dies_while_it_starts_is_an_error(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(DYING)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+def test_a_killed_worker_and_one_that_cannot_start_are_errors(tmp_path):
+    with pytest.raises(MolattnError, match="worker process"):
+        list(parallel_map(signal.raise_signal, [signal.SIGKILL], 1))
+    (tmp_path / "script.py").write_text(SCRIPT.format(UNGUARDED))
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert re.search(r"MolattnError: a worker process \(pid \d+\) ended", done.stderr)
-
-
-def test_a_worker_that_is_killed_between_two_items_is_named_too():
-    some = parallel_map(pid_of, range(50), 1)
-    os.kill(next(some), signal.SIGKILL)
-    with pytest.raises(MolattnError, match="was killed \\(SIGKILL\\)"):
-        list(some)
-
-
-def test_an_error_of_a_worker_comes_out_as_it_is():
-    with pytest.raises(InputError, match=r"^line 7$"):
-        list(parallel_map(failing, ["line 7"], 1))
-    with pytest.raises(RuntimeError, match=r"^_OddError: a, b$"):  # which cannot be pickled
-        list(parallel_map(failing_oddly, [""], 1))
-
-
-def test_a_worker_imports_no_more_than_it_needs():
-    (names,) = parallel_map(loaded, [0], 1)
-    assert not {"torch", "numpy", "rdkit"} & names
+    assert "MolattnError: a worker process" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
-def test_workers_end_with_a_process_that_is_killed():
-    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+def test_workers_end_with_a_process_that_is_killed(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT.format(BUSY))
+    command = [sys.executable, tmp_path / "script.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"begun\n"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.kill()
@@ -154,3 +82,79 @@ def test_workers_end_with_a_process_that_is_killed():
     while alive := [child for child in children if Path(f"/proc/{child}").exists()]:
         assert time.monotonic() < end, alive
         time.sleep(0.1)
+
+
+class Work:
+    """Kills its process at an item the first times; pickled by value, as workers lack this file."""
+
+    def __init__(self, folder, at, times):
+        self.folder, self.at, self.times = folder, at, times
+
+    def __call__(self, number):
+        if number == self.at:
+            with open(self.folder / "killed", "a+") as file:
+                file.seek(0)
+                if len(file.read()) < self.times:
+                    file.write("x")
+                    file.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        if number < 0:
+            raise InputError("line 7")
+        return -number
+
+
+@pytest.fixture
+def by_value():
+    cloudpickle = pytest.importorskip("ray.cloudpickle", reason="ray is not installed")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("workers", [0, 5])
+def test_workers_of_ray_that_are_killed_are_replaced(ray_cluster, by_value, tmp_path, workers):
+    results = ray_map(Work(tmp_path, 7, 3), range(60), workers, ray_cluster.address)
+    assert list(results) == [-number for number in range(60)]
+    with pytest.raises(InputError, match=r"^line 7$"):
+        list(ray_map(Work(tmp_path, 0, 0), [1, -1], workers, ray_cluster.address))
+    with pytest.raises(MolattnError, match="--num-workers"):
+        list(ray_map(Work(tmp_path, 7, 99), range(9), workers, ray_cluster.address))
+
+
+@pytest.mark.ray
+def test_another_version_on_a_node_is_an_error(ray_cluster, by_value, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.utils.ray_workers.package_versions", lambda: {"molattn": "0"})
+    with pytest.raises(MolattnError, match="install the same versions"):
+        list(ray_map(Work(tmp_path, 0, 0), [1], 1, ray_cluster.address))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "a:b", "127.0.0.1:99999"])
+def test_a_wrong_address_is_an_error(address, monkeypatch):
+    monkeypatch.setattr("molattn.utils.ray_workers.find_spec", lambda name: True)
+    with pytest.raises(InputError) as error:
+        check_ray(address)
+    assert error.value.option == "ray_address"
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from molattn.utils.workers import reuse_memory
+
+if sys.argv[1] == "reuse":
+    assert reuse_memory()
+for _ in range(23):
+    parts = [np.ones(2**21) for _ in range(4)]
+    del parts
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_freed_memory_is_used_again():
+    as_it_is, reused = (
+        int(subprocess.check_output([sys.executable, "-c", FAULTS, word]))
+        for word in ("leave", "reuse")
+    )
+    assert as_it_is - reused > 10_000

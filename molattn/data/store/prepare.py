@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, islice
 from math import nan
 from pathlib import Path
@@ -67,8 +67,8 @@ from molattn.utils.files import (
     write_json,
 )
 from molattn.utils.progress import row_progress
-from molattn.utils.ray_workers import check_ray, ray_map
-from molattn.utils.workers import parallel_map
+from molattn.utils.ray_workers import check_ray
+from molattn.utils.workers import worker_map
 from molattn.version import package_versions
 
 __all__ = ["SHARD_ROWS", "Prepared", "prepare_store", "resume_hint"]
@@ -329,13 +329,8 @@ def _write_shards(
     numbers = run["descriptors"][len(PRETRAINING_DESCRIPTORS) :]
     featurizer = FEATURIZERS[config.featurizer]()
     reader = _BlockReader(featurizer, config, config.pretraining_targets, numbers)
-    if config.engine == "ray":
-        rows.size = _RAY_BLOCK_ROWS
-        report, address = partial(print_line, console), config.ray_address
-        read = ray_map(reader, rows, config.num_workers, address=address, report=report)
-    else:
-        rows.size = _BLOCK_ROWS
-        read = parallel_map(reader, rows, config.num_workers)
+    rows.size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
+    read = worker_map(reader, rows, config)
     total = None
     if console is not None and not console.quiet:
         total = sum(table.count() for table in rows.tables)

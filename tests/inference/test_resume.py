@@ -1,0 +1,203 @@
+"""Interrupted tables: whatever was written of them, the result is that of an uninterrupted run."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from molattn.cli import main
+from molattn.config import EmbedConfig, NetworkConfig, PredictConfig
+from molattn.errors import InputError
+from molattn.evaluation.label_scores import screen_table
+from molattn.inference import fingerprint_table, parts, predict_table, streaming
+from molattn.inference.parts import resume_hint
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+from molattn.utils.files import locked
+
+SMILES = ["CCO", "C" * 9, "nonsense", "c1ccccc1O", "", "CC(C)N", "=1+1", "OCC"]
+SIZE = 4
+ROWS = [
+    f"{number},{SMILES[number % len(SMILES)]},{'x' if number % 11 == 5 else number % 7},"
+    f"{['no', 'yes', ''][number % 3]}"
+    for number in range(40)
+]
+CONFIG, RESUME = (PredictConfig(batch_size=SIZE, resume=resume) for resume in (False, True))
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    tasks = (Task("y"), Task("toxic", "binary", ("no", "yes")))
+    model = MolAttn(MolAttnConfig(tasks, small)).eval()
+    targets = np.stack([np.arange(30.0), np.arange(30) % 2], axis=1)
+    model.calibrate(["CCO", "CCN"] * 15, targets, ["CCO"])
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(streaming, "_BLOCK_ROWS", SIZE)
+    monkeypatch.setattr(parts, "_MOST_ROWS", SIZE)
+    Path("in.csv").write_text("\n".join(["id,smiles,y,toxic", *ROWS]) + "\n")
+
+
+def interrupted(output, act, blocks):
+    """Interrupt what is done after some blocks."""
+    count, original = iter(range(blocks)), streaming.computed
+
+    def computed(*args):
+        if next(count, None) is None:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "computed", computed)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    assert not Path(output).exists()
+    return Path(f"{output}.unfinished")
+
+
+def content(path):
+    """The bytes of a file before it was compressed."""
+    kind = {".gz": "gzip", ".zst": "zstd"}.get(Path(path).suffix)
+    return pa.input_stream(str(path), compression=kind).read()
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.sdf", "o.csv.zst"])
+def test_after_any_part_the_result_is_the_same(model, name):
+    whole = screen_table(model, "in.csv", f"whole-{name}", CONFIG).tally
+    folder = interrupted(name, lambda: screen_table(model, "in.csv", name, CONFIG), 7)
+    shutil.copytree(folder, "kept")
+    for count in (0, 1, 4, 7):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree("kept", folder)
+        Path(name).unlink(missing_ok=True)
+        for part in sorted(folder.glob("*.rows"))[count:]:
+            part.unlink()
+        tally = screen_table(model, "in.csv", name, RESUME).tally
+        assert repr({**tally, "seconds": 0}) == repr({**whole, "seconds": 0})
+        assert content(name) == content(f"whole-{name}")
+        assert sorted(os.listdir()) == sorted(["in.csv", "kept", name, f"whole-{name}"])
+
+
+def test_only_the_rows_that_are_missing_are_computed(model, monkeypatch):
+    monkeypatch.setattr(parts, "_MOST_ROWS", 12)
+    for config in (CONFIG, RESUME):
+        folder = interrupted("o.csv", lambda: predict_table(model, "in.csv", "o.csv", config), 5)  # noqa: B023
+    assert [int(part.stem) for part in sorted(folder.glob("*.rows"))] == [12, 24]
+    numbers, original = [], streaming.computed
+
+    def computed(spec, batch):
+        numbers.extend(row.number for row in batch)
+        return original(spec, batch)
+
+    monkeypatch.setattr(streaming, "computed", computed)
+    predict_table(model, "in.csv", "o.csv", RESUME)
+    assert numbers == [*range(25, len(ROWS) + 1)]
+
+
+def test_embeddings_are_resumed(model):
+    config, again = (EmbedConfig(batch_size=SIZE, atoms=True, resume=r) for r in (False, True))
+    counts = fingerprint_table(model, "in.csv", "whole.csv", config)
+    interrupted("o.csv", lambda: fingerprint_table(model, "in.csv", "o.csv", config), 5)
+    assert fingerprint_table(model, "in.csv", "o.csv", again) == counts
+    assert content("o.csv") == content("whole.csv")
+
+
+@pytest.fixture
+def kept(model_folder):
+    """The command whose rows are kept."""
+    interrupted("o.csv", lambda: predict_table(model_folder, "in.csv", "o.csv", CONFIG), 7)
+    words = ["predict", str(model_folder), "in.csv", "--batch-size", str(SIZE)]
+    return [*words, "--output", "o.csv"]
+
+
+def test_another_run_is_refused_and_without_the_option_the_rows_are_replaced(kept, capsys, model):
+    def refused(words):
+        assert main([*words, "--resume"]) == 2
+        assert resume_hint(Path("o.csv")).startswith("28 rows kept")
+        return capsys.readouterr().err
+
+    assert "interval: got 0.8" in refused([*kept, "--interval", "0.8"])
+    torch.manual_seed(1)
+    other = MolAttn(model.config)
+    other.uncertainty = model.uncertainty
+    other.save_pretrained("other")
+    assert "MODEL: " in refused([kept[0], "other", *kept[2:]])
+    with locked(Path("o.csv.unfinished")):
+        assert "another process" in refused(kept)
+        assert main(kept) == 2
+    with open("in.csv", "a") as file:
+        file.write("40,CCO,1,no\n")
+    assert "INPUT: " in refused(kept)
+    assert main(kept) == 0
+    assert "replaced, as --resume is not given: 28 rows kept" in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["in.csv", "o.csv", "other"]
+
+
+def test_what_is_no_interrupted_run_is_not_touched(model, model_folder, capsys):
+    Path("o.csv.unfinished").mkdir()
+    Path("o.csv.unfinished/mine").write_text("mine")
+    assert main(["predict", str(model_folder), "in.csv", "--output", "o.csv"]) == 2
+    assert "'mine'" in capsys.readouterr().err
+    assert Path("o.csv.unfinished/mine").read_text() == "mine"
+    with open("in.csv", "a") as file:  # a table that cannot be read leaves nothing
+        file.write('"\n')
+    with pytest.raises(InputError):
+        predict_table(model, "in.csv", "p.csv", CONFIG)
+    assert sorted(os.listdir()) == ["in.csv", "o.csv.unfinished"]
+
+
+# The process tells when it has written some parts, and then waits to be killed.
+WAITING = """
+import time
+from molattn.cli.program import run
+from molattn.inference import parts, streaming
+
+write, streaming._BLOCK_ROWS, parts._MOST_ROWS, left = parts.write_file, 4, 4, [7]
+
+def write_file(*args):
+    left[0] -= 1
+    if left[0] < 0:
+        print("waiting", flush=True)
+        while True:
+            time.sleep(0.1)
+    write(*args)
+
+if __name__ == "__main__":
+    parts.write_file = write_file
+    run()
+"""
+
+
+@pytest.mark.parametrize(
+    "name, one, workers", [("o.csv", signal.SIGTERM, "0"), ("o.tsv.gz", signal.SIGKILL, "1")]
+)
+def test_a_killed_process_is_resumed_byte_for_byte(model, model_folder, capsys, one, workers, name):
+    Path("waiting.py").write_text(WAITING)
+    predict_table(model, "in.csv", f"whole-{name}", CONFIG)
+    words = ["predict", str(model_folder), "in.csv", "--batch-size", str(SIZE), "--output", name]
+    words += ["--num-workers", workers]
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "waiting.py", *words], text=True, **pipes) as process:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(one)
+        errors = process.stderr.read()
+    if one == signal.SIGTERM:
+        assert process.returncode == 143
+        assert f"28 rows kept in {name}.unfinished" in errors.splitlines()[-1]
+    assert not Path(name).exists()
+    assert main([*words, "--resume"]) == 0
+    assert "resuming: 28 rows" in capsys.readouterr().err
+    assert content(name) == content(f"whole-{name}")
