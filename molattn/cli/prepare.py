@@ -42,7 +42,7 @@ def prepare(
     tables = [
         open_standard_input(columns) if word == STREAM else open_table(word) for word in inputs
     ]
-    from molattn.data.store.prepare import prepare_store, resume_hint
+    from molattn.data.prepare import prepare_store, resume_hint
 
     start = time.perf_counter()
     with resumable(output, resume_hint):

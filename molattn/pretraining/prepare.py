@@ -17,9 +17,8 @@ from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.limits import read_molecule
 from molattn.chem.pretraining_targets import KeySet, connectivity_keys
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
-from molattn.data.store.prepare import prepare_store
-from molattn.data.store.shards import Shard, read_texts
-from molattn.data.store.table import StoreTable
+from molattn.data.prepare import prepare_store
+from molattn.data.store import Shard, StoreTable
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_targets
@@ -57,16 +56,15 @@ def prepare_molecules(
     first = tables[0] if len(tables) == 1 and columns[0] == 0 else None
     if isinstance(first, StoreTable) and first.index.options["pretraining_targets"]:
         first.check_featurizer(FEATURIZERS[config.featurizer]())
-        folder, index = first.path, first.index
-        known = index.options.get("pretraining_columns", [])
+        store, known = first, first.index.options["pretraining_columns"]
         if config.pretraining_columns and [*config.pretraining_columns] != known:
             raise InputError(
-                f"{folder}: was prepared with --pretraining-columns {listed(known) or 'none'}, got "
-                f"{listed(config.pretraining_columns)}"
+                f"{first.path}: was prepared with --pretraining-columns "
+                f"{listed(known) or 'none'}, got {listed(config.pretraining_columns)}"
             )
     else:
         for table in tables:
-            if isinstance(table, StoreTable) and table.index.options.get("pretraining_columns"):
+            if isinstance(table, StoreTable) and table.index.options["pretraining_columns"]:
                 raise InputError(
                     f"{table.path}: a store with --pretraining-columns must be the only input"
                 )
@@ -75,11 +73,13 @@ def prepare_molecules(
         prepared = PrepareConfig(
             **options, pretraining_targets=True, num_workers=num_workers, resume=True
         )
-        index = prepare_store(tables, folder, prepared, console).index
+        prepare_store(tables, folder, prepared, console)
+        store = StoreTable(folder)
+    index = store.index
     chosen = _Chosen(Counter(index.rejected))
     for table, column in zip(excluded, columns[len(tables) :], strict=True):
         chosen.exclude(table, column, config)
-    shards = open_targets(folder, index)
+    shards = open_targets(store)
     rows = chosen.rows(shards, config)
     if not len(rows):
         names = ", ".join(str(table.path) for table in tables)
@@ -97,7 +97,7 @@ def prepare_molecules(
         "rdkit": index.versions["rdkit"],
         **chosen.about(),
     }
-    return MoleculeStore(folder, index, shards, rows, about)
+    return MoleculeStore(store, shards, rows, about)
 
 
 def refusals(refused: Mapping[str, int]) -> str:
@@ -144,20 +144,18 @@ class _Chosen:
         self.excluded_refused += refused
 
     def rows(self, shards: Sequence[Shard], limits: MoleculeLimits) -> NDArray[np.int64]:
-        """Return which molecules are used, by their numbers over all shards."""
+        """Return the rows of the molecules that are used, counted over all shards."""
         chosen, seen, before = [np.zeros(0, np.int64)], KeySet(), 0
         for shard in shards:
-            arrays, count = shard.arrays, len(shard.molecules)
             own = []
-            atoms = np.diff(arrays["atom_starts"]).tolist()
-            cells = np.diff(arrays["cell_starts"])[:: shard.width]  # in bytes, as are most SMILES
-            lengths = cells[arrays["is_read"] == 1].tolist()
-            keys = read_texts(arrays, "key", 0, count)
-            for number, text in enumerate(keys):
-                names = text.split(" ")
-                if lengths[number] > limits.max_length:
+            num_atoms = np.diff(shard.starts("atoms")).tolist()
+            keys = shard.texts("key", 0, len(shard))
+            smiles = shard.texts("cells", 0, len(shard))[:: shard.width]
+            for number in np.flatnonzero(shard.is_read).tolist():
+                names = keys[number].split(" ")
+                if len(smiles[number]) > limits.max_length:
                     self.refused["too_long"] += 1
-                elif atoms[number] > limits.max_atoms:
+                elif num_atoms[number] > limits.max_atoms:
                     self.refused["too_large"] += 1
                 elif any(name in self._excluded for name in names):
                     self.left_out += 1
@@ -168,7 +166,7 @@ class _Chosen:
                     self._digest.update(names[0].encode())
             self.kept += len(own)
             chosen.append(np.array(own, dtype=np.int64))
-            before += count
+            before += len(shard)
         return np.concatenate(chosen)
 
     def about(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from molattn.data.store.table import REJECTED_FILE
+from molattn.data.store import REJECTED_FILE
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.training.history import write_history

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.pretraining_targets import NUM_COUNTS, PRETRAINING_DESCRIPTORS
-from molattn.data.store.shards import Shard, open_shard, store_featurizer
-from molattn.data.store.table import StoreIndex
+from molattn.data.store import Shard, StoreTable
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
@@ -23,10 +22,9 @@ class MoleculeStore:
     """Some of the molecules in a store, with their pretraining targets; memory-mapped.
 
     Args:
-        folder: The folder of the store.
-        index: Its index.
-        shards: Its shards.
-        rows: Which molecules, counted over all shards, ascending ``[M]``.
+        table: The store.
+        shards: Its shards, of :func:`open_targets`.
+        rows: The rows of the molecules, counted over all shards, ascending ``[M]``.
         about: Sources, options, counts and digests, as JSON types.
 
     Attributes:
@@ -36,25 +34,22 @@ class MoleculeStore:
 
     def __init__(
         self,
-        folder: Path,
-        index: StoreIndex,
-        shards: list[Shard],
+        table: StoreTable,
+        shards: Sequence[Shard],
         rows: NDArray[np.int64],
         about: Mapping[str, Any],
     ) -> None:
         self.about = about
-        self.names = tuple(index.descriptors)
-        self.num_bytes = index.num_bytes
-        self._folder, self._index = folder.absolute(), index
-        self._shards = shards
-        self._rows = rows
-        content = [about["sha256"], self.names, [shard["sha256"] for shard in index.shards]]
+        self.names = tuple(table.index.descriptors)
+        self.num_bytes = table.index.num_bytes
+        self._folder, self._shards, self._rows = table.path.absolute(), shards, rows
+        content = [about["sha256"], self.names, [shard["sha256"] for shard in table.index.shards]]
         self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        self._ends = np.cumsum([len(shard.molecules) for shard in shards])
+        self._ends = np.cumsum([len(shard) for shard in shards])
 
     def __reduce__(self) -> Any:
         """Let another process open the files, in place of sending their content."""
-        return _reopened, (self._folder, self._index, self._rows, self.about)
+        return _reopened, (self._folder, self._rows, self.about)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -62,9 +57,9 @@ class MoleculeStore:
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of some molecules."""
         found = np.empty(len(rows), dtype=np.int64)
-        for shard, place, own in self._by_shard(rows):
-            starts = shard.arrays["atom_starts"]
-            found[place] = starts[own + 1].astype(np.int64) - starts[own].astype(np.int64)
+        for shard, places, own in self._by_shard(rows):
+            starts = shard.starts("atoms")
+            found[places] = starts[own + 1] - starts[own]
         return found
 
     def unpack(self, rows: NDArray[np.int64]) -> list[MoleculeRecord]:
@@ -85,57 +80,49 @@ class MoleculeStore:
         """
         found = np.empty((len(rows), len(self.names)), dtype=np.float32)
         width = len(PRETRAINING_DESCRIPTORS)
-        for shard, place, own in self._by_shard(rows):
-            found[place, :width] = shard.arrays["descriptors"][own]
+        for shard, places, own in self._by_shard(rows):
+            found[places, :width] = shard.values("descriptors")[own]
             if len(self.names) > width:
-                found[place, width:] = shard.arrays["columns"][own]
+                found[places, width:] = shard.values("columns")[own]
         return found
 
     def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return ``log(1 + count)`` of some molecules, ``[len(rows), NUM_COUNTS]``."""
         found = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
         for shard, places, own in self._by_shard(rows):
-            starts, arrays = shard.arrays["count_starts"], shard.arrays
+            starts = shard.starts("counts")
+            positions, counts = shard.values("positions"), shard.values("counts")
             runs = zip(places.tolist(), starts[own].tolist(), starts[own + 1].tolist(), strict=True)
             for place, start, end in runs:
-                found[place, arrays["place"][start:end]] = arrays["count"][start:end]
+                found[place, positions[start:end]] = counts[start:end]
         return np.log1p(found, out=found)
 
     def _by_shard(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Shard, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield each shard with places among ``rows`` and its own numbers of these molecules."""
+        """Yield each shard with places among ``rows`` and its own rows of these molecules."""
         chosen = self._rows[rows]
         numbers = np.searchsorted(self._ends, chosen, side="right")
         for number in np.unique(numbers).tolist():
             shard = self._shards[number]
             places = np.flatnonzero(numbers == number)
-            yield shard, places, chosen[places] - (self._ends[number] - len(shard.molecules))
+            yield shard, places, chosen[places] - (self._ends[number] - len(shard))
 
 
-def open_targets(folder: Path, index: StoreIndex) -> list[Shard]:
+def open_targets(table: StoreTable) -> list[Shard]:
     """Open all shards of a store with targets of pretraining.
 
     Raises:
         InputError: They are damaged, or have the targets of another release.
     """
-    count = len(PRETRAINING_DESCRIPTORS)
-    known, columns = tuple(index.descriptors[:count]), index.descriptors[count:]
-    if known != PRETRAINING_DESCRIPTORS or (
-        columns and not index.options.get("pretraining_columns")
-    ):
+    if tuple(table.index.descriptors[: len(PRETRAINING_DESCRIPTORS)]) != PRETRAINING_DESCRIPTORS:
         raise InputError(
-            f"{folder}: has no targets of pretraining, or those of another release; prepare the "
-            "molecules with --pretraining-targets"
+            f"{table.path}: has no targets of pretraining, or those of another release; prepare "
+            "the molecules with --pretraining-targets"
         )
-    featurizer = store_featurizer(folder, index)
-    shards = [open_shard(folder, index, number, featurizer) for number in range(len(index.shards))]
-    if columns and not all("columns" in shard.arrays for shard in shards):
-        raise InputError(f"{folder}: is of another release; prepare the molecules again")
-    return shards
+    return [*table.shards()]
 
 
-def _reopened(
-    folder: Path, index: StoreIndex, rows: NDArray[np.int64], about: Mapping[str, Any]
-) -> MoleculeStore:
-    return MoleculeStore(folder, index, open_targets(folder, index), rows, about)
+def _reopened(folder: Path, rows: NDArray[np.int64], about: Mapping[str, Any]) -> MoleculeStore:
+    table = StoreTable(folder)
+    return MoleculeStore(table, open_targets(table), rows, about)

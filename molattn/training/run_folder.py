@@ -34,7 +34,7 @@ CONFIG_FILE = "config.yaml"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
 # Of a pretraining: the prepared molecules, all of them or those before an interruption.
-_PREPARED = ("molecules", "molecules.unfinished/shard_00000.safetensors")
+_PREPARED = ("molecules", "molecules.unfinished/shard_00000.arrow")
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a round of a cross-validation
 _MEMBER = re.compile(r"member_\d+")  # of one member of an ensemble
 _LEFTOVER = re.compile(r".+\.part|\..+\.lock")  # of a process that was killed while writing

@@ -15,7 +15,7 @@ from rich.console import Console
 from molattn.chem import Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
-from molattn.data.store.prepare import prepare_store
+from molattn.data.prepare import prepare_store
 from molattn.data.table import SMILESList, open_table
 from molattn.data.table.text import DelimitedTable
 from molattn.errors import InputError

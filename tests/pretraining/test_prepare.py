@@ -10,9 +10,9 @@ from rdkit.Chem.rdMolDescriptors import CalcAUTOCORR2D, MQNs_
 from molattn.chem import Featurizer, parse_smiles
 from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import MoleculesConfig, PrepareConfig
-from molattn.data.store import prepare
-from molattn.data.store.prepare import prepare_store
-from molattn.data.store.table import INDEX_FILE
+from molattn.data import prepare
+from molattn.data.prepare import prepare_store
+from molattn.data.store import INDEX_FILE
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.scaling import descriptor_scaling
@@ -239,7 +239,7 @@ def test_a_store_with_targets_is_used_as_it_is(tmp_path, smiles_file, monkeypatc
             np.testing.assert_array_equal(one.atoms, other.atoms)
             np.testing.assert_array_equal(one.pairs, other.pairs)
     assert not (tmp_path / "of_targets").exists()
-    monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("MolWt",))
+    monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("absent",))
     with pytest.raises(InputError, match="targets of pretraining, or those of another release"):
         prepare_molecules([str(folders[0])], config, tmp_path / "other")
 
@@ -261,7 +261,7 @@ def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
         stores.append(prepare_molecules(files, options, place, num_workers=num_workers))
     names = {path.name for path in (tmp_path / "0").iterdir()}
     assert names == {path.name for path in (tmp_path / "2").iterdir()}
-    assert {"shard_00000.safetensors", "shard_00001.safetensors", INDEX_FILE} < names
+    assert {"shard_00000.arrow", "shard_00001.arrow", INDEX_FILE} < names
     for name in names:
         assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
     about = stores[1].about

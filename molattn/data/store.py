@@ -1,0 +1,294 @@
+"""Stores of prepared molecules: a folder of Arrow files, each a range of rows, and an index.
+
+A store is read as a table: it has the rows of the tables that it was made of, with the columns that
+were kept, and the molecules of their SMILES.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.packing import PackedMolecules
+from molattn.chem.prepared import PreparedMolecule
+from molattn.data.table.base import Row, Table
+from molattn.data.table.source import ENCODING_ERRORS
+from molattn.errors import InputError, quoted
+from molattn.record import MoleculeRecord
+from molattn.utils.files import read_json, write_file, write_json
+
+__all__ = [
+    "INDEX_FILE",
+    "REJECTED_FILE",
+    "Shard",
+    "StoreIndex",
+    "StoreTable",
+    "is_store",
+    "text_array",
+    "write_shard",
+]
+
+INDEX_FILE = "index.json"
+REJECTED_FILE = "rejected.csv"
+_FORMAT = 1
+_ROWS_AT_ONCE = 256
+
+
+class StoreIndex(NamedTuple):
+    """What is in a store, as JSON types.
+
+    Args:
+        columns: The columns of a row; the first has the SMILES.
+        unit: What the line numbers of its rows count, ``line`` or ``row``.
+        rows: Number of rows.
+        molecules: Number of rows with a molecule.
+        rejected: Number of the other rows by reason code, the most common first.
+        shards: ``name``, ``bytes`` and ``sha256`` of each file.
+        inputs: ``name``, ``sha256`` and ``rows`` of each table.
+        options: The options that decide the content.
+        featurizer: :meth:`molattn.chem.Featurizer.to_dict` of its featurizer.
+        versions: Versions of the packages that decide the content.
+        descriptors: Names of the descriptors among the targets of pretraining, if there are any.
+    """
+
+    columns: list[str]
+    unit: str
+    rows: int
+    molecules: int
+    rejected: dict[str, int]
+    shards: list[dict[str, Any]]
+    inputs: list[dict[str, Any]]
+    options: dict[str, Any]
+    featurizer: dict[str, Any]
+    versions: dict[str, str]
+    descriptors: list[str]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all shards in bytes."""
+        return sum(shard["bytes"] for shard in self.shards)
+
+    @classmethod
+    def read(cls, folder: Path) -> "StoreIndex":
+        """Read the index of a store.
+
+        Raises:
+            InputError: There is none, it is damaged or of another release.
+        """
+        if not is_store(folder):
+            raise InputError(
+                f"{folder}: got a folder, expected a file, or a folder written by molattn prepare"
+            )
+        content = read_json(folder / INDEX_FILE)
+        if content.pop("sha256", None) != _digest(content) or content.pop("format") != _FORMAT:
+            raise InputError(
+                f"{folder / INDEX_FILE}: damaged, or of another release; prepare the molecules "
+                "again"
+            )
+        return cls(**content)
+
+    def write(self, folder: Path) -> None:
+        """Write the index of a store, which is finished then."""
+        content = {"format": _FORMAT, **self._asdict()}
+        write_json(folder / INDEX_FILE, {**content, "sha256": _digest(content)})
+
+
+def is_store(folder: Path) -> bool:
+    """Return whether there is a finished store."""
+    return (folder / INDEX_FILE).is_file()
+
+
+class Shard:
+    """A range of rows of a store, memory-mapped from an Arrow file of one record batch.
+
+    Its columns are ``table`` (number of the table), ``line``, ``cells``, ``code`` and ``reason`` of
+    each row, and of each molecule, empty in other rows: ``atoms``, ``ends`` and ``codes`` (see
+    :class:`molattn.chem.packing.PackedMolecules`), ``fingerprint`` and ``canonical``, its canonical
+    SMILES if that is not the cell. With targets of pretraining there are ``key``, ``descriptors``,
+    ``counts`` and ``positions``, and ``columns`` if there are further ones.
+
+    Args:
+        path: The file.
+        featurizer: The featurizer of the molecules.
+
+    Attributes:
+        molecules: The graphs of all rows; those without a molecule have no atoms.
+        is_read: Whether a row has a molecule, ``bool [rows]``.
+    """
+
+    def __init__(self, path: Path, featurizer: Featurizer) -> None:
+        with pa.memory_map(str(path)) as file:
+            self._batch = pa.ipc.open_file(file).get_batch(0)
+        self._featurizer = featurizer
+        starts = self.starts("atoms"), self.starts("codes")
+        arrays = (self.values(name) for name in ("atoms", "ends", "codes"))
+        self.molecules = PackedMolecules(featurizer, *starts, *arrays)
+        self.is_read = np.diff(starts[0]) > 0
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    @property
+    def width(self) -> int:
+        """Number of cells of a row."""
+        return len(self._batch["cells"].values) // len(self)
+
+    def starts(self, name: str) -> NDArray[np.int32]:
+        """Return where the values of each row of a column of lists begin, and the last ones end."""
+        return self._batch[name].offsets.to_numpy()
+
+    def values(self, name: str) -> NDArray[Any]:
+        """Return the numbers of a column, of lists one after another."""
+        column, shape = self._batch[name], [-1]
+        while pa.types.is_nested(column.type):
+            if pa.types.is_fixed_size_list(column.type):
+                shape.append(column.type.list_size)
+            column = column.values
+        return column.to_numpy().reshape(shape)
+
+    def texts(self, name: str, first: int, last: int) -> list[str]:
+        """Return the texts of some rows, of cells those of all columns one after another."""
+        column = self._batch[name]
+        if pa.types.is_list(column.type):
+            first, last = self.starts(name)[[first, last]].tolist()
+            column = column.values
+        _, ends, content = column.buffers()
+        ends = np.frombuffer(ends, np.int32)[first : last + 1].tolist()
+        start, data = ends[0], content[ends[0] : ends[-1]].to_pybytes() if content else b""
+        return [
+            data[a - start : b - start].decode(errors=ENCODING_ERRORS) for a, b in pairwise(ends)
+        ]
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows, each with a :class:`molattn.chem.prepared.PreparedMolecule`."""
+        width, lines, starts = self.width, self.values("line"), self.starts("fingerprint")
+        fingerprints = self.values("fingerprint")
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE, len(self))
+            records = iter(self.molecules.unpack(first + np.flatnonzero(self.is_read[first:last])))
+            cells, canonical = (self.texts(name, first, last) for name in ("cells", "canonical"))
+            ends = pairwise(starts[first : last + 1].tolist())
+            rows = zip(
+                lines[first:last].tolist(), self.is_read[first:last], ends, canonical, strict=True
+            )
+            for number, (line, is_read, (start, end), smiles) in enumerate(rows):
+                own = cells[width * number : width * (number + 1)]
+                if not is_read:
+                    row = first + number
+                    code, reason = (
+                        self.texts(name, row, row + 1)[0] for name in ("code", "reason")
+                    )
+                    yield Row(line, own, code, reason)
+                    continue
+                graph, counts = next(records), fingerprints[start:end]
+                record = MoleculeRecord(
+                    graph.atoms, graph.pairs, fingerprint=counts, smiles=smiles or own[0]
+                )
+                prepared = PreparedMolecule(own[0], record, self._featurizer)
+                yield Row(line, own, molecule=prepared)
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Return texts as they are stored, with bytes that are not UTF-8."""
+    return pa.array([text.encode(errors=ENCODING_ERRORS) for text in texts], pa.binary())
+
+
+def write_shard(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write batches of rows as a file of one, whole or not at all.
+
+    Raises:
+        OSError: Names the file, also if the disk is full.
+    """
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    write_file(path, sink.getvalue())  # pyright: ignore[reportArgumentType]
+
+
+class StoreTable(Table):
+    """The rows of a store of prepared molecules, as texts.
+
+    Attributes:
+        index: What is in it.
+
+    Raises:
+        InputError: The index is missing or damaged, or of another release.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.index = StoreIndex.read(path)
+        self.header = self.index.columns
+        self.unit = self.index.unit
+        if (was := self.index.versions["rdkit"]) != (now := version("rdkit")):
+            self.remarks = (f"prepared with RDKit {was}, read with {now}: results may differ",)
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.index.rows
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the index, which has those of all files, in hexadecimal."""
+        return hashlib.sha256((self.path / INDEX_FILE).read_bytes()).hexdigest()
+
+    def check_featurizer(self, featurizer: Featurizer) -> None:
+        """Check that the molecules were prepared with this featurizer.
+
+        Raises:
+            InputError: They were not.
+        """
+        if self._featurizer() != featurizer:
+            name = quoted(self.index.options["featurizer"])
+            raise InputError(
+                f"{self.path}: contains molecules prepared with --featurizer {name}, which is "
+                "another featurizer than is expected here; prepare them again with that one"
+            )
+
+    def shards(self) -> Iterator[Shard]:
+        """Open the shards, one after another.
+
+        Raises:
+            InputError: A file is missing or damaged, or the featurizer is of another release.
+        """
+        featurizer = self._featurizer()
+        for shard in self.index.shards:
+            path = self.path / shard["name"]
+            try:
+                with open(path, "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise InputError(f"{path}: {error.strerror or error}; prepare again") from error
+            if digest != shard["sha256"]:
+                raise InputError(f"{path}: damaged; prepare the molecules again")
+            yield Shard(path, featurizer)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows.
+
+        Raises:
+            InputError: A file is damaged.
+        """
+        rows = (row for shard in self.shards() for row in shard.rows())
+        if len(self.index.inputs) == 1:
+            return rows
+        # Lines of multiple tables would be ambiguous.
+        return (row._replace(line=number) for number, row in enumerate(rows, start=1))
+
+    def _featurizer(self) -> Featurizer:
+        try:
+            return Featurizer.from_dict(self.index.featurizer)
+        except InputError as error:
+            raise InputError(f"{self.path}: the molecules cannot be used: {error}") from error
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
