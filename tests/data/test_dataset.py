@@ -65,7 +65,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y,z\nC,1,2\nCC,1,45%\n", ["line 3", "'z'", "'45%'", "a number"]),
         ("smiles,y,z\n", ["no rows"]),
         ("smiles,y,z\n12,1,1\n34,1,1\n", ["2 rows", "line 2"]),
-        ("smiles,y\nC,1\n", ["'z'", "--target-columns", "'smiles', 'y'"]),
+        ("smiles,y\nC,1\n", ["'z'", "target_columns", "'smiles', 'y'"]),
         (
             "smiles,y,z\nmethane,,\nethane,1,2\nbutane,3,4\n",
             ["of 3 rows none has", "reasons: 2 name, 1 no_label; line 3: "],
@@ -73,7 +73,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
         # Labels come first, so that a long table is not featurized in vain.
         ("smiles,y,z\nnonsense,x,1\nC,1,1\n", ["line 2", "'y'", "'x'"]),
-        ("Smile,y,z\nC,1,2\n", ["'smiles'", "--smiles-column", "did you mean 'Smile'"]),
+        ("Smile,y,z\nC,1,2\n", ["'smiles'", "smiles_column", "did you mean 'Smile'"]),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
@@ -278,7 +278,7 @@ def test_labels_without_a_logarithm_are_skipped(tmp_path):
     assert [(row.line, row.code) for row in table.skipped] == [
         (line, "invalid_label") for line in (3, 4, 5)
     ]
-    assert all("--target-transform" in row.reason for row in table.skipped)
+    assert all("target_transform" in row.reason for row in table.skipped)
     assert len(table.rows) == 8
 
 
@@ -347,7 +347,7 @@ def test_relations_are_read_from_their_column(tmp_path):
         ("C,1,a\nCC,2,b\nCCC,3,=\n", {}, "line 2, column 'Standard_Relation': got 'a', expected"),
         ("C,1,>\nCC,2,<\n", {}, "column 'standard_value': no usable row has a measured label"),
         ("C,1,\nCC,0,>\n", {}, "line 3, column 'Standard_Relation': got '>', expected no relation"),
-        ("C,1,\nCC,a,\n", {"relation_columns": ("of",)}, r"no column 'of' \(--relation-columns\)"),
+        ("C,1,\nCC,a,\n", {"relation_columns": ("of",)}, r"no column 'of' \(relation_columns\)"),
         ("C,1,\n", {"relation_columns": ("standard_value",)}, "both a target .* and an input"),
         (
             "C,3,\nCC,-1,<\nCCC,-1,\n",

@@ -215,7 +215,7 @@ def test_a_finished_store_is_replaced_only_if_that_is_asked_for(table, store, tm
     (tmp_path / "notes" / "mine.txt").write_text("x")
     with pytest.raises(InputError, match=r"contains 'mine.txt', which is not part of a store"):
         prepare_store([table], tmp_path / "notes", LABELED)
-    with pytest.raises(InputError, match="resume cannot be used with overwrite"):
+    with pytest.raises(InputError, match="resume: cannot be used with"):
         PrepareConfig(resume=True, overwrite=True)
 
 

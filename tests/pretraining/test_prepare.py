@@ -157,8 +157,8 @@ def test_other_isotopes_are_other_data(tmp_path):
 @pytest.mark.parametrize(
     "columns, said",
     [
-        (("absent",), "no column 'absent' (--pretraining-columns)"),
-        (("emb_*", "absent"), "no column 'absent' (--pretraining-columns)"),
+        (("absent",), "no column 'absent' (pretraining_columns)"),
+        (("emb_*", "absent"), "no column 'absent' (pretraining_columns)"),
         (("emb_*", "emb_1"), "got 'emb_1' more than once"),
         (("s*",), "got 'smiles' more than once, or in another option too"),
     ],
