@@ -125,13 +125,13 @@ class CountKernel:
         every = torch.from_numpy(environments.places)
         chosen = ((every >= kind.start) & (every < kind.stop)).nonzero()[:, 0]
         places, position = every[chosen].unique(return_inverse=True)
-        levels = kernel.levels(places.numpy())
-        self._lower, self._parts = tensor(levels.lower), tensor(levels.upper - levels.lower)
-        self._reached, self._totals = tensor(levels.reached), tensor(kernel.totals)
+        level_position, lower, reached = kernel.levels(places.numpy())
+        self._lower, self._reached = tensor(lower), tensor(reached)
+        self._totals = tensor(kernel.totals)
         device = self._totals.device
         self._size = len(places)
         self._chosen, self._position = chosen.to(device), position.to(device)
-        self._level_position = torch.from_numpy(levels.places).to(device)
+        self._level_position = torch.from_numpy(level_position).to(device)
 
     def __call__(self, weights: Tensor) -> Tensor:
         """Return the kernel, ``[B, m]``, of weights ``[B, E]``."""
@@ -139,7 +139,7 @@ class CountKernel:
         counts = counts.index_add(1, self._position, weights[:, self._chosen])
         counts = counts.clamp(max=MOST_COUNTED)
         reached = counts[:, self._level_position] - self._lower
-        common = torch.minimum(reached.clamp(min=0.0), self._parts) @ self._reached
+        common = reached.clamp(0.0, 1.0) @ self._reached
         maxima = counts.sum(dim=1, keepdim=True) + self._totals - common
         # Two molecules without any substructure of the kind are alike in it.
         empty = maxima == 0.0

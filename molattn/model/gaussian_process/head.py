@@ -55,25 +55,15 @@ class GaussianProcessHead:
     Regressions are in scaled units. The labels of a classification are learned as numbers, 1 for a
     class and -1 for the others; logits are then fitted to leave-one-out predictions by Platt
     scaling.
-
-    Args:
-        tasks: The tasks.
-        kernel: The kernel with the m inducing points.
-        rows: Number of each in the table, as messages count them, ``int64 [m]``.
-        weights: Weights of the inducing points in each output, ``[m, outputs]``.
-        means: Constant term of each output, ``[outputs]``.
-        scalings: Platt scaling of each classification; None for a regression.
-        shares: Weight of the Gaussian process in the prediction of each task, from 0 to 1; the
-            network has the rest.
     """
 
     tasks: tuple[Task, ...]
-    kernel: MoleculeKernel
-    rows: Rows
-    weights: Array
-    means: Array
-    scalings: tuple[ProbabilityScaling | None, ...]
-    shares: Array
+    kernel: MoleculeKernel  # with the m inducing points
+    rows: Rows  # their numbers in the table, as messages count them, [m]
+    weights: Array  # of the inducing points in each output, [m, outputs]
+    means: Array  # constant term of each output, [outputs]
+    scalings: tuple[ProbabilityScaling | None, ...]  # of each classification
+    shares: Array  # weight in the prediction of each task; the network has the rest, [T]
 
     @classmethod
     def fit(

@@ -20,7 +20,7 @@ of their own: rows are similar if all their parts are.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +33,13 @@ __all__ = [
     "CLIP",
     "GaussianKernel",
     "KernelInputs",
-    "Levels",
     "MoleculeKernel",
     "TanimotoKernel",
     "stack_counts",
 ]
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
 Counts = Any  # sparse.csr_matrix [n, 65536]
 
 CLIP = 4.0
@@ -102,22 +102,12 @@ class KernelInputs:
         return KernelInputs(len(rows), counts, numbers, partners, features)
 
 
-class Levels(NamedTuple):
-    """L levels of counts at p positions; see :class:`TanimotoKernel`."""
-
-    places: NDArray[np.int64]  # which of the p positions each is of, [L]
-    lower: NDArray[np.float32]  # the level below it at the position, or 0, [L]
-    upper: NDArray[np.float32]  # the level, [L]
-    reached: NDArray[np.float32]  # 1 where one of m molecules reaches it, else 0, [L, m]
-
-
 class TanimotoKernel:
     """The Tanimoto kernel of one kind of counts with those of m molecules.
 
-    Of the counts of these molecules each distinct value at a position is a level. ``min(a, b)`` is
-    the sum over the levels that ``b`` reaches of the part of ``a`` between a level and the one
-    below it. So the sums of minima are a product of matrices: sparse for the levels that few
-    molecules reach, dense for those that many reach.
+    A count c at a position reaches the levels 1 to c there, so that ``min(a, b)`` is the number of
+    levels that both reach. The sums of minima are thus a product of matrices of zeros and ones:
+    sparse for the levels that few of the m molecules reach, dense for those that many reach.
 
     Args:
         counts: The m molecules.
@@ -129,87 +119,60 @@ class TanimotoKernel:
 
     def __init__(self, counts: Counts, kind: slice) -> None:
         self._kind = kind
-        counts = counts[:, kind]
-        self.totals = _totals(counts)
-        reached = counts.indices.astype(np.int64) << 8 | counts.data.astype(np.int64)
-        levels = np.unique(reached)
-        places = levels >> 8
-        self._first = np.searchsorted(places, np.arange(counts.shape[1] + 1)).astype(np.int32)
-        self._upper = (levels & 255).astype(np.float32)
-        self._lower = np.concatenate([[0.0], self._upper[:-1]]).astype(np.float32)
-        self._lower[self._first[np.unique(places)]] = 0.0
-        # A count reaches its own level, and all lower ones of its position.
-        first, stop = self._first[counts.indices], np.searchsorted(levels, reached) + 1
-        level, molecule = _ranges(first, stop), np.repeat(_rows(counts), stop - first)
-        shape = len(levels), len(self.totals)
-        ones = np.ones(len(level), dtype=np.float32)
-        reaches = sparse.csr_matrix((ones, (level, molecule)), shape=shape)
-        often = np.diff(reaches.indptr) > _OFTEN * len(self.totals)
-        self._rare, self._often = reaches[~often], reaches[often].toarray()
-        # Index of each level in one of the two matrices.
-        index = np.where(often, often.cumsum(), (~often).cumsum()) - 1
-        self._is_often, self._index = often, index.astype(np.int32)
+        rows, levels, self.totals = self._reached(counts)
+        found, columns, times = np.unique(levels, return_inverse=True, return_counts=True)
+        self._levels = np.append(found, -1)  # as none of others
+        self._is_often = times > _OFTEN * counts.shape[0]
+        reached = _ones(columns, rows, (len(times), counts.shape[0]))
+        self._often, self._rare = reached[self._is_often].toarray(), reached[~self._is_often]
+
+    def _reached(self, counts: Counts) -> tuple[Rows, Rows, NDArray[np.float32]]:
+        """Return molecule and number of each level that n molecules reach, and totals ``[n]``."""
+        counts = counts[:, self._kind]
+        sizes = counts.data.astype(np.int64)
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        ends = np.cumsum(sizes)
+        level = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+        levels = np.repeat(counts.indices.astype(np.int64) << 8, sizes) + level
+        totals = np.bincount(rows, sizes, counts.shape[0]).astype(np.float32)
+        return np.repeat(rows, sizes), levels, totals
 
     def __call__(self, counts: Counts) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
-        counts = counts[:, self._kind]
-        often, rare = self._parts(counts)
-        common = often @ self._often
-        common += (rare @ self._rare).toarray()
-        maxima = _totals(counts)[:, None] + self.totals
+        rows, levels, totals = self._reached(counts)
+        columns = np.searchsorted(self._levels[:-1], levels)
+        known = self._levels[columns] == levels
+        given = _ones(rows[known], columns[known], (counts.shape[0], len(self._is_often)))
+        common = given[:, self._is_often].toarray() @ self._often
+        common += (given[:, ~self._is_often] @ self._rare).toarray()
+        maxima = totals[:, None] + self.totals
         maxima -= common
-        # Two molecules without any substructure of the kind are alike in it.
+        # Two molecules without any substructure of the kind are equal in it.
         empty = maxima == 0.0
         common[empty] = maxima[empty] = 1.0
         common /= maxima
         return common
 
-    def levels(self, positions: NDArray[np.int64]) -> Levels:
-        """Return the levels at some distinct positions of the kind, ``int64 [p]``."""
-        positions = positions - self._kind.start
-        first, stop = self._first[positions], self._first[positions + 1]
-        level = _ranges(first, stop)
-        reached = np.empty((len(level), len(self.totals)), dtype=np.float32)
-        often = self._is_often[level]
-        reached[often] = self._often[self._index[level[often]]]
-        reached[~often] = self._rare[self._index[level[~often]]].toarray()
-        places = np.repeat(np.arange(len(positions)), stop - first)
-        return Levels(places, self._lower[level], self._upper[level], reached)
+    def levels(self, positions: Rows) -> tuple[Rows, Rows, NDArray[np.float32]]:
+        """Return the L levels at some distinct positions of the kind, ascending ``[p]``.
 
-    def _parts(self, counts: Counts) -> tuple[NDArray[np.float32], Any]:
-        """Return the part of each count between each level and the one below it.
-
-        ``[n, levels]`` each, for the levels that many molecules reach and for the others. What a
-        count has above the highest level of its position is in common with no molecule.
+        Returns:
+            Which of the positions each is of, ``[L]``; the level below it, ``[L]``; and 1 where one
+            of the m molecules reaches it, else 0, ``[L, m]``.
         """
-        first, stop = self._first[counts.indices], self._first[counts.indices + 1]
-        level, sizes = _ranges(first, stop), stop - first
-        given = np.repeat(counts.data.astype(np.float32), sizes)
-        part = np.minimum(given, self._upper[level]) - self._lower[level]
-        row, index = np.repeat(_rows(counts), sizes), self._index[level]
-        is_common, is_often = part > 0.0, self._is_often[level]
-        often = np.zeros((counts.shape[0], len(self._often)), dtype=np.float32)
-        chosen = np.flatnonzero(is_common & is_often)
-        often[row[chosen], index[chosen]] = part[chosen]
-        chosen = np.flatnonzero(is_common & ~is_often)
-        starts = np.searchsorted(row[chosen], np.arange(counts.shape[0] + 1)).astype(np.int32)
-        rare = part[chosen], index[chosen], starts
-        return often, sparse.csr_matrix(rare, (counts.shape[0], self._rare.shape[0]))
+        levels, often = self._levels[:-1], self._is_often
+        chosen = np.flatnonzero(np.isin(levels >> 8, positions - self._kind.start))
+        places = np.searchsorted(positions - self._kind.start, levels[chosen] >> 8)
+        index = (np.where(often, often.cumsum(), (~often).cumsum()) - 1)[chosen]
+        often = often[chosen]
+        reached = np.empty((len(chosen), len(self.totals)), dtype=np.float32)
+        reached[often] = self._often[index[often]]
+        reached[~often] = self._rare[index[~often]].toarray()
+        return places, levels[chosen] & 255, reached
 
 
-def _rows(counts: Counts) -> NDArray[np.int64]:
-    return np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-
-
-def _totals(counts: Counts) -> NDArray[np.float32]:
-    return np.bincount(_rows(counts), counts.data, counts.shape[0]).astype(np.float32)
-
-
-def _ranges(first: NDArray[np.integer], stop: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Join the ranges from each first number to before its stop."""
-    sizes = stop - first
-    ends = np.cumsum(sizes)
-    return np.repeat(stop - ends, sizes) + np.arange(ends[-1] if len(ends) else 0)
+def _ones(rows: Rows, columns: Rows, shape: tuple[int, int]) -> Any:
+    return sparse.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape)
 
 
 @dataclass(frozen=True)
@@ -346,14 +309,13 @@ class MoleculeKernel:
     @cached_property
     def of_counts(self) -> list[TanimotoKernel]:
         """The kernel of each kind of counts."""
-        return [] if self.counts is None else [TanimotoKernel(self.counts, k) for k in self.kinds]
+        return [TanimotoKernel(self.counts, kind) for kind in self.kinds]
 
     @cached_property
     def of_partners(self) -> list[TanimotoKernel]:
         """The kernel of each kind of counts of second molecules."""
-        if self.partners is None:
-            return []
-        return [TanimotoKernel(self.partners, kind) for kind in self.kinds]
+        kinds = () if self.partners is None else self.kinds
+        return [TanimotoKernel(self.partners, kind) for kind in kinds]
 
 
 def _finite_or_nan(numbers: NDArray[np.floating]) -> Array:

@@ -32,15 +32,10 @@ _GRID = 37
 
 @dataclass(frozen=True)
 class Basis:
-    """Features whose products are a kernel.
+    """Features whose products are a kernel."""
 
-    Args:
-        vectors: Weights of the kernel with the m inducing points in each feature, ``[m, r]``.
-        values: Sum of squares of each feature over the inducing points, ``[r]``.
-    """
-
-    vectors: Array
-    values: Array
+    vectors: Array  # weights of the kernel with the m inducing points in each feature, [m, r]
+    values: Array  # sum of squares of each feature over the inducing points, [r]
 
     @classmethod
     def of(cls, kernel: Array) -> "Basis":
@@ -57,13 +52,9 @@ class Basis:
 
 
 class Sums:
-    """Sums over labeled rows, which determine the Gaussian processes of some targets.
+    """Sums over rows that have the labels of some targets, which determine their processes.
 
     Rows are added in blocks, so that memory does not grow with their number.
-
-    Args:
-        features: Number of features.
-        targets: Number of targets that are known for all of the rows.
     """
 
     def __init__(self, features: int, targets: int) -> None:
@@ -90,36 +81,20 @@ class Sums:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """A Gaussian process of one target on features of a :class:`Basis`.
+    """A Gaussian process of one target on features of a :class:`Basis`."""
 
-    Args:
-        coefficients: Mean of the weights of the features, ``[r]``.
-        mean: Mean of the labels.
-        noise: Variance of the noise relative to that of the signal.
-        values: Eigenvalues of the features' sum of products, ``[r]``.
-        vectors: Its eigenvectors, orthonormal, ``[r, r]``; None = the features are their own.
-        log_likelihood: Logarithm of the marginal likelihood of the labels.
-    """
-
-    coefficients: Array
-    mean: float
-    noise: float
-    values: Array
-    vectors: Array | None
-    log_likelihood: float
+    coefficients: Array  # mean of the weights of the features, [r]
+    mean: float  # of the labels
+    noise: float  # its variance relative to that of the signal
+    values: Array  # eigenvalues of the features' sum of products, [r]
+    vectors: Array | None  # its eigenvectors, [r, r]; None = the features are orthogonal
+    log_likelihood: float  # marginal, of the labels
 
     @classmethod
     def fit(
         cls, sums: Sums, target: int, values: Array, vectors: Array | None
     ) -> "GaussianProcess":
-        """Fit one of the targets.
-
-        Args:
-            sums: Of one or more labeled rows.
-            target: Index of the target.
-            values: Eigenvalues of the features' products.
-            vectors: Their eigenvectors; None = the features are orthogonal over the rows.
-        """
+        """Fit one of the targets; for the eigenvalues and vectors see the class."""
         from scipy.optimize import minimize_scalar
 
         size, place = sums.features, sums.features + 1 + target
