@@ -110,7 +110,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     if not_finite:
         rows = counted(not_finite, "test row")
         print_line(console, f"not scored, without a finite prediction: {rows}")
-    members = run.model.in_own_units(torch.from_numpy(outputs)).numpy()
+    members = run.model.in_own_units(outputs)
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines and has_test else ():

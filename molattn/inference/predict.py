@@ -91,7 +91,7 @@ def predict_and_count(
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
     if config.neighbors is not None:
-        process = model.check_neighbors(config.neighbors, "--neighbors")
+        process = model.check_neighbors(config.neighbors, "neighbors")
         for task, share in zip(model.config.tasks, process.shares, strict=True):
             if share == 0.0:
                 print_line(
@@ -119,7 +119,7 @@ def prediction_spec(
     columns = PredictionColumns(model)
     fields, names = dict[str, str](), dict[str, str]()
     if neighbors is not None:
-        model.check_neighbors(neighbors, "--neighbors")
+        model.check_neighbors(neighbors, "neighbors")
         fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
         if model.training_set and model.training_set.molecules:
             fields["smiles"] = "string"

@@ -16,32 +16,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from molattn.errors import InputError, quoted
 from molattn.utils.files import UNFINISHED, write_file
-
-__all__ = [
-    "CALIBRATION_FILE",
-    "CONFIG_FILE",
-    "ENDPOINTS_FILE",
-    "FINGERPRINTS_FILE",
-    "GAUSSIAN_PROCESS_FILE",
-    "INPUTS_FILE",
-    "LABELS_FILE",
-    "MANIFEST_FILE",
-    "MODEL_CARD",
-    "MOLECULES_FILE",
-    "MODEL_FILES",
-    "PACKAGED",
-    "WEIGHTS_FILE",
-    "ModelFiles",
-    "find_local_model",
-    "find_model",
-    "is_packaged",
-    "to_json",
-]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -78,21 +56,7 @@ A molecular property predictor trained with molattn.
 Predicted properties:
 
 {{ properties }}
-
-| file | content |
-| --- | --- |
-| `config.json` | options of the network, input features and predicted properties |
-| `model.safetensors` | weights, and the scaling of targets and features |
-| `calibration.json` | calibration of prediction intervals and probabilities |
-| `training_fingerprints.safetensors` | fingerprints of the training molecules, and their tasks |
-| `gaussian_process.safetensors` | counted substructures of training molecules, and their weights |
-| `training_labels.json` | percentiles of the training labels, or labels of each class |
-| `training_molecules.safetensors` | SMILES and labels of the training molecules, if they are kept |
-| `endpoints.json` | what the predicted properties mean, if it was given |
-| `reference_inputs.json` | versions of RDKit and molattn, and inputs of some known molecules |
-| `manifest.json` | size and SHA-256 of each of these files, checked when the model is loaded |
 """
-"""Template of the README of a saved model."""
 
 PACKAGED = Path(__file__).parent / "weights"
 """Models of the package, each in a folder of its name."""
@@ -106,15 +70,12 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     """Return the folder of a saved model.
 
-    Args:
-        name: The name of a model of the package, such as ``base``; or the folder of a saved model,
-            the folder of the run that trained it, or a file in either; or, if there is no such
-            folder, the name ``owner/model`` of a model on the Hugging Face Hub, which is downloaded
-            once.
-        hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
+    It is found by the name of a model of the package, such as ``base``; by its folder, that of the
+    run that trained it, or a file in either; or by the name ``owner/model`` on the Hugging Face
+    Hub, from which it is downloaded once with ``hub_options`` (``revision``, ...).
 
     Raises:
-        InputError: No such model, folder or hub name, or the folder of a cross-validation.
+        InputError: No such model, or the folder of a cross-validation.
     """
     if is_packaged(name):
         return PACKAGED / name
@@ -131,11 +92,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
 
 
 def find_local_model(path: Union[str, Path]) -> Path:
-    """Return the folder of a saved model or of a model of the package; the Hub is not searched.
-
-    Raises:
-        InputError: No such model or folder, or the folder of a cross-validation.
-    """
+    """Return the folder of a saved model; a folder goes before a name, the Hub is not searched."""
     name, path = str(path), Path(path)
     if not path.exists() and is_packaged(name):
         return PACKAGED / name
@@ -175,12 +132,7 @@ def to_json(content: Any, kind: Any = Any, indent: int | None = None) -> bytes:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a saved model.
-
-    Args:
-        folder: Their folder.
-        content: The content of each file by its name.
-    """
+    """The content of the files of a saved model by name, and their folder."""
 
     folder: Path
     content: Mapping[str, bytes]
@@ -211,11 +163,7 @@ class ModelFiles:
             write_file(folder / name, content)
 
     def check(self) -> None:
-        """Check that all files are there, and are those that the manifest lists.
-
-        Raises:
-            InputError: A file that is missing, damaged or of another model; names each.
-        """
+        """Raise InputError with each file that is missing, damaged or of another model."""
         problems = [f"{name} {problem}" for name, problem in self.problems().items() if problem]
         if problems:
             raise InputError(
@@ -247,25 +195,13 @@ class ModelFiles:
         """Let errors that the content of a file causes name it."""
         try:
             yield
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            SafetensorError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except Exception as error:
             path, reason = self.folder / name, textwrap.shorten(str(error), 400)
             named = reason if reason.startswith(str(path)) else f"{path}: {reason}"
             raise InputError(named) from error
 
     def parse(self, name: str, kind: type[Kind]) -> Kind:
-        """Return the content of a JSON file as a type that pydantic knows.
-
-        Raises:
-            InputError: It is not JSON, or not of this type.
-        """
+        """Return the content of a JSON file as a type that pydantic knows."""
         try:
             return TypeAdapter(kind).validate_json(self.content[name])
         except ValidationError as error:
@@ -288,11 +224,7 @@ class ModelFiles:
         return sha256(self.content[CONFIG_FILE] + self.content[WEIGHTS_FILE]).hexdigest()
 
     def load_weights(self, model: nn.Module) -> None:
-        """Load the weights into a module.
-
-        Raises:
-            InputError: Weights that are not finite, or of other names or shapes.
-        """
+        """Load the weights into a module; they must be finite, and of its names and shapes."""
         with self.reading(WEIGHTS_FILE):
             weights = safetensors.torch.load(self.content[WEIGHTS_FILE])
             for name, weight in weights.items():

@@ -23,8 +23,6 @@ from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
 
-__all__ = ["FORMAT", "KERNELS", "MolAttnConfig", "substructure_counter"]
-
 FORMAT = 9
 """Format of the configurations of saved models."""
 
@@ -193,16 +191,11 @@ class MolAttnConfig:
 
     def difference(self, other: "MolAttnConfig") -> str:
         """Name the first option, other than ``members``, that differs from another's; "" = none."""
-        for option in fields(self):
-            mine, theirs = (getattr(config, option.name) for config in (self, other))
-            if mine == theirs or option.name == "members":
-                continue
-            if option.name != "network":
-                return option.name
-            for one in fields(mine):
-                values = [getattr(network, one.name) for network in (theirs, mine)]
-                if values[0] != values[1]:
-                    return f"{one.name}: {values[0]}, not {values[1]}"
+        pairs = [(self.network, other.network), (self, replace(other, members=self.members))]
+        for mine, theirs in pairs:
+            for name in (option.name for option in fields(mine)):
+                if (got := getattr(theirs, name)) != (expected := getattr(mine, name)):
+                    return name if mine is self else f"{name}: {got}, not {expected}"
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -212,11 +205,7 @@ class MolAttnConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
-        """Read the output of :meth:`to_dict`.
-
-        Raises:
-            InputError: Another format, or a value that is not valid.
-        """
+        """Read the output of :meth:`to_dict`; another format is an InputError."""
         options = dict(config)
         number, version = options.pop("format", None), options.pop("molattn_version", None)
         if number != FORMAT:

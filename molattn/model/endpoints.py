@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from molattn.config.base import checked
 
-__all__ = ["Endpoint", "Threshold"]
-
 
 @checked
 class Threshold:

@@ -13,16 +13,6 @@ from molattn.graph import MoleculeBatch
 from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 
-__all__ = [
-    "CLIP",
-    "MOST_PAIRS",
-    "batches",
-    "joined_numbers",
-    "number_type",
-    "scaled_numbers",
-    "table_features",
-]
-
 CLIP = 3.0
 """Standard deviations from the training mean to which calculated features are clipped."""
 

@@ -33,8 +33,6 @@ from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.utils.files import atomic_folder
 
-__all__ = ["MolAttn", "MolAttnConfig"]
-
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
 
@@ -47,12 +45,9 @@ class MolAttn(
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    Its networks (``nets``) return outputs in scaled units and logits, which the model converts to
-    the targets' own units and to probabilities. A trained model has one network; :meth:`ensemble`
-    joins several models into one.
-
-    Labels are transformed (``config.target_transforms``), then standardized. The prediction of a
-    transformed target estimates the median of its distribution rather than the mean.
+    A trained model has one network (``nets``); :meth:`ensemble` joins models into one. Labels are
+    transformed (``config.target_transforms``), then standardized. The prediction of a transformed
+    target estimates the median of its distribution rather than the mean.
 
     Wherever a method takes SMILES, it takes RDKit molecules too. They must be sanitized and are not
     changed; explicit hydrogen atoms and atom-map numbers are ignored, as in SMILES.
@@ -84,9 +79,7 @@ class MolAttn(
     Attributes:
         config: The options; ``custom_parts`` names your own modules.
         endpoints: What predicted properties mean, by task.
-        reference_inputs: Versions that calculated the inputs of the training, with the inputs of a
-            few molecules; see :meth:`inputs_remark`. None if the model was not trained by
-            :func:`molattn.train`.
+        reference_inputs: Inputs of the training for a few molecules; see :meth:`inputs_remark`.
 
     Raises:
         InputError: Parts of other classes than the config names.
@@ -129,23 +122,19 @@ class MolAttn(
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
-        """Join trained models into one that averages their predictions.
+        """Join trained models into one that averages their predictions, in evaluation mode.
 
-        The ensemble is saved, loaded and used like any other model. If a model is itself an
-        ensemble, its members become members of the new one. Weights are copied. The ensemble has
-        no Gaussian process, no calibration and no scores of endpoints, which are those of one
-        model: it predicts the mean of the networks alone, so train the models with
+        Weights are copied, and members of an ensemble become members of the new one. It has no
+        Gaussian process, no calibration and no scores of endpoints, which are those of one model:
+        it predicts the mean of the networks alone, so train the models with
         ``predictor="network"``.
 
         Args:
-            models: Models with the same scaling and, except for the number of members, the same
-                config, such as models trained on the same rows with different seeds.
-
-        Returns:
-            The ensemble, in evaluation mode, on the first model's device.
+            models: One or more with the same scaling and, except for the number of members, the
+                same config, such as models trained on the same rows with different seeds.
 
         Raises:
-            InputError: No model, or one that differs from the first.
+            InputError: A model that differs from the first, or has no trained network.
         """
         if not models:
             raise InputError("ensemble: expected at least one model")
@@ -189,9 +178,8 @@ class MolAttn(
     def inputs_remark(self) -> str:
         """Return whether the installed versions calculate the inputs of the training, as a line.
 
-        It is empty if the model was trained with the installed versions of RDKit and molattn, or
-        does not know. Otherwise the inputs of a few molecules are compared with those of the
-        training.
+        It is empty if these are the versions of RDKit and molattn of the training, or if the model
+        does not know. Otherwise the inputs of a few molecules are compared.
         """
         return "" if self.reference_inputs is None else self.reference_inputs.remark(self.config)
 
@@ -200,13 +188,7 @@ class MolAttn(
     def generate_model_card(
         self, *args: Any, scores: Optional[Mapping[str, str]] = None, **kwargs: Any
     ) -> ModelCard:
-        """Return the README of the saved model, which lists the predicted properties.
-
-        Args:
-            args: Passed to huggingface_hub, as are ``kwargs``.
-            scores: For each task by name, its test scores as text.
-            kwargs: Values of other placeholders of the template.
-        """
+        """Return the README of the saved model: predicted properties, test ``scores`` by task."""
         lines = []
         for task in self.config.tasks:
             facts = (task.unit, task.kind, ", ".join(task.classes), (scores or {}).get(task.name))
@@ -246,10 +228,6 @@ class MolAttn(
             push_to_hub: Whether to upload the model.
             model_card_kwargs: Arguments of :meth:`generate_model_card`.
             hub_options: Passed to huggingface_hub's ``push_to_hub``.
-
-        Raises:
-            InputError: The folder cannot be created.
-            OSError: Names a file that cannot be written.
         """
         folder = Path(save_directory)
         with atomic_folder(folder) as part:
@@ -279,18 +257,17 @@ class MolAttn(
         """Load a packaged model, one from a folder, or one from the Hugging Face Hub.
 
         Args:
-            pretrained_model_name_or_path: As for :func:`molattn.model.artefact.find_model`: the
-                name of a model of the package, a folder that ``save_pretrained`` wrote, a run's
-                folder, or the name ``owner/model`` of one on the hub.
-            encoder: An encoder like the one passed to the saved model, if it had one of your own;
-                its weights are replaced.
-            readout: The same for the readout.
-            head: The same for the head.
+            pretrained_model_name_or_path: The name of a model of the package, a folder that
+                :meth:`save_pretrained` wrote, a run's folder, or the name ``owner/model`` of one on
+                the Hub.
+            encoder: Your own encoder, like the one that the model was saved with; its weights are
+                replaced.
+            readout: Your own readout.
+            head: Your own head.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:
-            InputError: No such model, a missing or damaged file, or parts other than those that the
-                model was saved with.
+            InputError: No such model, a missing or damaged file, or other parts.
         """
         files = ModelFiles.read(find_model(pretrained_model_name_or_path, **hub_options))
         files.check()
@@ -319,10 +296,7 @@ class MolAttn(
 
 
 class _Undrawn(TorchFunctionMode):
-    """Makes modules whose weights are loaded next: initial ones are zeros.
-
-    To draw them would move the global generators, from which another thread may draw to train.
-    """
+    """Makes modules whose weights are loaded next; to draw them would move global generators."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}

@@ -32,11 +32,9 @@ from molattn.model.target_transform import TargetTransform, own_units, transform
 from molattn.record import MoleculeRecord
 from molattn.utils.devices import finish, to_device, to_host
 
-__all__ = ["NetworkModule"]
-
 
 class NetworkModule(nn.Module):
-    """One network or several members, in scaled units; see :class:`molattn.MolAttn`."""
+    """The networks of a model, in scaled units; see :class:`molattn.MolAttn`."""
 
     target_mean: Tensor
     target_scale: Tensor
@@ -86,20 +84,19 @@ class NetworkModule(nn.Module):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self._weight.device
+        return next(self.parameters()).device
 
     @property
-    def _weight(self) -> Tensor:
-        return next(self.parameters())
+    def _dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
 
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
         """Predict in scaled units and logits with the networks, ``[num_graphs, num_outputs]``.
 
-        :meth:`predict` combines this with the Gaussian process, if there is one. With several
-        members these are the outputs that :meth:`unscale` converts to the mean of their
-        predictions: the mean of regressions, the logits of the mean class probabilities.
+        :meth:`predict` combines this with the Gaussian process, if there is one. Of an ensemble
+        these are the mean of regressions and the logits of the mean class probabilities.
 
         Args:
             batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
@@ -120,11 +117,7 @@ class NetworkModule(nn.Module):
     ) -> Tensor:
         """Return the outputs of each member, ``[members, num_graphs, num_outputs]``.
 
-        Args:
-            batch: As for :meth:`forward`.
-            features: Likewise.
-            atoms: Output of the encoder of the only member, if it is known; see
-                :meth:`molattn.model.network.Network.encode`.
+        As :meth:`forward`; ``atoms`` is the output of the encoder of the only member, if known.
         """
         numbers = self.scaled_features(batch, features)
         return self.outputs_and_embedding(batch, numbers, atoms)[0]
@@ -134,14 +127,13 @@ class NetworkModule(nn.Module):
     ) -> Optional[Tensor]:
         """Return the extra features as the networks read them, ``[num_graphs, num_numbers]``.
 
-        Features from the table, then those calculated for the molecule and for the second
-        molecule, scaled; None without any. Arguments are those of :meth:`forward`.
+        See :func:`molattn.model.inputs.joined_numbers`; None without any.
         """
         numbers = joined_numbers(batch, features, self.config)
         if numbers is None:
             return None
         scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
-        return scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
+        return scaled_numbers(numbers, *scales, given).to(self._dtype)
 
     def outputs_and_embedding(
         self,
@@ -149,10 +141,7 @@ class NetworkModule(nn.Module):
         numbers: Optional[Tensor],
         atoms: Optional[Tensor] = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return :meth:`member_outputs`, and the members' embeddings concatenated.
-
-        ``numbers`` are those of :meth:`scaled_features`, ``atoms`` as for :meth:`member_outputs`.
-        """
+        """Return :meth:`member_outputs` with :meth:`scaled_features`, and embeddings, joined."""
         outputs, embeddings = [], []
         for net in self.networks:
             molecules = net.encode(batch, atoms)
@@ -161,10 +150,9 @@ class NetworkModule(nn.Module):
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
     def freeze(self, what: Union[int, Freeze]) -> None:
-        """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`.
+        """Exclude weights from training: of ``embeddings``, ``encoder``, that many blocks, or none.
 
-        Args:
-            what: ``none``, ``embeddings``, ``encoder`` or a number of blocks.
+        See :meth:`molattn.model.network.Network.freeze`.
         """
         for net in self.networks:
             net.freeze(what)
@@ -181,6 +169,8 @@ class NetworkModule(nn.Module):
         self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
     ) -> None:
         """Set how labels are scaled: the transform of each task, then mean and scale.
+
+        This removes the calibration and the Gaussian process, which depend on the scaling.
 
         Args:
             mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
@@ -218,45 +208,28 @@ class NetworkModule(nn.Module):
         Class indices and NaN stay as they are.
         """
         targets = transformed_labels(targets, self.config.target_transforms)
-        return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
-
-    def unscale(self, prediction: Tensor) -> Tensor:
-        """Convert outputs of :meth:`forward` to the targets' own units and to probabilities.
-
-        Pass outputs in double precision, see :func:`molattn.model.outputs.class_probabilities`.
-        """
-        return self.in_own_units(self._transformed(prediction))
-
-    def in_own_units(self, outputs: Tensor) -> Tensor:
-        """Convert regressions on the transformed scale to own units, logits to probabilities."""
-        tasks = self.config.tasks
-        return own_units(class_probabilities(outputs, tasks), tasks, self.config.target_transforms)
+        return ((targets - self.target_mean) / self.target_scale).to(self._dtype)
 
     def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
-        return self._transformed(torch.from_numpy(outputs)).numpy()
-
-    def _transformed(self, outputs: Tensor) -> Tensor:
-        # A logit has mean 0 and scale 1.
-        sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
-        mean, scale = (
-            values.to(outputs).repeat_interleave(sizes.to(outputs.device))
-            for values in (self.target_mean, self.target_scale)
-        )
+        sizes = [task.num_outputs for task in self.config.tasks]  # a logit has mean 0 and scale 1
+        mean, scale = (x.cpu().numpy().repeat(sizes) for x in (self.target_mean, self.target_scale))
         return outputs * scale + mean
+
+    def in_own_units(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Convert regressions on the transformed scale to own units, logits to probabilities."""
+        tasks, given = self.config.tasks, torch.from_numpy(outputs)
+        probabilities = class_probabilities(given, tasks)
+        return own_units(probabilities, tasks, self.config.target_transforms).numpy()
 
     # Molecules.
 
     def featurize(self, smiles: Molecule, partner: Optional[Molecule] = None) -> MoleculeRecord:
-        """Convert a molecule to a featurized one with all features that the model uses.
-
-        Args:
-            smiles: The molecule.
-            partner: The second molecule, where the model takes one.
+        """Featurize a molecule, and the second molecule where the model takes one.
 
         Raises:
             SmilesError: An invalid molecule; gives the reason.
-            ValueError: A second molecule is given but not used by the model, or needed but missing.
+            ValueError: A second molecule that is missing or not used by the model.
         """
         partners = None if partner is None else [partner]
         record = next(self.reader(partners, numbers=True)([smiles], partners))
@@ -271,23 +244,17 @@ class NetworkModule(nn.Module):
         numbers: bool = False,
         fingerprint: bool = False,
     ) -> MoleculeReader:
-        """Return a reader of molecules: of graphs alone, or with all that the model reads.
-
-        Raises:
-            ValueError: Second molecules that are missing or not used by the model.
-        """
+        """Return a reader of molecules: of graphs alone, or with all that the model reads."""
         if (partners is not None) != self.config.has_partner:
             words = "needs a" if self.config.has_partner else "takes no"
             raise ValueError(f"partners: the model {words} second molecule")
+        config = self.config
+        extra = (config.calculator, config.counter) if numbers else (None, None)
         return MoleculeReader(
-            self.config.featurizer,
-            Fields(
-                numbers=self.config.calculator if numbers else None,
-                counts=self.config.counter if numbers else None,
-                fingerprint=fingerprint,
-            ),
-            standardize=self.config.standardize,
-            radius=self.config.network.radius,
+            config.featurizer,
+            Fields(*extra, fingerprint=fingerprint),
+            standardize=config.standardize,
+            radius=config.network.radius,
         )
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
@@ -306,11 +273,9 @@ class NetworkModule(nn.Module):
         *,
         features: Optional[ArrayLike] = None,
     ) -> tuple[NDArray[np.float64], KernelInputs]:
-        """Predict with each network alone, and return what the kernels read of the molecules.
+        """Predict with each network in scaled units and logits, ``[members, n, num_outputs]``.
 
-        Returns:
-            ``[members, n, num_outputs]``: regressions in scaled units, logits of classifications;
-            and the inputs of :class:`molattn.model.gaussian_process.kernel.MoleculeKernel`.
+        Return also what the kernels of the Gaussian process read of the molecules.
         """
         given = table_features(features, len(records), self.config)
 
@@ -353,15 +318,14 @@ class NetworkModule(nn.Module):
         compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
         *shapes: tuple[int, ...],
     ) -> list[Tensor]:
-        """Compute tensors of each batch, and the slice of its records, in evaluation mode.
+        """Compute tensors of each batch; join them on the CPU, without waiting for each batch.
 
-        They are joined on the CPU; ``shapes`` are those of a row of each. It does not wait for a
-        GPU before the last batch.
+        ``compute`` gets the rows of the batch too; ``shapes`` are those of a row of each tensor.
         """
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")
-        found, start = [[torch.zeros(0, *shape, dtype=self._weight.dtype)] for shape in shapes], 0
+        found, start = [[torch.zeros(0, *shape, dtype=self._dtype)] for shape in shapes], 0
         with self.evaluating():
             for group in batches(records, size, lambda record: record):
                 rows = slice(start, start + len(group))
@@ -374,10 +338,7 @@ class NetworkModule(nn.Module):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Be in evaluation mode inside the block.
-
-        Threads share a model that is in evaluation mode before, as a loaded one is.
-        """
+        """Be in evaluation mode inside the block; threads share a model that was before."""
         trained = [module for module in self.modules() if module.training]
         if trained:
             self.eval()

@@ -23,8 +23,6 @@ from molattn.nn.prediction_head import HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 
-__all__ = ["Network"]
-
 
 class Network(nn.Module):
     """Embeddings of atoms and atom pairs, an encoder, a readout over atoms, and a prediction head.
@@ -134,9 +132,6 @@ class Network(nn.Module):
         Args:
             batch: As for :meth:`encode`.
             features: Extra features of each molecule ``[num_graphs, config.num_numbers]``, scaled.
-
-        Raises:
-            ValueError: A head that returns another shape.
         """
         return self.decode(self.encode(batch), features)
 
@@ -158,11 +153,8 @@ class Network(nn.Module):
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
                 ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
                 ``radius`` the edges of PyG graphs are taken as they are.
-            atoms: What :meth:`encode_atoms` returns for the batch, ``[N, atom_width]``, if it is
-                known; only of a ``MoleculeBatch``.
-
-        Raises:
-            ValueError: A PyG graph with other self loops.
+            atoms: What :meth:`encode_atoms` returns for the batch, if it is known; only of a
+                ``MoleculeBatch``.
         """
         if atoms is None or not isinstance(batch, MoleculeBatch):
             x, index = self.encode_atoms(batch)
@@ -207,13 +199,10 @@ class Network(nn.Module):
         return (molecules.unflatten(-1, (self.molecules, -1)) @ self.projection).flatten(-2)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
-        """Represent each atom of the first molecule of each pair, as for :meth:`encode`.
+        """Represent each atom of the first molecules; see :meth:`encode`.
 
         Returns:
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
-
-        Raises:
-            ValueError: As :meth:`encode`.
         """
         x, codes = self.atom_embedding(batch.x), batch.edge_attr
         if not isinstance(batch, MoleculeBatch):
@@ -242,12 +231,9 @@ class Network(nn.Module):
         return out
 
     def edges(self, edge_index: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Select the edges of a PyG graph that the network uses.
+        """Select the edges ``[2, E]`` of a PyG graph that the network uses, and their codes.
 
-        Args:
-            edge_index: Atom pairs, ``int64 [2, E]``.
-            codes: Their joint codes ``[E]`` or component codes ``[E, P]``. With fractional weights
-                of codes all edges are kept.
+        With fractional weights of codes all edges are kept.
         """
         if not self.bonds_only or codes.is_floating_point():
             return edge_index, codes
@@ -273,9 +259,6 @@ class Network(nn.Module):
         Args:
             what: ``embeddings``; a number: the embeddings and that many of the first blocks;
                 ``encoder``: the embeddings and the whole encoder; ``none`` unfreezes all.
-
-        Raises:
-            InputError: Another name, or more blocks than the encoder has.
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
         frozen = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
@@ -309,10 +292,10 @@ class Network(nn.Module):
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
-    """Return the terms of each component code in a pair's distance and bond, and their base.
+    """Return the terms ``[sum(pair_sizes), 2]`` of codes in distance and bond, and their base.
 
     The distance is in bonds, and one more than the largest for atoms of different fragments. The
-    bond is 1 for bonded pairs and for an atom with itself. ``[sum(pair_sizes), 2]`` and ``[2]``.
+    bond is 1 for bonded pairs and for an atom with itself.
     """
     bonds, distances = featurizer.pair_sizes[0], featurizer.pair_sizes[-1]
     values = torch.zeros(sum(featurizer.pair_sizes), 2)

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from molattn.task import Task, output_slices
 
-__all__ = ["class_logits", "class_probabilities", "mean_of_members", "shares_of_second"]
-
 Array = NDArray[np.float64]
 
 _PRIOR_ROWS = 20.0

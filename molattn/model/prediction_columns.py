@@ -8,8 +8,6 @@ from molattn.model.uncertainty import Prediction
 from molattn.record import MoleculeRecord
 from molattn.task import check_columns, output_slices
 
-__all__ = ["PredictionColumns", "number_text", "standardized_cells", "standardized_columns"]
-
 _LARGE = 1000.0
 _LEAST_WEIGHT = 0.005  # of the networks, printed as 0%
 

@@ -25,8 +25,6 @@ from molattn.model.uncertainty import Prediction, Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.task import output_slices
 
-__all__ = ["Predictor"]
-
 Array = NDArray[np.float64]
 
 
@@ -59,19 +57,7 @@ class Predictor(NetworkModule):
     def set_target_scaling(
         self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
     ) -> None:
-        """Set how labels are scaled: the transform of each task, then mean and scale.
-
-        This removes the calibration and the Gaussian process, which depend on the scaling.
-
-        Args:
-            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
-            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
-            transforms: Of each task; by default the identity.
-
-        Raises:
-            InputError: Transforms that do not fit the tasks.
-            ValueError: A wrong number of values, or a scale that is not positive.
-        """
+        """Set how labels are scaled, and remove what depends on it."""
         super().set_target_scaling(mean, scale, transforms)
         self.uncertainty = self.gaussian_process = None
 
@@ -107,7 +93,7 @@ class Predictor(NetworkModule):
         """Do the same for featurized molecules; see :meth:`predict` and :meth:`featurize`."""
         outputs = self.predict_outputs(records, batch_size, features=features)
         if members:
-            return self.in_own_units(torch.from_numpy(outputs)).numpy()
+            return self.in_own_units(outputs)
         return self._calibrated(self._mean(outputs))
 
     def predict_outputs(
@@ -125,7 +111,7 @@ class Predictor(NetworkModule):
         return self.combined(*self.network_outputs(records, batch_size, features=features))
 
     def combined(self, outputs: Array, inputs: KernelInputs) -> Array:
-        """Return :meth:`predict_outputs`, of what :meth:`network_outputs` returned."""
+        """Do the same with what :meth:`network_outputs` returned."""
         if self.gaussian_process is not None:
             outputs = self.gaussian_process.combine(outputs, inputs)
         return self.to_transformed(outputs)
@@ -141,7 +127,7 @@ class Predictor(NetworkModule):
     def _calibrated(self, mean: Array) -> Array:
         """Convert outputs ``[n, outputs]`` to own units and calibrated probabilities."""
         if self.uncertainty is None:
-            return self.in_own_units(torch.from_numpy(mean)).numpy()
+            return self.in_own_units(mean)
         calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
         columns = zip(output_slices(self.config.tasks), self.config.target_transforms, strict=True)
         return torch.cat([one.inverse(calibrated[:, at]) for at, one in columns], dim=1).numpy()
@@ -154,9 +140,9 @@ class Predictor(NetworkModule):
         """Predict intervals with a given nominal coverage, for regression targets.
 
         The interval is the prediction plus and minus a half-width that grows with the distance to
-        the training molecules; see :mod:`molattn.model.uncertainty`. Of a transformed
-        target it is that on the transformed scale, with both ends converted to own units. Of a
-        target in percent whose training labels are from 0 to 100 it ends there.
+        the training molecules; see :mod:`molattn.model.uncertainty`. Of a transformed target both
+        ends are converted to own units. Of a target in percent whose training labels are from 0 to
+        100 it ends there.
 
         Returns:
             Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
@@ -173,15 +159,9 @@ class Predictor(NetworkModule):
     def prediction(
         self, outputs: Array, molecules: Sequence[Molecule | Fingerprint], level: float
     ) -> Prediction:
-        """Combine outputs of n molecules with the model's uncertainty, if it is calibrated.
+        """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any.
 
-        Args:
-            outputs: From :meth:`predict_outputs`, ``[members, n, outputs]``.
-            molecules: The n molecules, or their fingerprints.
-            level: Level of the intervals, between 0 and 1.
-
-        Raises:
-            InputError: A level outside the range.
+        The n molecules may be given as fingerprints; ``level`` is that of the intervals.
         """
         tasks, mean = self.config.tasks, self._mean(outputs)
         low = high = similarity = np.full((len(mean), len(tasks)), math.nan)
@@ -190,10 +170,10 @@ class Predictor(NetworkModule):
             low, high = self.intervals(mean, similarity, level)
         found, std = self._calibrated(mean), np.full((len(mean), len(tasks)), math.nan)
         if len(outputs) > 1:
-            rows, members = np.arange(len(mean)), self.in_own_units(torch.from_numpy(outputs))
+            rows, members = np.arange(len(mean)), self.in_own_units(outputs)
             for index, columns in enumerate(output_slices(tasks)):
                 likeliest = columns.start + found[:, columns].argmax(axis=1)
-                std[:, index] = members.numpy()[:, rows, likeliest].std(axis=0, ddof=1)
+                std[:, index] = members[:, rows, likeliest].std(axis=0, ddof=1)
         # Each training molecule has a label.
         return Prediction(found, low, high, std, similarity.max(axis=1), similarity)
 
@@ -201,12 +181,9 @@ class Predictor(NetworkModule):
         """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
 
         Args:
-            mean: Outputs of the mean of the members on the transformed scale, ``[n, outputs]``.
+            mean: Mean of the members on the transformed scale, ``[n, outputs]``.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
             level: Between 0 and 1.
-
-        Raises:
-            InputError: A level outside the range, or a model that is not calibrated.
         """
         half = self._check_calibrated().calibration.half_widths(similarity, level)
         low, high, tasks = half.copy(), half.copy(), self.config.tasks
@@ -228,9 +205,8 @@ class Predictor(NetworkModule):
     def training_similarity(self, smiles: Sequence[Molecule]) -> Array:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
 
-        Morgan counts of radius 2 are compared, see
-        :class:`molattn.chem.fingerprint_index.FingerprintIndex`, without the second molecule.
-        Errors tend to be larger for molecules that are unlike all training molecules.
+        Morgan counts of radius 2 are compared, without the second molecule. Errors tend to be
+        larger for molecules that are unlike all training molecules.
 
         Raises:
             InputError: A model that is not calibrated.
@@ -280,27 +256,23 @@ class Predictor(NetworkModule):
     def nearest(
         self, smiles: Sequence[Molecule | Fingerprint], count: int = 3
     ) -> list[list[TrainingMolecule]]:
-        """Return for each molecule the most similar training molecules with their labels.
+        """Return the ``count`` most similar training molecules of each, with their labels.
 
         Similarity is that of :meth:`training_similarity`. Training molecules are kept on request,
         by ``keep_training_molecules`` of :func:`molattn.train`.
 
-        Args:
-            smiles: The molecules, or their fingerprints.
-            count: Most training molecules of each.
-
         Raises:
             InputError: A model that keeps no training molecules, or a count below 1.
         """
-        kept = self.training_set and self.training_set.molecules
-        if not kept:
+        molecules = self.training_set and self.training_set.molecules
+        if not molecules:
             raise InputError(
                 "the model keeps no training molecules; train with --keep-training-molecules"
             )
         if count < 1:
-            raise InputError(f"count: got {count}, expected a whole number of at least 1")
+            raise InputError(f"got {count}, expected a whole number of at least 1", option="count")
         known = self._check_calibrated().molecules
-        return kept.nearest(self._fingerprints(smiles), count, known, self.config.tasks)
+        return molecules.nearest(self._fingerprints(smiles), count, known, self.config.tasks)
 
     def neighbors(
         self,
@@ -311,15 +283,12 @@ class Predictor(NetworkModule):
         partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
     ) -> dict[str, list[list[Neighbor]]]:
-        """Return for each molecule the training rows that contribute most to its predictions.
+        """Return the ``count`` training rows that contribute most to predictions, by task.
 
         Contributions to a task are on its transformed scale, largest absolute value first. Those of
-        all inducing points, together with a constant, add up to the part of the prediction that the
-        Gaussian process has; for a classification see
+        all inducing points, together with a constant, add up to what the Gaussian process
+        contributes; for a classification see
         :meth:`molattn.model.gaussian_process.head.GaussianProcessHead.neighbors`.
-
-        Returns:
-            For each task, by name, ``count`` training rows of each of the n molecules.
 
         Raises:
             InputError: A model without a Gaussian process, or a count below 1 or above the number
@@ -333,37 +302,33 @@ class Predictor(NetworkModule):
     def neighbors_of_inputs(
         self, inputs: KernelInputs, count: int
     ) -> dict[str, list[list[Neighbor]]]:
-        """Do the same, of what :meth:`network_outputs` returned."""
-        process = self.check_neighbors(count)
-        kept = self.training_set and self.training_set.molecules
-        smiles = dict(zip(kept.rows.tolist(), kept.smiles, strict=True)) if kept else {}
-        scales = self.target_scale.tolist()
+        """Do the same with what :meth:`network_outputs` returned."""
+        rows = self.training_set and self.training_set.molecules
+        smiles = dict(zip(rows.rows.tolist(), rows.smiles, strict=True)) if rows else {}
+        neighbors = self.check_neighbors(count).neighbors(inputs, count)
+        scaled = zip(self.config.tasks, self.target_scale.tolist(), neighbors, strict=True)
         return {
             task.name: [
                 [
                     one._replace(contribution=one.contribution * scale, smiles=smiles.get(one.row))
                     for one in row
                 ]
-                for row in found
+                for row in rows_of_task
             ]
-            for task, scale, found in zip(
-                self.config.tasks, scales, process.neighbors(inputs, count), strict=True
-            )
+            for task, scale, rows_of_task in scaled
         }
 
-    def check_neighbors(self, count: int, name: str = "count") -> GaussianProcessHead:
-        """Return the Gaussian process, if it has that many neighbors; errors name the count.
-
-        Raises:
-            InputError: As :meth:`neighbors`.
-        """
+    def check_neighbors(self, count: int, option: str = "count") -> GaussianProcessHead:
+        """Return the Gaussian process, if it has that many neighbors."""
         if self.gaussian_process is None:
-            raise InputError(f"{name}: the model has no Gaussian process, and thus no neighbors")
+            message = "the model has no Gaussian process, and thus no neighbors"
+            raise InputError(message, option=option)
         most = len(self.gaussian_process.rows)
         if not 1 <= count <= most:
             raise InputError(
-                f"{name}: got {count}, expected a whole number from 1 to {most}, the number of "
-                "inducing points of the Gaussian process"
+                f"got {count}, expected a whole number from 1 to {most}, the number of inducing "
+                "points",
+                option=option,
             )
         return self.gaussian_process
 
@@ -406,24 +371,13 @@ class Predictor(NetworkModule):
     def _fingerprints(self, smiles: Sequence[Molecule | Fingerprint]) -> list[Fingerprint]:
         return read_fingerprints(smiles, standardize=self.config.standardize)
 
-    def _records(
-        self,
-        smiles: Sequence[Molecule],
-        partners: Optional[Sequence[Molecule]],
-        *,
-        fingerprints: bool = False,
-    ) -> list[MoleculeRecord]:
-        reader = self.reader(partners, numbers=True, fingerprint=fingerprints)
+    def _records(self, smiles: Any, partners: Any, fingerprint: bool = False) -> Any:
+        reader = self.reader(partners, numbers=True, fingerprint=fingerprint)
         return reader.all(smiles, partners)
 
     def _outputs_and_fingerprints(
-        self,
-        smiles: Sequence[Molecule],
-        batch_size: int = 256,
-        *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
+        self, smiles: Sequence[Molecule], batch_size: int = 256, partners: Any = None, **inputs: Any
     ) -> tuple[Array, list[Any]]:
-        records = self._records(smiles, partners, fingerprints=True)
-        outputs = self.predict_outputs(records, batch_size, features=features)
+        records = self._records(smiles, partners, fingerprint=True)
+        outputs = self.predict_outputs(records, batch_size, **inputs)
         return outputs, [record.fingerprint for record in records]

@@ -20,8 +20,6 @@ from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted
 
-__all__ = ["REFERENCE_MOLECULES", "ReferenceInputs"]
-
 REFERENCE_MOLECULES = (
     "CC(=O)Oc1ccccc1C(=O)O",
     "Cn1c(=O)c2c(ncn2C)n(C)c1=O",

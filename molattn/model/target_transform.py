@@ -16,17 +16,6 @@ from torch import Tensor
 from molattn.config.base import checked
 from molattn.task import Task, output_slices
 
-__all__ = [
-    "TRANSFORMS",
-    "AnyTransform",
-    "LogTransform",
-    "RankTransform",
-    "TargetTransform",
-    "YeoJohnsonTransform",
-    "own_units",
-    "transformed_labels",
-]
-
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 300.0  # its exponential, times any label, is finite

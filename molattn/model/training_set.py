@@ -16,15 +16,6 @@ from molattn.config.base import checked
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.task import Task
 
-__all__ = [
-    "LEVELS",
-    "LabelDistribution",
-    "TrainingMolecule",
-    "TrainingMolecules",
-    "TrainingSet",
-    "percentile",
-]
-
 Array = NDArray[np.float64]
 
 LEVELS = np.linspace(0.0, 1.0, 101)
@@ -33,21 +24,13 @@ LEVELS = np.linspace(0.0, 1.0, 101)
 
 @checked
 class LabelDistribution:
-    """How the training labels of a task are distributed.
-
-    Args:
-        count: Number of labels.
-        quantiles: Of a regression with labels, their 101 percentiles from 0% to 100%; else empty.
-        classes: Of a classification, the number of labels of each class; else empty.
-        above: The highest lower bound of a censored label, such as 100 of ``>100``, if any.
-        below: The lowest upper bound, such as 0 of ``<0``, if any.
-    """
+    """How the training labels of a task are distributed."""
 
     count: int
-    quantiles: tuple[float, ...] = ()
-    classes: tuple[int, ...] = ()
-    above: Optional[float] = None
-    below: Optional[float] = None
+    quantiles: tuple[float, ...] = ()  # of a regression with labels: percentiles, 0% to 100%
+    classes: tuple[int, ...] = ()  # of a classification: number of labels of each class
+    above: Optional[float] = None  # the highest lower bound of a censored label, as 100 of >100
+    below: Optional[float] = None  # the lowest upper bound
 
     @classmethod
     def of(cls, task: Task, labels: Array, bounds: Optional[Array] = None) -> "LabelDistribution":
@@ -66,12 +49,7 @@ class LabelDistribution:
 def percentile(value: float, quantiles: Sequence[float]) -> Optional[float]:
     """Return the percentage of numbers that are below a value, from 0 to 100.
 
-    Args:
-        value: The value.
-        quantiles: The 101 percentiles of the numbers, or none.
-
-    Returns:
-        The percentage, of equal quantiles the middle; None without quantiles.
+    ``quantiles`` are the 101 percentiles of the numbers, or none; of equal ones it is the middle.
     """
     if not len(quantiles):
         return None
@@ -101,18 +79,13 @@ class TrainingMolecule(NamedTuple):
 class TrainingMolecules:
     """The training molecules with their labels.
 
-    Args:
-        rows: Their numbers in the table, as messages count them, ``int64 [n]``.
-        smiles: As written.
-        targets: Labels ``[n, T]`` in own units and class indices, NaN where missing or censored.
-        places: Fingerprint of each among those of the model, ``int32 [n]``; -1 = not among them,
-            as of validation rows of a model without a Gaussian process, which learns from them.
+    Validation rows have no fingerprint (-1) unless a Gaussian process learns from them.
     """
 
-    rows: NDArray[np.int64]
-    smiles: tuple[str, ...]
-    targets: Array
-    places: NDArray[np.int32]
+    rows: NDArray[np.int64]  # their numbers in the table, as messages count them, [n]
+    smiles: tuple[str, ...]  # as written
+    targets: Array  # labels in own units, class indices, NaN if missing or censored, [n, T]
+    places: NDArray[np.int32]  # fingerprint of each among those of the model, [n]
 
     @classmethod
     def of(
@@ -135,10 +108,7 @@ class TrainingMolecules:
         known: FingerprintIndex,
         tasks: Sequence[Task],
     ) -> list[list[TrainingMolecule]]:
-        """Return for each molecule the ``count`` most similar ones, in descending order.
-
-        ``known`` and ``tasks`` are those of the model.
-        """
+        """Return the ``count`` most similar ones of each; ``known``, ``tasks``: of the model."""
         order = np.argsort(self.places, kind="stable")
         starts = np.searchsorted(self.places[order], np.arange(len(known.fingerprints) + 1))
         return [
@@ -164,12 +134,7 @@ class TrainingMolecules:
 
 @dataclass(frozen=True, repr=False)
 class TrainingSet:
-    """What a model keeps of its training rows.
-
-    Args:
-        labels: The distribution of the labels of each task.
-        molecules: The molecules; None = they are not kept.
-    """
+    """What a model keeps of its training rows: distributions of labels, molecules on request."""
 
     labels: tuple[LabelDistribution, ...]
     molecules: Optional[TrainingMolecules] = None
@@ -218,11 +183,7 @@ class TrainingSet:
 
     @classmethod
     def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[TrainingSet]":
-        """Read what a saved model keeps; None if it keeps nothing.
-
-        Raises:
-            InputError: Files that are damaged, or belong to another model.
-        """
+        """Read what a saved model keeps; None if it keeps nothing."""
         if LABELS_FILE not in files.content:
             return None
         with files.reading(LABELS_FILE):

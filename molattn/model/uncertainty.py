@@ -27,16 +27,6 @@ from molattn.model.target_transform import transformed_labels
 from molattn.task import Task, output_slices
 from molattn.utils.console import counted
 
-__all__ = [
-    "Calibration",
-    "ConformalScores",
-    "Prediction",
-    "ProbabilityScaling",
-    "Uncalibrated",
-    "Uncertainty",
-    "difficulty",
-]
-
 Array = NDArray[np.float64]
 
 _FEWEST_LABELS = 30
@@ -46,11 +36,8 @@ _MOST_SCORES = 1000
 def difficulty(similarity: Array) -> Array:
     """Return the expected error relative to that of a training molecule, exp(1 - s).
 
-    Errors grow as molecules get less similar to the training molecules, by about this factor on
+    Errors grow with falling similarity s to the nearest training molecule by about this factor on
     measured data. It has no fitted parameter, so intervals stay valid.
-
-    Args:
-        similarity: Tanimoto similarity s to the nearest training molecule, any shape.
     """
     return np.exp(1.0 - similarity)
 
@@ -202,13 +189,7 @@ _Saved = TypeAdapter(dict[str, Part])
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of each task of a model.
-
-    Args:
-        tasks: The tasks.
-        parts: For each task, the conformal scores of a regression, or the scaling of a
-            classification.
-    """
+    """The calibration of each task of a model."""
 
     tasks: tuple[Task, ...]
     parts: tuple[Part, ...]
@@ -258,16 +239,13 @@ class Calibration:
         return result
 
     def half_widths(self, similarity: Array, level: float) -> Array:
-        """Return half the width of each interval, ``[n, T]``.
+        """Return half the width of each interval, ``[n, T]``; NaN for classifications.
 
-        Infinite where a task has too few labels for the level; NaN for classifications.
-
-        Args:
-            similarity: To the nearest training molecule of each task, ``[n, T]``.
-            level: Between 0 and 1.
+        Infinite where a task has too few labels for the level. ``similarity`` is that to the
+        nearest training molecule of each task, ``[n, T]``.
 
         Raises:
-            InputError: A level outside the range.
+            InputError: A level that is not between 0 and 1.
         """
         if not 0.0 < level < 1.0:
             raise InputError(f"interval: got level {level}, expected a number between 0 and 1")
@@ -278,12 +256,7 @@ class Calibration:
         return difficulty(similarity) * np.asarray(bounds)
 
     def shortfalls(self, level: float, index: Optional[int] = None) -> list[str]:
-        """Return a log line for each task that is not calibrated, or not for the level.
-
-        Args:
-            level: Between 0 and 1.
-            index: Of the one task to check; None = all.
-        """
+        """Return a log line for each task, or one, that is not calibrated or not for the level."""
         fewest = math.ceil(round(level / (1.0 - level), 9))
         lines = []
         for place, (task, part) in enumerate(zip(self.tasks, self.parts, strict=True)):
@@ -311,14 +284,10 @@ class Calibration:
 
 @dataclass(frozen=True, repr=False)
 class Uncertainty:
-    """The uncertainty of a model.
+    """The calibration of a model, on the transformed scale, and what it has learned from.
 
-    Args:
-        calibration: Fitted to labeled rows that the model was not trained on, of transformed
-            targets on the transformed scale.
-        molecules: Fingerprints of the molecules that the model has learned from: with a Gaussian
-            process those of the validation rows too, which are not among those that the
-            similarities of the calibration are to.
+    With a Gaussian process the molecules are those of the validation rows too, which are not among
+    those that the similarities of the calibration are to.
     """
 
     calibration: Calibration
@@ -335,9 +304,8 @@ class Uncertainty:
     ) -> "Uncertainty":
         """Fit to n labeled molecules that the model was not trained on.
 
-        ``config`` is the model's; ``held_out`` are their SMILES or fingerprints; ``outputs`` are
-        those of :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``; ``targets`` are
-        ``[n, T]`` in own units, NaN where missing.
+        ``outputs`` are those of :meth:`molattn.MolAttn.predict_outputs`; ``targets`` are in own
+        units, NaN where missing, ``[n, T]``.
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
@@ -367,22 +335,11 @@ class Uncertainty:
 
 
 class Prediction(NamedTuple):
-    """Predictions of n molecules and T tasks with their uncertainty; NaN where undefined.
+    """Predictions of n molecules and T tasks with their uncertainty; NaN where undefined."""
 
-    Args:
-        prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
-        low: Lower end of the interval of each regression in its own units, ``[n, T]``; infinite
-            where there were too few labels for the level.
-        high: Upper end, likewise.
-        std: Standard deviation of the members' predictions, ``[n, T]``: of values in own units, of
-            the probability of the second of two classes, or of the most probable of several.
-        similarity: To the nearest training molecule, ``[n]``.
-        task_similarity: To the nearest one that has a label of the task, ``[n, T]``.
-    """
-
-    prediction: Array
-    low: Array
-    high: Array
-    std: Array
-    similarity: Array
-    task_similarity: Array
+    prediction: Array  # values in own units, calibrated probabilities, [n, outputs]
+    low: Array  # lower end of the interval in own units, infinite with too few labels, [n, T]
+    high: Array  # upper end, likewise
+    std: Array  # standard deviation over members, of a class that of its probability, [n, T]
+    similarity: Array  # to the nearest training molecule, [n]
+    task_similarity: Array  # to the nearest one with a label of the task, [n, T]

@@ -117,7 +117,7 @@ def test_batches_and_graphs_of_pyg_give_the_same(options):
     loops = model.config.network.self_loops
     graphs = Batch.from_data_list([from_smiles(text, self_loops=loops) for text in SMILES])
     with torch.no_grad():
-        found = model.unscale(model(graphs)).numpy()
+        found = model.in_own_units(model.to_transformed(model(graphs).numpy()))
     np.testing.assert_allclose(model.predict(SMILES), found, atol=1e-6)
     alone = [model.predict([text])[0] for text in SMILES]
     np.testing.assert_allclose(alone, found, atol=1e-6)

@@ -18,8 +18,6 @@ from molattn.model.outputs import class_logits
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, interleaved, output_slices
 
-__all__ = ["GaussianProcessHead", "Neighbor", "log_bayes_factor"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 

@@ -29,15 +29,6 @@ from scipy import sparse
 from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 
-__all__ = [
-    "CLIP",
-    "GaussianKernel",
-    "KernelInputs",
-    "MoleculeKernel",
-    "TanimotoKernel",
-    "stack_counts",
-]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Counts = Any  # sparse.csr_matrix [n, 65536]

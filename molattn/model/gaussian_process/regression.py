@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Basis", "GaussianProcess", "Sums"]
-
 Array = NDArray[np.float64]
 
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
