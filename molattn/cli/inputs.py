@@ -23,8 +23,12 @@ def input_table(words: Sequence[str], config: TableConfig) -> Table:
     Raises:
         InputError: There is a file among several words, a missing file, or no valid SMILES.
     """
-    if [*words] == [STREAM]:
-        return open_standard_input(config)
+    table = open_standard_input(config) if [*words] == [STREAM] else _open(words, config)
+    table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+    return table
+
+
+def _open(words: Sequence[str], config: TableConfig) -> Table:
     words = ["-" if word == STREAM else word for word in words]
     files = [word for word in words if _exists(word)]
     if files and len(words) > 1:
@@ -32,15 +36,14 @@ def input_table(words: Sequence[str], config: TableConfig) -> Table:
             f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
             "expected one file, or SMILES"
         )
-    table = open_table(words[0]) if files else SMILESList(words, config.smiles_column)
-    if not files:
-        errors = [_error(word, config) for word in words]
-        for word, error in zip(words, errors, strict=True):
-            if error is not None and (None not in errors or _is_like_a_file(word)):
-                name = word or quoted(word)
-                raise InputError(f"{name}: no such file, and not a SMILES: {error.reason}")
-    table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
-    return table
+    if files:
+        return open_table(words[0])
+    errors = [_error(word, config) for word in words]
+    for word, error in zip(words, errors, strict=True):
+        if error is not None and (None not in errors or _is_like_a_file(word)):
+            name = word or quoted(word)
+            raise InputError(f"{name}: no such file, and not a SMILES: {error.reason}")
+    return SMILESList(words, config.smiles_column)
 
 
 def open_standard_input(config: TableConfig) -> Table:

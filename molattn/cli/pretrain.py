@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from molattn.cli.processes import is_other_node, run_on_devices
 from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
@@ -15,7 +16,6 @@ from molattn.config import (
     PretrainLoopConfig,
     PretrainNetworkConfig,
 )
-from molattn.config.base import NonNegativeInt
 from molattn.errors import InputError
 from molattn.utils.console import print_line
 
@@ -41,7 +41,7 @@ _FIGURES = {
 def pretrain(
     *inputs: Annotated[Path, Parameter(name="INPUT")],
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
-    num_workers: Annotated[NonNegativeInt, group("Run")] = 0,
+    num_workers: Annotated[int, group("Run"), Parameter(validator=Number(gte=0))] = 0,
     molecules: Annotated[MoleculesConfig, section("Data")] = MoleculesConfig(),
     network: Annotated[PretrainNetworkConfig, section("Network")] = PretrainNetworkConfig(),
     training: Annotated[PretrainLoopConfig, section("Training")] = PretrainLoopConfig(),

@@ -90,9 +90,11 @@ class RunOptions:
 
     def report_finished(self, console: "Console") -> bool:
         """Log that the run to resume is finished, and return whether it is."""
+        if self.resume is None:
+            return False
         from molattn.training.run_folder import unfinished_run
 
-        if self.resume is None or unfinished_run(self.resume) is not None:
+        if unfinished_run(self.resume) is not None:
             return False
         print_line(
             console,

@@ -94,14 +94,13 @@ def _maker(name: str) -> Callable[[int], aggr.Aggregation]:
     known = getattr(aggr, name, None)
     if not (isinstance(known, type) and issubclass(known, aggr.Aggregation)):
         raise InputError(
-            f"readout: got {quoted(name)}, expected one of {', '.join(READOUTS)}, several joined "
-            "by +, or the name of a PyG aggregation that needs no arguments, such as "
-            "PowerMeanAggregation"
+            f"got {quoted(name)}, expected one of {', '.join(READOUTS)}, several joined by +, or "
+            "the name of a PyG aggregation that needs no arguments, such as PowerMeanAggregation",
+            option="readout",
         )
     try:
         inspect.signature(known).bind()
     except TypeError as error:
-        raise InputError(
-            f"readout: {name} of PyG needs arguments ({error}); pass it as a module"
-        ) from error
+        message = f"{name} of PyG needs arguments ({error}); pass it as a module"
+        raise InputError(message, option="readout") from error
     return lambda _: known()
