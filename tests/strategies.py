@@ -114,7 +114,7 @@ def options_of(draw: st.DrawFn, run: type[RunConfig]) -> dict[Any, Any]:
     for name in draw(st.lists(names, max_size=5, unique=True)):
         section = run.options()[name].section if name in run.options() else "training"
         content.setdefault(section, {})[name] = draw(yaml_values())
-    others = st.sampled_from([*run.sections(), *run.file_keys(), "x", 1])
+    others = st.sampled_from([*run.sections(), run.file_key(), "x", 1])
     return content | draw(st.dictionaries(others, yaml_values(), max_size=1))
 
 

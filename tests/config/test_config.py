@@ -1,9 +1,14 @@
+"""Options are checked where they are declared, and errors name them."""
+
 import json
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from molattn.config import (
     DataConfig,
@@ -12,6 +17,7 @@ from molattn.config import (
     GaussianProcessConfig,
     NetworkConfig,
     PredictConfig,
+    PrepareConfig,
     PretrainConfig,
     ReportConfig,
     ServeConfig,
@@ -19,9 +25,11 @@ from molattn.config import (
     TrainConfig,
     check_same_options,
 )
+from molattn.config.yaml_file import read_config_file, write_config_file
 from molattn.errors import InputError
 
 from ..conftest import assert_one_line
+from ..strategies import options_of
 
 
 @pytest.mark.parametrize(
@@ -30,36 +38,27 @@ from ..conftest import assert_one_line
         (SupervisedConfig, "epochs", 0),
         (SupervisedConfig, "epochs", 2.5),
         (SupervisedConfig, "ensemble", 1001),
-        (SupervisedConfig, "patience", 0),
         (SupervisedConfig, "threads", 100_000),
         (SupervisedConfig, "learning_rate", 0.0),
         (SupervisedConfig, "learning_rate", float("nan")),
-        (SupervisedConfig, "learning_rate", float("inf")),
         (SupervisedConfig, "warmup", 1.5),
-        (SupervisedConfig, "weight_decay", -1.0),
         (SupervisedConfig, "gradient_clip", "x"),
         (SupervisedConfig, "seed", -1),
         (SupervisedConfig, "schedule", "sine"),
-        (SupervisedConfig, "loss", "rmse"),
         (SupervisedConfig, "label_smoothing", 1.0),
         (SupervisedConfig, "batch", 3),
         (NetworkConfig, "layers", 10**9),
         (NetworkConfig, "width", 10**21),
-        (NetworkConfig, "heads", 0),
-        (NetworkConfig, "dropout", 2.0),
         (NetworkConfig, "gate", "perhaps"),
         (ReportConfig, "bootstrap", 10**13),
         (DataConfig, "split", "sorted"),
         (DataConfig, "validation_size", 0.0),
         (DataConfig, "test_size", 1.0),
         (DataConfig, "smiles_column", 2),
-        (DataConfig, "target_columns", "logS"),
         (DataConfig, "target_columns", ("a", "a")),
-        (DataConfig, "target_columns", (2,)),
         (DataConfig, "target_units", ("m", "s")),
         (DataConfig, "task", ("guess",)),
         (DataConfig, "folds", 1),
-        (FineTuningConfig, "freeze", "head"),
         (FineTuningConfig, "freeze", -1),
         (FineTuningConfig, "init_from", ""),
         (GaussianProcessConfig, "kernels", ("morgan", "morgan")),
@@ -68,62 +67,58 @@ from ..conftest import assert_one_line
         (ServeConfig, "port", 70_000),
     ],
 )
-def test_wrong_values_are_refused_by_option(kind, name, value):
+def test_a_wrong_value_is_refused_by_option(kind, name, value):
     with pytest.raises(InputError) as error:
         kind(**{name: value})
     assert error.value.option == name
+    assert str(error.value).startswith(f"{name}: ")
+    assert error.value.command_line().startswith(f"--{name.replace('_', '-')}: ")
     assert_one_line(error.value)
 
 
 @pytest.mark.parametrize(
-    "kind, options, names",
+    "kind, options, name",
     [
-        (SupervisedConfig, {"ensemble": 3, "seed": 2**32 - 2}, ["--seed", "--ensemble"]),
-        (
-            SupervisedConfig,
-            {"balance_classes": True, "positive_weight": 3.0},
-            ["--positive-weight", "--balance-classes"],
-        ),
-        (DataConfig, {"test_size": 0.5, "folds": 3}, ["--test-size", "--folds"]),
-        (DataConfig, {"only_fold": 1, "folds": 3, "repeats": 2}, ["--repeats", "--only-fold"]),
-        (DataConfig, {"only_fold": 4, "folds": 3}, ["--only-fold", "3"]),
-        (DataConfig, {"final": True}, ["--final", "--folds"]),
-        (DataConfig, {"folds": 3, "split_column": "s"}, ["--folds", "--split-column"]),
-        (DataConfig, {"cluster_cutoff": 0.5}, ["--cluster-cutoff", "--split cluster"]),
-        (DataConfig, {"split": "order"}, ["--split order", "--order-column"]),
-        (DataConfig, {"split": "scaffold", "split_duplicates": True}, ["--split-duplicates"]),
-        (DataConfig, {"test_size": 0.5, "split_column": "s"}, ["--test-size", "--split-column"]),
-        (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, ["0.5 + 0.5"]),
-        (DataConfig, {"target_columns": ("a",), "task_weights": (0,)}, ["--task-weights"]),
-        (NetworkConfig, {"pairs": "bonds", "radius": 2}, ["--radius", "--pairs bonds"]),
-        (FineTuningConfig, {"init_from": "none", "freeze": "encoder"}, ["--freeze"]),
-        (FineTuningConfig, {"init_from": "none", "head_steps": 10}, ["--head-steps"]),
-        (PredictConfig, {"ray_address": "auto"}, ["--ray-address", "--engine ray"]),
-        (ServeConfig, {"max_queue": 5}, ["--max-queue", "--max-molecules"]),
+        (SupervisedConfig, {"ensemble": 3, "seed": 2**32 - 2}, "seed"),
+        (SupervisedConfig, {"balance_classes": True, "positive_weight": 3.0}, "positive_weight"),
+        (DataConfig, {"test_size": 0.5, "folds": 3}, "test_size"),
+        (DataConfig, {"only_fold": 1, "folds": 3, "repeats": 2}, "repeats"),
+        (DataConfig, {"only_fold": 4, "folds": 3}, "only_fold"),
+        (DataConfig, {"final": True}, "final"),
+        (DataConfig, {"folds": 3, "split_column": "s"}, "folds"),
+        (DataConfig, {"cluster_cutoff": 0.5}, "cluster_cutoff"),
+        (DataConfig, {"split": "order"}, "order_column"),
+        (DataConfig, {"split": "order", "order_column": "a", "folds": 2}, "folds"),
+        (DataConfig, {"split": "scaffold", "split_duplicates": True}, "split_duplicates"),
+        (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, "validation_size"),
+        (DataConfig, {"target_columns": ("a",), "task_weights": (0,)}, "task_weights"),
+        (PrepareConfig, {"resume": True, "overwrite": True}, "resume"),
+        (PrepareConfig, {"pretraining_columns": ("a",)}, "pretraining_columns"),
+        (NetworkConfig, {"pairs": "bonds", "radius": 2}, "radius"),
+        (FineTuningConfig, {"init_from": "none", "freeze": "encoder"}, "freeze"),
+        (GaussianProcessConfig, {"predictor": "network", "kernels": ("morgan",)}, "kernels"),
+        (PredictConfig, {"ray_address": "auto"}, "ray_address"),
+        (ServeConfig, {"max_queue": 5}, "max_queue"),
+        (ServeConfig, {"host": "0.0.0.0"}, "token"),
+        (TrainConfig, {"partner": "cross_attention"}, "partner"),
+        (TrainConfig, {"folds": 3, "final": True, "patience": 3}, "patience"),
+        (TrainConfig, {"folds": 3, "validation_size": 0.0, "checkpoint": "best"}, "checkpoint"),
+        (TrainConfig, {"predictor": "gaussian_process", "width": 8}, "width"),
+        (TrainConfig, {"predictor": "gaussian_process", "epochs": 29}, "epochs"),
+        (TrainConfig, {"predictor": "gaussian_process", "init_from": "none"}, "init_from"),
+        (TrainConfig, {"kernels": "descriptors", "descriptors": "none"}, "kernels"),
+        (TrainConfig, {"epoch": 3}, "epoch"),
+        (PretrainConfig, {"pretraining_columns": "a", "targets": "atoms"}, "pretraining_columns"),
+        (PretrainConfig, {"partner": "cross_attention"}, "partner"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_by_name(kind, options, names):
+def test_options_that_do_not_fit_are_refused_by_name(kind, options, name, monkeypatch):
+    monkeypatch.delenv("MOLATTN_TOKEN", raising=False)
+    is_run = kind in (TrainConfig, PretrainConfig)
+    files = ("t.csv",) if kind is PretrainConfig else "t.csv"
     with pytest.raises(InputError) as error:
-        kind(**options)
-    assert all(name in str(error.value) for name in names)
-
-
-@pytest.mark.parametrize(
-    "options, name",
-    [
-        ({"partner": "cross_attention"}, "--partner-column"),
-        ({"folds": 3, "final": True, "patience": 3}, "--patience"),
-        ({"folds": 3, "validation_size": 0.0, "checkpoint": "best"}, "--checkpoint"),
-        ({"predictor": "gaussian_process", "width": 8}, "--width"),
-        ({"predictor": "gaussian_process", "epochs": 29}, "--epochs"),
-        ({"predictor": "gaussian_process", "init_from": "none"}, "--init-from"),
-        ({"kernels": "descriptors", "descriptors": "none"}, "--kernels"),
-    ],
-)
-def test_options_of_sections_that_do_not_fit_are_refused_by_name(options, name):
-    with pytest.raises(InputError) as error:
-        TrainConfig.from_options("t.csv", options)
-    assert name in str(error.value)
+        kind.from_options(files, options) if is_run else kind(**options)
+    assert error.value.option == name
 
 
 def test_bounds_are_allowed_and_sections_frozen():
@@ -131,28 +126,6 @@ def test_bounds_are_allowed_and_sections_frozen():
     SupervisedConfig(warmup=1, epochs=1, patience=1, batch_size=1)
     with pytest.raises(FrozenInstanceError):
         DataConfig().split = "random"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("kind", [TrainConfig, PretrainConfig])
-def test_a_run_survives_json(kind):
-    files = "x.csv" if kind is TrainConfig else ("x.csv", "y.csv")
-    config = kind.from_options(files, {"seed": 7, "width": 64, "smiles_column": "s"})
-    assert kind.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-@pytest.mark.parametrize(
-    "config, name",
-    [
-        ({"datas": {}}, "datas"),
-        ({"data": {"smile_column": "s"}}, "smile_column"),
-        ({"data": {"test_size": 2}}, "test_size"),
-        ({"fine_tuning": {"freeze": "head"}}, "freeze"),
-    ],
-)
-def test_a_dictionary_is_checked_as_a_run_is(config, name):
-    with pytest.raises(InputError) as error:
-        TrainConfig.from_dict({"file": "x.csv", **config})
-    assert error.value.option == name
 
 
 def test_changed_options_are_refused_by_name(tmp_path):
@@ -164,28 +137,66 @@ def test_changed_options_are_refused_by_name(tmp_path):
     check_same_options(one, replace(one, training=SupervisedConfig(max_hours=2.0)), tmp_path)
 
 
-def test_an_unknown_option_has_a_hint():
-    with pytest.raises(InputError, match="did you mean 'epochs'"):
-        TrainConfig.from_options("a.csv", {"epoch": 3})
-
-
-def test_scalars_of_numpy_become_plain_values():
-    options = {"width": np.int64(8), "learning_rate": np.float32(0.5), "standardize": np.True_}
+@pytest.mark.parametrize(
+    "columns", ["a", np.array(["a"]), pd.Index(["a"]), ["a"], iter(["a"]), np.array("a")]
+)
+def test_options_of_python_become_plain_values(columns):
+    options = {"target_columns": columns, "task_weights": np.int64(2)}
+    options |= {"width": np.int64(8), "learning_rate": np.float32(0.5), "standardize": np.True_}
     config = TrainConfig.from_options("a.csv", options)
-    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
-    assert config.network.width == 8
+    assert config.data.target_columns == ("a",)
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize("run", [TrainConfig, PretrainConfig])
+@given(data=st.data())
+def test_any_options_make_a_run_that_its_file_repeats_or_an_error(tmp_path_factory, run, data):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(data.draw(options_of(run)), allow_unicode=True), "utf-8")
+    try:
+        config = run.from_dict(read_config_file(path, run))
+    except InputError as error:
+        assert_one_line(error)
+        return
+    write_config_file(path, config)
+    again = run.from_dict(read_config_file(path, run))
+    assert again == replace(config, **{run.file_key(): getattr(again, run.file_key())})
+
+
+def test_a_few_options_by_hand_are_enough(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "few.yaml"
+    path.write_text("data:\n  target_columns: [a, b]\ntraining:\n  learning_rate: 1e-4\nreport:")
+    config = TrainConfig.from_dict(read_config_file(path))
+    assert config.data.target_columns == ("a", "b")
+    assert config.training.learning_rate == 1e-4
+    write_config_file(path, TrainConfig("x.csv"))
+    assert read_config_file(path)["file"] == str(tmp_path / "x.csv")
+    path.write_text("")
+    assert read_config_file(path) == {}
 
 
 @pytest.mark.parametrize(
-    "columns", [np.array(["a", "b"]), pd.Index(["a", "b"]), ["a", "b"], iter(["a", "b"])]
+    "text, words",
+    [
+        ("dta: {}", "'dta' 'data'"),
+        ("epochs: 3", "'epochs'"),
+        ("data: {epochs: 3}", "'epochs' 'training'"),
+        ("training: {learning-rat: 3}", "'learning-rat' 'learning_rate'"),
+        ("training: 3", "training 3"),
+        ("- a", "sections"),
+        ("data: {a", "not a YAML file"),
+        ("data: !!python/object/apply:os.system ['true']", "not a YAML file"),
+        ("1: 2", "unknown section 1"),
+        ("[" * 100_000, "not a YAML file"),
+        (None, "no such file"),
+    ],
 )
-def test_several_values_are_any_iterable(columns):
-    config = TrainConfig.from_options("", {"target_columns": columns})
-    assert config.data.target_columns == ("a", "b")
-
-
-@pytest.mark.parametrize("weights", [np.int64(2), np.array(2.0), [np.float32(2.0)], 2, (2.0,)])
-def test_a_single_value_is_one_of_several(weights):
-    data = TrainConfig.from_options("", {"target_columns": "y", "task_weights": weights}).data
-    assert data.task_weights == (2.0,)
-    assert type(data.task_weights[0]) is float
+def test_a_file_without_options_is_refused(tmp_path, text, words):
+    path = tmp_path / "odd.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_config_file(path)
+    assert [word for word in ["odd.yaml", *words.split()] if word not in str(error.value)] == []
+    assert_one_line(error.value)
