@@ -88,24 +88,21 @@ def pairs_within(
         The pairs ``[2, P]``, each node with itself among them, sorted by the first node, then the
         second; and the number of edges of the shortest path of each, ``[P]``.
     """
-    from scipy.sparse import csr_array  # a tenth of a second that most molecules do not need
+    from scipy.sparse import csr_array, eye_array  # slow to import, and rarely used
 
     ones = np.ones(edge_index.shape[1], dtype=np.int32)
-    steps = csr_array((ones, (edge_index[0], edge_index[1])), shape=(num_nodes, num_nodes))
-    nodes = np.arange(num_nodes, dtype=np.int32)
-    latest: Any = csr_array((np.ones_like(nodes), (nodes, nodes)), shape=steps.shape)
-    reached: Any = latest
-    pairs, distances = [np.stack([nodes, nodes])], [np.zeros_like(nodes)]
-    for distance in range(1, radius + 1):
-        latest = latest @ steps
-        latest.data[:] = 1
-        latest = latest - latest * reached
-        latest.eliminate_zeros()
-        if not latest.nnz:
+    itself = eye_array(num_nodes, dtype=np.int32, format="csr")
+    steps = csr_array((ones, edge_index), shape=itself.shape) + itself
+    near: Any = itself
+    count: Any = itself  # of the radii up to the largest within which a pair is
+    for remaining in range(radius, 0, -1):
+        before = near.nnz
+        near = near @ steps
+        near.data[:] = 1
+        if near.nnz == before:
+            count = count + remaining * near
             break
-        reached = reached + latest
-        pairs.append(np.stack(latest.nonzero()).astype(np.int32))
-        distances.append(np.full(latest.nnz, distance, dtype=np.int32))
-    found, length = np.concatenate(pairs, axis=1), np.concatenate(distances)
-    order = np.lexsort(found[::-1])
-    return found[:, order], length[order]
+        count = count + near
+    count.sort_indices()
+    pairs = np.stack(count.nonzero()).astype(np.int32)
+    return pairs, radius + 1 - count.data

@@ -20,16 +20,14 @@ from sklearn.utils import (
     column_or_1d,
 )
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from molattn.chem.featurizer import FEATURIZERS
-from molattn.chem.groups import same_molecule
 from molattn.chem.parse import Molecule, written
-from molattn.chem.split import group_split
 from molattn.config import TrainConfig
-from molattn.data.dataset import read_training_table
+from molattn.data.dataset import TrainingTable, read_training_table
 from molattn.data.labels import ordered_classes
-from molattn.data.splitting import check_labels
+from molattn.data.splitting import split_rows
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
 from molattn.errors import InputError, quoted
@@ -42,26 +40,15 @@ from molattn.utils.reproducibility import exclusive
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
-_SMILES, _WEIGHT = "smiles", "weight"
 _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
-    "descriptors",
-    "featurizer",
-    "morgan_counts",
-    "positive_class",
-    "split_duplicates",
-    "standardize",
-    "target_transform",
-    "task_weights",
-    "validation_size",
+    *("descriptors", "featurizer", "morgan_counts", "positive_class", "split_duplicates"),
+    *("standardize", "target_transform", "task_weights", "validation_size"),
 )
-# Of the other options those of run folders and of several processes, which only the command line
-# starts, and the seed, which is scikit-learn's random_state.
+# Of the others those of run folders and of several processes, which only the command starts.
 _EXCLUDED = ("seed", "checkpoint_steps", "tensorboard", "devices", "num_nodes")
-_RENAMED = {"score": "attention_score"}  # `score` is a method
-
-
+_RENAMED = {"seed": "random_state", "score": "attention_score"}  # `score` is a method
 _OPTIONS = {
     name: _RENAMED.get(name, name)
     for name, option in TrainConfig.options().items()
@@ -113,7 +100,6 @@ class _MolAttnEstimator(BaseEstimator):
             state = {**state, "model_": MolAttn.from_files(files)}
         super().__setstate__(state)
 
-    @exclusive()
     def _fit(
         self,
         X: Any,
@@ -123,68 +109,60 @@ class _MolAttnEstimator(BaseEstimator):
         weights: NDArray[np.float64] | None,
     ) -> None:
         """Train on the rows that have a weight above 0, as if the others did not exist."""
-        smiles, column = _read_smiles(X)
-        check_consistent_length(smiles, targets, weights)
-        text, weight = (free_name(name, names) for name in (_SMILES, _WEIGHT))
-        frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
+        molecules, column = _read_molecules(X)
+        check_consistent_length(molecules, targets, weights)
+        smiles, weight = free_name("smiles", names), free_name("weight", names)
+        frame = pd.DataFrame({smiles: molecules, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
-        if (size := options["validation_size"]) == 0.0:
-            raise InputError(
-                f"validation_size: got {size}, expected a number above 0, as the validation rows "
-                "calibrate the model"
-            )
-        options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
-        options["test_size"] = 0.0  # there are no test rows
+        options |= {"smiles_column": smiles, "target_columns": names, "seed": self._seed()}
+        options |= {"test_size": 0.0}  # there are no test rows
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
         if weights is not None:
             frame[weight] = weights
             kept = np.flatnonzero(weights)
             options["weight_column"] = weight
-        config, pretrained = load_pretrained(TrainConfig.from_options("", options))
-        data = config.data
-        if len(classes) == 2:  # of which the table holds the places
-            *_, positive = ordered_classes(classes, *data.positive_class)
-            data = replace(data, positive_class=(str(classes.index(positive)),))
-        source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
-        featurizer = FEATURIZERS[config.data.featurizer]()
-        counter = substructure_counter(config.kernels)
-        radius = config.network.radius
-        table = read_training_table(source, data, featurizer, counter=counter, radius=radius)
-        if table.skipped:
-            first = table.skipped[0]
-            raise InputError(
-                f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-                f"{len(table.skipped)} of {len(frame)} rows cannot be used; remove or correct them"
-            )
-        if classes:
-            (task,) = table.tasks
-            named = tuple(classes[int(place)] for place in task.classes)
-            table = replace(table, tasks=(replace(task, classes=named),))
-        rows = [[row] for row in range(len(table.rows))]
-        groups = rows if config.data.split_duplicates else same_molecule(table.records)
-        if len(groups) < 2:
-            raise InputError(
-                f"X: got only one molecule (n_samples={len(rows)}), expected two or more"
-            )
-        size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
-        sizes = (1.0 - size, size, 0.0)
-        parts = group_split(groups, sizes=sizes, seed=config.training.seed, balanced=False)
-        check_labels(table, parts, config.data)
-        self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
+        try:
+            config = TrainConfig.from_options("", options)
+            self._train(FrameTable(frame.iloc[kept], (kept + 1).tolist()), config, classes)
+        except InputError as error:
+            error.option = _RENAMED.get(error.option or "", error.option)
+            raise
         self.n_iter_ = max((len(history.epochs) for history in self.histories_), default=0)
         self.n_features_in_ = 1
         vars(self).pop("feature_names_in_", None)
         if column is not None:
             self.feature_names_in_ = np.array([column], dtype=object)
 
+    @exclusive()
+    def _train(self, source: FrameTable, config: TrainConfig, classes: Sequence[str]) -> None:
+        config, pretrained = load_pretrained(config)
+        data = config.data
+        if len(classes) == 2:  # of which the table holds the indices
+            *_, positive = ordered_classes(classes, *data.positive_class)
+            data = replace(data, positive_class=(str(classes.index(positive)),))
+        table = read_training_table(
+            source,
+            data,
+            FEATURIZERS[data.featurizer](),
+            counter=substructure_counter(config.kernels),
+            radius=config.network.radius,
+        )
+        _check_rows(table)
+        if classes:
+            (task,) = table.tasks
+            names = tuple(classes[int(index)] for index in task.classes)
+            table = replace(table, tasks=(replace(task, classes=names),))
+        splits = split_rows(table, data, config.training.seed)
+        self.model_, self.histories_, _ = train_model(config, table, splits, pretrained)
+
     def _predict(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        smiles, column = _read_smiles(X)
+        molecules, column = _read_molecules(X)
         expected = getattr(self, "feature_names_in_", None)
         if column is not None and expected is not None and column != expected[0]:
             raise InputError(f"X: got the column {quoted(column)}, expected {quoted(expected[0])}")
-        return self.model_.predict(smiles)
+        return self.model_.predict(molecules)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
@@ -250,9 +228,9 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         targets = values.reshape(len(values), -1)
         if names is None:
             names = ["y"] if targets.shape[1] == 1 else [f"y{k}" for k in range(targets.shape[1])]
-        weights = _weights(sample_weight, targets)
+        weights = _weights(sample_weight, len(targets))
         self._fit(X, targets, [str(name) for name in names], (), weights)
-        self._several = values.ndim > 1
+        self._is_matrix = values.ndim > 1
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -262,7 +240,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
             SmilesError: An invalid molecule; the message gives its position and the reason.
         """
         prediction = self._predict(X)
-        return prediction if self._several else prediction[:, 0]
+        return prediction if self._is_matrix else prediction[:, 0]
 
 
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
@@ -312,7 +290,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         labels: Any = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
-        weights = _weights(sample_weight, labels)
+        weights = _weights(sample_weight, len(labels))
         classes = np.unique(labels if weights is None else labels[weights > 0.0])
         if len(classes) < 2:
             raise InputError(f"y: got {len(classes)} class, expected two or more")
@@ -342,38 +320,49 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         return self.classes_[most_probable]
 
 
+def _check_rows(table: TrainingTable) -> None:
+    """Check that all rows can be used, and that there are two molecules or more."""
+    if table.skipped:
+        first = table.skipped[0]
+        raise InputError(
+            f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
+            f"{len(table.skipped)} rows cannot be used; remove or correct them"
+        )
+    if len({record.smiles for record in table.records}) < 2:
+        raise InputError(
+            f"X: got only one molecule (n_samples={len(table.rows)}), expected two or more"
+        )
+
+
 def _given(y: Any) -> Any:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     return y
 
 
-def _weights(sample_weight: Any, y: NDArray[Any]) -> NDArray[np.float64] | None:
+def _weights(sample_weight: Any, count: int) -> NDArray[np.float64] | None:
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
-    if not weights.any():
-        raise InputError("sample_weight: all weights are 0, expected at least one above 0")
+    options: Any = {"ensure_2d": False, "dtype": np.float64, "input_name": "sample_weight"}
+    weights: Any = check_array(sample_weight, **options)
+    if weights.shape != (count,):
+        raise InputError(f"sample_weight: got shape {list(weights.shape)}, expected [{count}]")
+    if not (weights.min() >= 0.0 and weights.any()):
+        raise InputError("sample_weight: expected no negative weight, and not all of them zero")
     return weights
 
 
-def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
+def _read_molecules(X: Any) -> tuple[list[Any], str | None]:
     """Return molecules as a list, and the name of their column in a DataFrame."""
     if isinstance(X, Molecule):
         raise InputError(f"X: got one molecule, expected a list: [{quoted(written(X))}]")
-    if isinstance(X, pd.DataFrame):
-        if X.shape[1] != 1:
-            raise InputError(
-                f"X: got a DataFrame with {X.shape[1]} columns, expected one column of molecules"
-            )
-        return X.iloc[:, 0].tolist(), str(X.columns[0])
     if issparse(X):
         raise InputError("X: got a sparse matrix, expected molecules of shape [n]")
+    column = str(X.columns[0]) if isinstance(X, pd.DataFrame) and X.shape[1] == 1 else None
     values = np.asarray(X, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(
-            f"X: got an array of shape {list(values.shape)}, expected molecules of shape [n]"
-        )
-    return values.tolist(), None
+        shape = list(values.shape)
+        raise InputError(f"X: got an array of shape {shape}, expected molecules of shape [n]")
+    return values.tolist(), column

@@ -10,14 +10,13 @@ from rdkit import Chem
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import InputTags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from molattn.api import train
-from molattn.chem import parse_smiles
 from molattn.config import TrainConfig
 from molattn.errors import InputError, SmilesError
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
@@ -57,8 +56,8 @@ class ReadsNumbers:
         rows = np.asarray(X, dtype=float)
         if rows.shape[-1:] != getattr(self, "_width", rows.shape[-1:]):
             raise ValueError("another number of columns")
-        places = np.floor(rows * 20).astype(int) % len(UNITS) ** 2
-        pairs = [[divmod(place, len(UNITS)) for place in row] for row in places]
+        codes = np.floor(rows * 20).astype(int) % len(UNITS) ** 2
+        pairs = [[divmod(code, len(UNITS)) for code in row] for row in codes]
         return ["F" + "".join(UNITS[a] + UNITS[b] for a, b in row) for row in pairs]
 
 
@@ -84,16 +83,20 @@ EXPECTED_FAILURES = {
         "a row of weight 2 is in one batch of an epoch, two rows are in two of them"
     ),
 }
-CHECKS = [
-    pair
-    for kind in (Regressor, Classifier)
-    for pair in estimator_checks_generator(
-        kind(**TINY), expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
-    )
-]
 
 
-@pytest.mark.parametrize("estimator,check", CHECKS)
+@pytest.mark.parametrize(
+    "estimator,check",
+    [
+        pair
+        for kind in (Regressor, Classifier)
+        for pair in estimator_checks_generator(
+            kind(**TINY, predictor="network"),
+            expected_failed_checks=EXPECTED_FAILURES,
+            mark="xfail",
+        )
+    ],
+)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
@@ -104,6 +107,16 @@ def test_checks_of_scikit_learn(estimator, check):
 
 def fitted(kind=MolAttnRegressor, y=CARBONS, X=SMILES, **options):
     return kind(**TINY | options).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return fitted()
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return fitted(MolAttnClassifier, RING)
 
 
 def test_it_learns():
@@ -117,28 +130,26 @@ def test_it_learns():
     "X",
     [
         tuple(SMILES),
-        np.array(SMILES),
         np.array(SMILES, dtype=object)[:, None],
         pd.Series(SMILES, index=range(5, 29)),
         pd.DataFrame({"molecule": SMILES}),
+        np.array([Chem.AddHs(Chem.MolFromSmiles(text)) for text in SMILES], dtype=object),
     ],
-    ids=["tuple", "array", "column", "Series", "frame"],
+    ids=["tuple", "column", "Series", "frame", "mols"],
 )
-def test_smiles_come_in_any_form(X):
-    expected = fitted().predict(SMILES)
+def test_molecules_come_in_any_form(X, regressor):
     estimator = fitted(X=X)
-    np.testing.assert_array_equal(estimator.predict(X), expected)
-    assert estimator.n_features_in_ == 1
-    assert getattr(estimator, "feature_names_in_", None) == (
-        ["molecule"] if isinstance(X, pd.DataFrame) else None
-    )
+    np.testing.assert_allclose(estimator.predict(X), regressor.predict(SMILES), atol=1e-5)
+    is_frame = isinstance(X, pd.DataFrame)
+    names = ["molecule"] if is_frame else None
+    assert getattr(estimator, "feature_names_in_", None) == names
+    if is_frame:
+        with pytest.raises(InputError, match="'name'"):
+            estimator.predict(pd.DataFrame({"name": SMILES}))
 
 
-def test_predictions_depend_on_no_other_row():
-    for method in (
-        fitted().predict,
-        fitted(MolAttnClassifier, RING).predict_proba,
-    ):
+def test_predictions_depend_on_no_other_row(regressor, classifier):
+    for method in (regressor.predict, classifier.predict_proba):
         whole = method(SMILES)
         order = np.random.default_rng(0).permutation(len(SMILES))
         np.testing.assert_allclose(method(np.array(SMILES)[order]), whole[order], rtol=1e-5)
@@ -146,18 +157,15 @@ def test_predictions_depend_on_no_other_row():
         np.testing.assert_allclose(alone, whole[:3], rtol=1e-5)
 
 
-def test_fitting_again_gives_the_same_and_changes_no_input():
-    y, weights = CARBONS.copy(), np.linspace(0.0, 1.0, len(SMILES))
+def test_fitting_again_gives_the_same_and_weights_count(regressor):
+    weights = np.linspace(0.0, 1.0, len(SMILES))
     estimator = MolAttnRegressor(**TINY)
-    before = estimator.get_params()
-    first = estimator.fit(SMILES, y, weights).predict(SMILES)
-    np.testing.assert_array_equal(estimator.fit(SMILES, y, weights).predict(SMILES), first)
-    assert estimator.get_params() == before
-    np.testing.assert_array_equal(y, CARBONS)
-    unweighted = estimator.fit(SMILES, y).predict(SMILES)
-    other = clone(estimator).set_params(random_state=1).fit(SMILES, y).predict(SMILES)
-    for different in (unweighted, other):
-        assert not np.array_equal(different, first)
+    first = estimator.fit(SMILES, CARBONS, weights).predict(SMILES)
+    np.testing.assert_array_equal(estimator.fit(SMILES, CARBONS, weights).predict(SMILES), first)
+    unweighted = regressor.predict(SMILES)
+    other = clone(estimator).set_params(random_state=1).fit(SMILES, CARBONS).predict(SMILES)
+    assert not np.array_equal(unweighted, first)
+    assert not np.array_equal(other, unweighted)
 
 
 @pytest.mark.parametrize(
@@ -177,44 +185,26 @@ def test_a_row_of_weight_0_is_like_a_removed_row(kind, y, of_weight_0):
         with_them.model_.state_dict().values(), without.model_.state_dict().values(), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
-    known, expected = with_them.model_.uncertainty, without.model_.uncertainty
-    assert known.calibration.to_dict() == expected.calibration.to_dict()
-    molecules = [one.molecules.fingerprints for one in (known, expected)]
-    assert [*map(list, molecules[0])] == [*map(list, molecules[1])]
+    first, second = (e.model_.predict(SMILES) for e in (with_them, without))
+    np.testing.assert_array_equal(first, second)
     if kind is MolAttnClassifier:
         assert with_them.classes_.tolist() == without.classes_.tolist() == ["chain", "ring"]
-
-
-def test_rows_are_named_by_their_places_among_all_that_were_given():
-    weights = np.r_[0.0, 0.0, np.ones(len(SMILES) - 2)]
     odd = ["not a molecule", *SMILES[1:5], "C(C", *SMILES[6:]]
-    with pytest.raises(InputError, match=r"row 6 \(counted from 1\): 'C\(C'.*1 of 24 rows"):
-        MolAttnRegressor(**TINY).fit(odd, CARBONS, weights)
+    with pytest.raises(InputError, match=r"row 6 .*'C\(C'"):
+        kind(**TINY).fit(odd, y, np.r_[0.0, np.ones(len(SMILES) - 1)])
 
 
-@pytest.mark.parametrize("kind,y", [(MolAttnRegressor, CARBONS), (MolAttnClassifier, RING)])
-@pytest.mark.parametrize("through", ["pickle", "joblib"])
-def test_it_survives_being_written_without_pickled_modules(kind, y, through):
-    estimator = fitted(kind, y)
-    file = BytesIO()
-    (pickle if through == "pickle" else joblib).dump(estimator, file)
-    assert b"torch.nn" not in file.getvalue()
-    assert b"MolAttnConfig" not in file.getvalue()
-    file.seek(0)
-    again = (pickle if through == "pickle" else joblib).load(file)
-    np.testing.assert_array_equal(again.predict(SMILES), estimator.predict(SMILES))
-    assert again.get_params() == estimator.get_params()
-    assert isinstance(again.model_, torch.nn.Module)
-    ours, theirs = (e.model_.predict_interval(SMILES, level=0.5) for e in (estimator, again))
-    for mine, its in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, its)
-
-
-def test_targets_may_have_the_names_of_our_own_columns():
-    y = pd.DataFrame({"weight": CARBONS, "smiles": -CARBONS})
-    odd = MolAttnRegressor(**TINY).fit(SMILES, y, np.ones(len(SMILES)))
-    plain = MolAttnRegressor(**TINY).fit(SMILES, y.set_axis(["a", "b"], axis=1))
-    np.testing.assert_allclose(odd.predict(SMILES), plain.predict(SMILES), rtol=1e-5)
+@pytest.mark.parametrize("module", [pickle, joblib])
+def test_it_survives_being_written_without_pickled_modules(regressor, classifier, module):
+    for estimator in (regressor, classifier):
+        file = BytesIO()
+        module.dump(estimator, file)
+        assert b"torch.nn" not in file.getvalue()
+        assert b"MolAttnConfig" not in file.getvalue()
+        file.seek(0)
+        again = module.load(file)
+        np.testing.assert_array_equal(again.predict(SMILES), estimator.predict(SMILES))
+        assert again.get_params() == estimator.get_params()
 
 
 def test_parameters_are_the_options_of_a_run():
@@ -224,32 +214,28 @@ def test_parameters_are_the_options_of_a_run():
     assert options <= parameters.keys()
     assert parameters.keys() <= {*TrainConfig.options(), "random_state", "attention_score"}
     assert repr(MolAttnRegressor(epochs=3)) == "MolAttnRegressor(epochs=3)"
-    with pytest.raises(TypeError, match="unknown parameter 'epoch'"):
-        MolAttnRegressor(epoch=3)
-    for name in ("devices", "num_nodes"):  # only the command line starts processes
-        with pytest.raises(TypeError, match=f"unknown parameter '{name}'"):
+    for name in ("epoch", "devices", "num_nodes"):  # only the command line starts processes
+        with pytest.raises(TypeError, match=name):
             MolAttnRegressor(**{name: 2})
 
 
 @pytest.mark.parametrize(
-    "options,words",
+    "options",
     [
-        ({"epochs": 0}, "epochs: got 0"),
-        ({"random_state": -1}, "random_state: got -1"),
-        ({"attention_score": "x"}, "attention_score: got 'x'"),
-        ({"validation_size": 0.0}, "validation_size: got 0.0, expected a number above 0, as the"),
-        ({"validation_size": 1.0}, "validation_size: got 1.0, expected"),
+        {"epochs": 0},
+        {"random_state": -1},
+        {"attention_score": "x"},
+        {"validation_size": 0.0},
+        {"validation_size": 1.0},
+        {"positive_class": "ring"},
     ],
 )
-def test_options_are_named_as_parameters(options, words):
-    with pytest.raises(InputError, match=f"^{words}") as caught:
+def test_options_are_named_as_parameters(options):
+    with pytest.raises(InputError) as caught:
         fitted(**options)
+    (name,) = options
+    assert name in str(caught.value)
     assert "--" not in str(caught.value)
-    assert "fold" not in str(caught.value)
-
-
-def test_the_validation_rows_may_be_most_rows():
-    assert fitted(validation_size=0.9).predict(SMILES).shape == (24,)
 
 
 @pytest.mark.parametrize(
@@ -257,149 +243,102 @@ def test_the_validation_rows_may_be_most_rows():
     [
         np.array(["a", np.nan, "b"], dtype=object),
         ["a", None, "b"],
-        ("a", np.nan, "b"),
         [0.0, np.nan, 1.0],
-        pd.Series(["a", pd.NA, "b"], dtype="string"),
         pd.Series([0, pd.NA, 1], dtype="Int64"),
         pd.DataFrame({"y": ["a", None, "b"]}),
     ],
-    ids=["array", "list", "tuple", "numbers", "string", "Int64", "frame"],
+    ids=["array", "list", "numbers", "Int64", "frame"],
 )
-@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
 def test_a_missing_class_is_named_by_its_row(y):
-    with pytest.raises(InputError, match=r"^y, row 2: the label is missing$"):
+    with pytest.raises(InputError, match="y, row 2"):
         fitted(MolAttnClassifier, y, SMILES[:3])
 
 
-def test_several_targets_with_missing_labels():
+def test_multiple_targets_with_missing_labels():
     y = np.column_stack([CARBONS, -CARBONS])
     y[::2, 1] = np.nan
-    estimator = fitted(y=pd.DataFrame(y, columns=["carbons", "less"]))
+    # Named as the columns that the estimator adds to them.
+    estimator = fitted(y=pd.DataFrame(y, columns=["weight", "smiles"]))
     assert estimator.predict(SMILES[:3]).shape == (3, 2)
-    assert estimator.model_.config.targets == ("carbons", "less")
+    assert estimator.model_.config.targets == ("weight", "smiles")
     with pytest.raises(ValueError, match="NaN"):
         fitted(y=y[:, 1])
     y[4] = np.nan
-    with pytest.raises(InputError, match=r"row 5 .*: no target has a value"):
+    with pytest.raises(InputError, match="row 5"):
         fitted(y=y)
 
 
 @pytest.mark.parametrize(
     "y,classes",
     [
-        (RING, ["chain", "ring"]),
         (RING == "ring", [False, True]),
         (CARBONS.astype(int) % 3 - 1, [-1, 0, 1]),
         (np.array(["active", "Nan", "unknown"])[np.arange(24) % 3], ["Nan", "active", "unknown"]),
+        (pd.Series([2**60, 2**60 + 1] * 12, dtype="Int64"), [2**60, 2**60 + 1]),
     ],
-    ids=["texts", "booleans", "numbers", "words"],
+    ids=["booleans", "numbers", "words", "large"],
 )
 def test_classes_keep_their_type_and_order(y, classes):
     estimator = fitted(MolAttnClassifier, y)
     assert estimator.classes_.tolist() == classes
     assert estimator.model_.config.tasks[0].classes == tuple(map(str, classes))
-    chances = estimator.predict_proba(SMILES)
-    assert chances.shape == (24, len(classes))
-    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-6)
-    likeliest = estimator.classes_[chances.argmax(axis=1)]
+    probabilities = estimator.predict_proba(SMILES)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
+    likeliest = estimator.classes_[probabilities.argmax(axis=1)]
     np.testing.assert_array_equal(estimator.predict(SMILES), likeliest)
 
 
 @pytest.mark.parametrize(
-    "positive, given", [("ring", {}), ("no ring", {"positive_class": "no ring"})]
+    "positive, options", [("ring", {}), ("no ring", {"positive_class": "no ring"})]
 )
-def test_the_positive_class_is_that_of_a_run(positive, given):
+def test_the_positive_class_is_that_of_a_run(positive, options):
     y = np.where(RING == "ring", "ring", "no ring")
-    estimator = fitted(MolAttnClassifier, y, **given)
-    run = train(pd.DataFrame({"smiles": SMILES, "y": y}), "y", baselines=False, **TINY, **given)
+    estimator = fitted(MolAttnClassifier, y, **options)
+    run = train(pd.DataFrame({"smiles": SMILES, "y": y}), "y", baselines=False, **TINY, **options)
     (task,) = estimator.model_.config.tasks
     assert task.classes == run.model.config.tasks[0].classes
     assert task.columns == ("y_predicted", f"y_probability_{positive}")
-    assert estimator.classes_.tolist() == ["no ring", "ring"]
-    place = estimator.classes_.tolist().index(positive)
-    np.testing.assert_allclose(
-        estimator.predict_proba(SMILES)[:, place], estimator.model_.predict(SMILES)[:, 0], rtol=1e-6
-    )
-    with pytest.raises(InputError, match="positive_class"):
-        fitted(MolAttnClassifier, y, positive_class="rings")
-    with pytest.raises(InputError, match="positive_class"):
-        fitted(positive_class="ring")
+    index = estimator.classes_.tolist().index(positive)
+    probability = estimator.predict_proba(SMILES)[:, index]
+    np.testing.assert_allclose(probability, estimator.model_.predict(SMILES)[:, 0], rtol=1e-6)
 
 
-def test_what_is_wrong_is_named():
+def test_what_is_wrong_is_named(regressor):
     estimator = MolAttnRegressor(**TINY)
     with pytest.raises(NotFittedError):
         estimator.predict(SMILES)
-    with pytest.raises(InputError, match=r"X, row 2 \(counted from 1\): 'C\(': .*; 1 of 24 rows"):
-        estimator.fit([SMILES[0], "C(", *SMILES[2:]], CARBONS)
-    with pytest.raises(InputError, match="got one molecule, expected a list"):
-        estimator.fit("CCO", [1.0])
-    with pytest.raises(InputError, match="DataFrame with 2 columns"):
-        estimator.fit(pd.DataFrame({"a": SMILES, "b": SMILES}), CARBONS)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        estimator.fit(SMILES, CARBONS[:5])
-    with pytest.raises(InputError, match="1 class, expected two"):
+    mols = [Chem.MolFromSmiles(text) for text in SMILES]
+    for bad in ("C(", None, Chem.MolFromSmiles("CC", sanitize=False)):
+        with pytest.raises(InputError, match="row 2"):
+            estimator.fit([mols[0], bad, *mols[2:]], CARBONS)
+    for X, y in (
+        ("CCO", [1.0]),
+        (mols[0], [1.0]),
+        (pd.DataFrame({"a": SMILES, "b": SMILES}), CARBONS),
+        (SMILES, CARBONS[:5]),
+    ):
+        with pytest.raises(ValueError, match=r"X|inconsistent"):
+            estimator.fit(X, y)
+    with pytest.raises(InputError, match="y: "):
         fitted(MolAttnClassifier, np.zeros(24))
-    estimator.fit(pd.DataFrame({"smiles": SMILES}), CARBONS)
+    with pytest.raises((TypeError, ValueError)):
+        fitted(MolAttnClassifier, pd.Series([1, "1", 2] * 8).astype("category"))
     with pytest.raises(SmilesError, match="position 1"):
-        estimator.predict(["C", "C("])
-    with pytest.raises(InputError, match="got the column 'name', expected 'smiles'"):
-        estimator.predict(pd.DataFrame({"name": SMILES}))
-
-
-def canonical(smiles):
-    from rdkit.Chem import MolToSmiles
-
-    return [MolToSmiles(parse_smiles(text)) for text in smiles]
+        regressor.predict(["C", "C("])
 
 
 def test_pipelines_are_cross_validated_and_searched():
-    pipeline = make_pipeline(FunctionTransformer(canonical), MolAttnRegressor(**TINY))
-    scores = cross_val_score(pipeline, SMILES, CARBONS, cv=3, error_score="raise")
-    assert scores.shape == (3,)
-    assert np.isfinite(scores).all()
+    pipeline = make_pipeline(FunctionTransformer(list), MolAttnRegressor(**TINY))
     options = {"molattnregressor__width": [4, 8]}
     search = GridSearchCV(pipeline, options, cv=2, error_score="raise").fit(SMILES, CARBONS)
     best = search.best_estimator_[-1]
     assert best.model_.config.network.width == search.best_params_["molattnregressor__width"]
 
 
-def test_rdkit_molecules_are_fitted_and_predicted_as_their_smiles():
-    mols = [Chem.AddHs(Chem.MolFromSmiles(text)) for text in SMILES]
-    expected = MolAttnRegressor(**TINY).fit(SMILES, CARBONS).predict(SMILES)
-    for molecules in (mols, pd.DataFrame({"ROMol": mols}), np.array(mols, dtype=object)):
-        found = MolAttnRegressor(**TINY).fit(molecules, CARBONS).predict(molecules)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-    classifier = MolAttnClassifier(**TINY).fit(pd.Series(mols), RING)
-    assert classifier.predict(mols).shape == (24,)
-    bad = [mols[0], Chem.MolFromSmiles("CC", sanitize=False), *mols[2:]]
-    with pytest.raises(InputError, match=r"row 2 \(counted from 1\): 'CC': .* not sanitized"):
-        MolAttnRegressor(**TINY).fit(bad, CARBONS)
-    with pytest.raises(
-        InputError, match=r"row 2 \(counted from 1\): '': the value is missing; 1 of"
-    ):
-        MolAttnRegressor(**TINY).fit([mols[0], None, *mols[2:]], CARBONS)
-    with pytest.raises(InputError, match=r"got one molecule, expected a list: \['CCO'\]"):
-        classifier.predict(Chem.MolFromSmiles("CCO"))
-
-
 def test_molecules_are_standardized():
     salts = [f"{text}.[Na+].[Cl-]" for text in SMILES]
-    found, expected = (
-        MolAttnRegressor(**TINY, standardize=True).fit(molecules, CARBONS).predict(molecules)
+    first, second = (
+        fitted(X=molecules, standardize=True, predictor="network").predict(molecules)
         for molecules in (salts, SMILES)
     )
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("make", [pd.Series, pd.array, pd.Index])
-def test_large_classes_of_nullable_integers_are_told_apart(make):
-    labels = make([2**60, 2**60 + 1] * 10, dtype="Int64")
-    found = MolAttnClassifier(**TINY).fit(["CCO", "CCC"] * 10, labels).classes_
-    assert found.tolist() == [2**60, 2**60 + 1]
-
-
-def test_classes_of_several_types_are_refused():
-    labels = pd.Series([1, "1", 2] * 4).astype("category")
-    with pytest.raises((TypeError, ValueError)):
-        MolAttnClassifier(**TINY).fit(["CCO", "CCC", "CCN"] * 4, labels)
+    np.testing.assert_array_equal(first, second)
