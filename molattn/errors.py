@@ -108,7 +108,10 @@ class InputError(MolattnError, ValueError):
         return _OPTION.sub(lambda found: found[1].replace("-", "_"), self.command_line())
 
     def command_line(self) -> str:
-        """Return the error with options as the command line writes them: ``--test-size: got 2``."""
+        """Return the error with options as the command line writes them: ``--test-size: got 2``.
+
+        An error that is raised again with the file or the row takes this as its message.
+        """
         option = "" if self.option is None else f"--{self.option.replace('_', '-')}"
         message = self.args[0]
         return message if message.startswith(option) else f"{option}: {message}"

@@ -505,6 +505,8 @@ def _located(
         text, wrong = error.text.strip(), error.row
         same = (row.line for row in rows if row.cells[index].strip() == text)
         line = next(same) if wrong is None else rows[wrong].line
-        raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
+        raise InputError(
+            f"{table.path}, {table.where(line)}, {column}: {error.command_line()}"
+        ) from None
     except InputError as error:
-        raise InputError(f"{table.path}, {column}: {error}") from None
+        raise InputError(f"{table.path}, {column}: {error.command_line()}") from None

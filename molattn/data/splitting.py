@@ -125,7 +125,7 @@ def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         held_out = (config.validation_size, config.test_size)
         return _split(table, range(len(table.rows)), config, (1 - sum(held_out), *held_out), seed)
     except InputError as error:
-        raise InputError(f"{table.path}: {error}") from error
+        raise InputError(f"{table.path}: {error.command_line()}") from error
 
 
 def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:

@@ -87,7 +87,7 @@ def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -
         try:
             refused = add_reference(served, config.reference, config)
         except InputError as error:
-            raise InputError(f"--reference, model {served.name}: {error}") from error
+            raise InputError(f"--reference, model {served.name}: {error.command_line()}") from error
         if refused:
             rows = f"{counted(refused, 'row')} without a prediction of {served.name}"
             print_line(console, f"{config.reference}: left out {rows}")
