@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 import safetensors.numpy
 import safetensors.torch
@@ -67,7 +67,7 @@ _RUN_MODEL = "model"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
+def find_model(name: str | Path, **hub_options: Any) -> Path:
     """Return the folder of a saved model.
 
     It is found by the name of a model of the package, such as ``base``; by its folder, that of the
@@ -91,7 +91,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         ) from None
 
 
-def find_local_model(path: Union[str, Path]) -> Path:
+def find_local_model(path: str | Path) -> Path:
     """Return the folder of a saved model; a folder goes before a name, the Hub is not searched."""
     name, path = str(path), Path(path)
     if not path.exists() and is_packaged(name):
@@ -116,7 +116,7 @@ def find_local_model(path: Union[str, Path]) -> Path:
     raise InputError(f"{name}: no such folder; {expected}, or a packaged model: {packaged}")
 
 
-def is_packaged(name: Union[str, Path]) -> bool:
+def is_packaged(name: str | Path) -> bool:
     """Return whether the package has a model of this name; a ``Path`` is never a name."""
     return isinstance(name, str) and name in _packaged()
 

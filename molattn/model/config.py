@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, Optional, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from annotated_types import Interval, MinLen
@@ -31,7 +31,7 @@ KERNELS: tuple[str, ...] = get_args(Kernel)
 _COUNT_SIZE = 4096
 
 
-def substructure_counter(kernels: Collection[str]) -> Optional[SubstructureCounter]:
+def substructure_counter(kernels: Collection[str]) -> SubstructureCounter | None:
     """Return the counter of the substructures that kernels compare; None = they compare none."""
     kinds = tuple(kind for kind in KINDS if kind in kernels)
     return SubstructureCounter(kinds, _COUNT_SIZE) if kinds else None
@@ -97,7 +97,7 @@ class MolAttnConfig:
     features: _Names = ()
     descriptors: tuple[str, ...] = ()
     morgan_counts: NonNegativeInt = 0
-    partner_column: Optional[str] = None
+    partner_column: str | None = None
     kernels: tuple[Kernel, ...] = ()
     members: Annotated[int, Interval(ge=1, le=1000)] = 1
     target_transforms: tuple[AnyTransform, ...] = ()
@@ -138,12 +138,12 @@ class MolAttnConfig:
         return DescriptorCalculator(self.descriptors, self.morgan_counts)
 
     @cached_property
-    def counter(self) -> Optional[SubstructureCounter]:
+    def counter(self) -> SubstructureCounter | None:
         """The counter of the substructures that the kernels compare; None = they compare none."""
         return substructure_counter(self.kernels)
 
     @cached_property
-    def edge_codes(self) -> Optional[NDArray[np.bool_]]:
+    def edge_codes(self) -> NDArray[np.bool_] | None:
         """Which joint codes make an atom pair an edge, ``bool [K]``; None = all of them."""
         if self.network.pairs == "all":
             return None

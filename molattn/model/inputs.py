@@ -1,7 +1,7 @@
 """What networks read: molecules in batches that fit into memory, and their extra features."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Optional, TypeVar, Union
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def batches(
-    items: Iterable[T], size: int, record: Callable[[T], Optional[MoleculeRecord]]
+    items: Iterable[T], size: int, record: Callable[[T], MoleculeRecord | None]
 ) -> Iterator[list[T]]:
     """Group molecules, in order, by number and by atom pairs.
 
@@ -53,7 +53,7 @@ def batches(
         yield batch
 
 
-def _cost(molecule: Optional[MoleculeRecord]) -> int:
+def _cost(molecule: MoleculeRecord | None) -> int:
     if molecule is None:
         return 0
     return molecule.num_atoms**2 if molecule.edge_index is None else _LISTED * len(molecule.pairs)
@@ -68,9 +68,7 @@ def number_type() -> torch.dtype:
     return torch.float32 if torch.backends.mps.is_available() else torch.float64
 
 
-def table_features(
-    features: Optional[ArrayLike], rows: int, config: MolAttnConfig
-) -> Optional[Tensor]:
+def table_features(features: ArrayLike | None, rows: int, config: MolAttnConfig) -> Tensor | None:
     """Convert extra features ``[rows, len(config.features)]`` to a tensor; None stays None.
 
     Columns of a DataFrame are found by name.
@@ -93,8 +91,8 @@ def table_features(
 
 
 def joined_numbers(
-    batch: Union[MoleculeBatch, Data], features: Optional[Tensor], config: MolAttnConfig
-) -> Optional[Tensor]:
+    batch: MoleculeBatch | Data, features: Tensor | None, config: MolAttnConfig
+) -> Tensor | None:
     """Concatenate all extra features of each molecule, in their own units.
 
     Args:

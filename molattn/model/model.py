@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Union
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin
@@ -105,17 +106,8 @@ class MolAttn(
         (2, 1)
     """
 
-    def __init__(
-        self,
-        config: MolAttnConfig,
-        *,
-        encoder: Optional[nn.Module] = None,
-        readout: Optional[nn.Module] = None,
-        head: Optional[nn.Module] = None,
-    ) -> None:
-        super().__init__(config, encoder=encoder, readout=readout, head=head)
-        self.endpoints: dict[str, Endpoint] = {}
-        self.reference_inputs: Optional[ReferenceInputs] = None
+    endpoints: Mapping[str, Endpoint] = MappingProxyType({})
+    reference_inputs: ReferenceInputs | None = None
 
     def __repr__(self) -> str:
         return f"<MolAttn of {self.config!r}; its modules: .nets>"
@@ -186,7 +178,7 @@ class MolAttn(
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def generate_model_card(
-        self, *args: Any, scores: Optional[Mapping[str, str]] = None, **kwargs: Any
+        self, *args: Any, scores: Mapping[str, str] | None = None, **kwargs: Any
     ) -> ModelCard:
         """Return the README of the saved model: predicted properties, test ``scores`` by task."""
         lines = []
@@ -211,13 +203,13 @@ class MolAttn(
 
     def save_pretrained(
         self,
-        save_directory: Union[str, Path],
+        save_directory: str | Path,
         *,
-        repo_id: Optional[str] = None,
+        repo_id: str | None = None,
         push_to_hub: bool = False,
-        model_card_kwargs: Optional[dict[str, Any]] = None,
+        model_card_kwargs: dict[str, Any] | None = None,
         **hub_options: Any,
-    ) -> Optional[str]:
+    ) -> str | None:
         """Write the model to a folder, in place of another model in it; other files stay.
 
         A new folder is written and renamed: if this is interrupted, the previous model stays.
@@ -247,11 +239,11 @@ class MolAttn(
     @classmethod
     def from_pretrained(
         cls,
-        pretrained_model_name_or_path: Union[str, Path],
+        pretrained_model_name_or_path: str | Path,
         *,
-        encoder: Optional[nn.Module] = None,
-        readout: Optional[nn.Module] = None,
-        head: Optional[nn.Module] = None,
+        encoder: nn.Module | None = None,
+        readout: nn.Module | None = None,
+        head: nn.Module | None = None,
         **hub_options: Any,
     ) -> "MolAttn":
         """Load a packaged model, one from a folder, or one from the Hugging Face Hub.
@@ -274,7 +266,7 @@ class MolAttn(
         return cls.from_files(files, encoder=encoder, readout=readout, head=head)
 
     @classmethod
-    def from_files(cls, files: ModelFiles, **parts: Optional[nn.Module]) -> "MolAttn":
+    def from_files(cls, files: ModelFiles, **parts: nn.Module | None) -> "MolAttn":
         """Make a model of its files, which are not checked; see :meth:`from_pretrained`."""
         with files.reading(CONFIG_FILE), _Undrawn():
             config = MolAttnConfig.from_dict(files.config)

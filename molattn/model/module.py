@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Optional, Self, Union
+from typing import Self
 
 import numpy as np
 import torch
@@ -28,9 +28,13 @@ from molattn.model.inputs import (
 )
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
-from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
+from molattn.model.target_transform import own_units, transformed_labels
 from molattn.record import MoleculeRecord
 from molattn.utils.devices import finish, to_device, to_host
+
+Array = NDArray[np.float64]
+Graphs = MoleculeBatch | Data
+Records = Sequence[MoleculeRecord]
 
 
 class NetworkModule(nn.Module):
@@ -45,9 +49,9 @@ class NetworkModule(nn.Module):
         self,
         config: MolAttnConfig,
         *,
-        encoder: Optional[nn.Module] = None,
-        readout: Optional[nn.Module] = None,
-        head: Optional[nn.Module] = None,
+        encoder: nn.Module | None = None,
+        readout: nn.Module | None = None,
+        head: nn.Module | None = None,
     ) -> None:
         super().__init__()
         given = {"encoder": encoder, "readout": readout, "head": head}
@@ -90,9 +94,7 @@ class NetworkModule(nn.Module):
     def _dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 
-    def forward(
-        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
-    ) -> Tensor:
+    def forward(self, batch: Graphs, features: Tensor | None = None) -> Tensor:
         """Predict in scaled units and logits with the networks, ``[num_graphs, num_outputs]``.
 
         :meth:`predict` combines this with the Gaussian process, if there is one. Of an ensemble
@@ -110,10 +112,7 @@ class NetworkModule(nn.Module):
         return mean_of_members(self.member_outputs(batch, features), self.config.tasks)
 
     def member_outputs(
-        self,
-        batch: Union[MoleculeBatch, Data],
-        features: Optional[Tensor] = None,
-        atoms: Optional[Tensor] = None,
+        self, batch: Graphs, features: Tensor | None = None, atoms: Tensor | None = None
     ) -> Tensor:
         """Return the outputs of each member, ``[members, num_graphs, num_outputs]``.
 
@@ -122,9 +121,7 @@ class NetworkModule(nn.Module):
         numbers = self.scaled_features(batch, features)
         return self.outputs_and_embedding(batch, numbers, atoms)[0]
 
-    def scaled_features(
-        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor]
-    ) -> Optional[Tensor]:
+    def scaled_features(self, batch: Graphs, features: Tensor | None) -> Tensor | None:
         """Return the extra features as the networks read them, ``[num_graphs, num_numbers]``.
 
         See :func:`molattn.model.inputs.joined_numbers`; None without any.
@@ -136,10 +133,7 @@ class NetworkModule(nn.Module):
         return scaled_numbers(numbers, *scales, given).to(self._dtype)
 
     def outputs_and_embedding(
-        self,
-        batch: Union[MoleculeBatch, Data],
-        numbers: Optional[Tensor],
-        atoms: Optional[Tensor] = None,
+        self, batch: Graphs, numbers: Tensor | None, atoms: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return :meth:`member_outputs` with :meth:`scaled_features`, and embeddings, joined."""
         outputs, embeddings = [], []
@@ -149,7 +143,7 @@ class NetworkModule(nn.Module):
             embeddings.append(net.project(molecules))
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
-    def freeze(self, what: Union[int, Freeze]) -> None:
+    def freeze(self, what: int | Freeze) -> None:
         """Exclude weights from training: of ``embeddings``, ``encoder``, that many blocks, or none.
 
         See :meth:`molattn.model.network.Network.freeze`.
@@ -164,26 +158,6 @@ class NetworkModule(nn.Module):
         return frozen and not self.config.has_partner
 
     # Scaling.
-
-    def set_target_scaling(
-        self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
-    ) -> None:
-        """Set how labels are scaled: the transform of each task, then mean and scale.
-
-        This removes the calibration and the Gaussian process, which depend on the scaling.
-
-        Args:
-            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
-            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
-            transforms: Of each task; by default the identity.
-
-        Raises:
-            InputError: Transforms that do not fit the tasks.
-            ValueError: A wrong number of values, or a scale that is not positive.
-        """
-        config = replace(self.config, target_transforms=tuple(transforms))
-        self._set_scaling("target", mean, scale)
-        self.config = config
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the training mean and standard deviation of all extra molecule features.
@@ -210,13 +184,13 @@ class NetworkModule(nn.Module):
         targets = transformed_labels(targets, self.config.target_transforms)
         return ((targets - self.target_mean) / self.target_scale).to(self._dtype)
 
-    def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def to_transformed(self, outputs: Array) -> Array:
         """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
         sizes = [task.num_outputs for task in self.config.tasks]  # a logit has mean 0 and scale 1
         mean, scale = (x.cpu().numpy().repeat(sizes) for x in (self.target_mean, self.target_scale))
         return outputs * scale + mean
 
-    def in_own_units(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_own_units(self, outputs: Array) -> Array:
         """Convert regressions on the transformed scale to own units, logits to probabilities."""
         tasks, given = self.config.tasks, torch.from_numpy(outputs)
         probabilities = class_probabilities(given, tasks)
@@ -224,7 +198,7 @@ class NetworkModule(nn.Module):
 
     # Molecules.
 
-    def featurize(self, smiles: Molecule, partner: Optional[Molecule] = None) -> MoleculeRecord:
+    def featurize(self, smiles: Molecule, partner: Molecule | None = None) -> MoleculeRecord:
         """Featurize a molecule, and the second molecule where the model takes one.
 
         Raises:
@@ -239,7 +213,7 @@ class NetworkModule(nn.Module):
 
     def reader(
         self,
-        partners: Optional[Sequence[Molecule]],
+        partners: Sequence[Molecule] | None,
         *,
         numbers: bool = False,
         fingerprint: bool = False,
@@ -257,7 +231,7 @@ class NetworkModule(nn.Module):
             radius=config.network.radius,
         )
 
-    def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
+    def collate(self, records: Records) -> MoleculeBatch:
         """Collate molecules into a batch, on the CPU, laid out for the model's device."""
         return collate(
             records,
@@ -267,12 +241,8 @@ class NetworkModule(nn.Module):
         )
 
     def network_outputs(
-        self,
-        records: Sequence[MoleculeRecord],
-        batch_size: int = 256,
-        *,
-        features: Optional[ArrayLike] = None,
-    ) -> tuple[NDArray[np.float64], KernelInputs]:
+        self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
+    ) -> tuple[Array, KernelInputs]:
         """Predict with each network in scaled units and logits, ``[members, n, num_outputs]``.
 
         Return also what the kernels of the Gaussian process read of the molecules.
@@ -296,7 +266,7 @@ class NetworkModule(nn.Module):
         return sum(net.atom_width if atoms else net.molecule_width for net in self.networks)
 
     def embed_records(
-        self, records: Sequence[MoleculeRecord], batch_size: int = 256, *, atoms: bool = False
+        self, records: Records, batch_size: int = 256, *, atoms: bool = False
     ) -> NDArray[np.float32]:
         """Embed featurized molecules; see :meth:`embed`."""
 
@@ -313,7 +283,7 @@ class NetworkModule(nn.Module):
     @torch.inference_mode()
     def _in_batches(
         self,
-        records: Sequence[MoleculeRecord],
+        records: Records,
         size: int,
         compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
         *shapes: tuple[int, ...],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,15 +45,15 @@ class Network(nn.Module):
         InputError: A readout without ``out_channels``.
     """
 
-    projection: Optional[Tensor]
+    projection: Tensor | None
 
     def __init__(
         self,
         config: MolAttnConfig,
         *,
-        encoder: Optional[nn.Module] = None,
-        readout: Optional[nn.Module] = None,
-        head: Optional[nn.Module] = None,
+        encoder: nn.Module | None = None,
+        readout: nn.Module | None = None,
+        head: nn.Module | None = None,
     ) -> None:
         super().__init__()
         net, seen = config.network, config.featurizer
@@ -82,7 +82,7 @@ class Network(nn.Module):
                 "of its output"
             )
         self.readout = readout
-        self.cross: Optional[nn.ModuleList] = None
+        self.cross: nn.ModuleList | None = None
         if config.has_partner and net.partner == "cross_attention":
             options = {"score": net.score, "combine": net.combine, "dropout": net.dropout}
             options["attention_dropout"] = net.attention_dropout
@@ -124,9 +124,7 @@ class Network(nn.Module):
 
         return found(self.encoder)
 
-    def forward(
-        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
-    ) -> Tensor:
+    def forward(self, batch: MoleculeBatch | Data, features: Tensor | None = None) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
 
         Args:
@@ -135,7 +133,7 @@ class Network(nn.Module):
         """
         return self.decode(self.encode(batch), features)
 
-    def decode(self, molecules: Tensor, features: Optional[Tensor] = None) -> Tensor:
+    def decode(self, molecules: Tensor, features: Tensor | None = None) -> Tensor:
         """Predict from what :meth:`encode` returns; see :meth:`forward`."""
         # A custom head need not take features where there are none.
         out = self.head(molecules) if features is None else self.head(molecules, features)
@@ -143,7 +141,7 @@ class Network(nn.Module):
             raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
         return out
 
-    def encode(self, batch: Union[MoleculeBatch, Data], atoms: Optional[Tensor] = None) -> Tensor:
+    def encode(self, batch: MoleculeBatch | Data, atoms: Tensor | None = None) -> Tensor:
         """Represent each molecule, ``[num_graphs, molecule_width]``: the output of the readout.
 
         The vector of a second molecule is concatenated to that of the first.
@@ -198,7 +196,7 @@ class Network(nn.Module):
             return molecules
         return (molecules.unflatten(-1, (self.molecules, -1)) @ self.projection).flatten(-2)
 
-    def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
+    def encode_atoms(self, batch: MoleculeBatch | Data) -> tuple[Tensor, Tensor]:
         """Represent each atom of the first molecules; see :meth:`encode`.
 
         Returns:
@@ -253,7 +251,7 @@ class Network(nn.Module):
                 f"molattn.from_smiles(..., self_loops={self.self_loops}) makes"
             )
 
-    def freeze(self, what: Union[int, Freeze]) -> None:
+    def freeze(self, what: int | Freeze) -> None:
         """Exclude weights from training; frozen modules stay in evaluation mode.
 
         Args:

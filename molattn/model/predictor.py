@@ -3,29 +3,24 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
-from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor
 from molattn.model.gaussian_process.kernel import KernelInputs
-from molattn.model.module import NetworkModule
+from molattn.model.module import Array, NetworkModule, Records
 from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Prediction, Uncertainty
-from molattn.record import MoleculeRecord
 from molattn.task import output_slices
-
-Array = NDArray[np.float64]
 
 
 class Predictor(NetworkModule):
@@ -48,17 +43,29 @@ class Predictor(NetworkModule):
             kept; None if the model was not trained by :func:`molattn.train`.
     """
 
-    def __init__(self, config: MolAttnConfig, **parts: Optional[nn.Module]) -> None:
-        super().__init__(config, **parts)
-        self.uncertainty: Optional[Uncertainty] = None
-        self.gaussian_process: Optional[GaussianProcessHead] = None
-        self.training_set: Optional[TrainingSet] = None
+    uncertainty: Uncertainty | None = None
+    gaussian_process: GaussianProcessHead | None = None
+    training_set: TrainingSet | None = None
 
     def set_target_scaling(
         self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
     ) -> None:
-        """Set how labels are scaled, and remove what depends on it."""
-        super().set_target_scaling(mean, scale, transforms)
+        """Set how labels are scaled: the transform of each task, then mean and scale.
+
+        This removes the calibration and the Gaussian process, which depend on the scaling.
+
+        Args:
+            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
+            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
+            transforms: Of each task; by default the identity.
+
+        Raises:
+            InputError: Transforms that do not fit the tasks.
+            ValueError: A wrong number of values, or a scale that is not positive.
+        """
+        config = replace(self.config, target_transforms=tuple(transforms))
+        self._set_scaling("target", mean, scale)
+        self.config = config
         self.uncertainty = self.gaussian_process = None
 
     # Predictions.
@@ -68,8 +75,8 @@ class Predictor(NetworkModule):
         smiles: Sequence[Molecule],
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
         members: bool = False,
     ) -> Array:
         """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
@@ -84,10 +91,10 @@ class Predictor(NetworkModule):
 
     def predict_records(
         self,
-        records: Sequence[MoleculeRecord],
+        records: Records,
         batch_size: int = 256,
         *,
-        features: Optional[ArrayLike] = None,
+        features: ArrayLike | None = None,
         members: bool = False,
     ) -> Array:
         """Do the same for featurized molecules; see :meth:`predict` and :meth:`featurize`."""
@@ -97,11 +104,7 @@ class Predictor(NetworkModule):
         return self._calibrated(self._mean(outputs))
 
     def predict_outputs(
-        self,
-        records: Sequence[MoleculeRecord],
-        batch_size: int = 256,
-        *,
-        features: Optional[ArrayLike] = None,
+        self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
         """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
 
@@ -280,8 +283,8 @@ class Predictor(NetworkModule):
         count: int = 5,
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[Molecule]] = None,
-        features: Optional[ArrayLike] = None,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
     ) -> dict[str, list[list[Neighbor]]]:
         """Return the ``count`` training rows that contribute most to predictions, by task.
 
@@ -305,18 +308,8 @@ class Predictor(NetworkModule):
         """Do the same with what :meth:`network_outputs` returned."""
         rows = self.training_set and self.training_set.molecules
         smiles = dict(zip(rows.rows.tolist(), rows.smiles, strict=True)) if rows else {}
-        neighbors = self.check_neighbors(count).neighbors(inputs, count)
-        scaled = zip(self.config.tasks, self.target_scale.tolist(), neighbors, strict=True)
-        return {
-            task.name: [
-                [
-                    one._replace(contribution=one.contribution * scale, smiles=smiles.get(one.row))
-                    for one in row
-                ]
-                for row in rows_of_task
-            ]
-            for task, scale, rows_of_task in scaled
-        }
+        process, scales = self.check_neighbors(count), self.target_scale.tolist()
+        return process.neighbors(inputs, count, smiles, scales)
 
     def check_neighbors(self, count: int, option: str = "count") -> GaussianProcessHead:
         """Return the Gaussian process, if it has that many neighbors."""
@@ -339,7 +332,7 @@ class Predictor(NetworkModule):
         smiles: Sequence[Molecule],
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[Molecule]] = None,
+        partners: Sequence[Molecule] | None = None,
         atoms: bool = False,
     ) -> NDArray[np.float32]:
         """Return the learned embeddings of molecules, ``[n, width]``.

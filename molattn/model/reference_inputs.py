@@ -8,7 +8,7 @@ saved model has the versions it was trained with and what was calculated for
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def _inputs(record: MoleculeRecord | SmilesError, config: MolAttnConfig) -> dict
     return inputs
 
 
-def _digest(*arrays: Optional[NDArray[Any]]) -> str:
+def _digest(*arrays: NDArray[Any] | None) -> str:
     digest = sha256()
     for array in arrays:
         if array is not None:

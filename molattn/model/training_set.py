@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -29,11 +29,11 @@ class LabelDistribution:
     count: int
     quantiles: tuple[float, ...] = ()  # of a regression with labels: percentiles, 0% to 100%
     classes: tuple[int, ...] = ()  # of a classification: number of labels of each class
-    above: Optional[float] = None  # the highest lower bound of a censored label, as 100 of >100
-    below: Optional[float] = None  # the lowest upper bound
+    above: float | None = None  # the highest lower bound of a censored label, as 100 of >100
+    below: float | None = None  # the lowest upper bound
 
     @classmethod
-    def of(cls, task: Task, labels: Array, bounds: Optional[Array] = None) -> "LabelDistribution":
+    def of(cls, task: Task, labels: Array, bounds: Array | None = None) -> "LabelDistribution":
         """Describe labels ``[n]`` and bounds of censored ones ``[2, n]``, NaN where missing."""
         known = labels[~np.isnan(labels)]
         if task.kind != "regression":
@@ -46,7 +46,7 @@ class LabelDistribution:
         )
 
 
-def percentile(value: float, quantiles: Sequence[float]) -> Optional[float]:
+def percentile(value: float, quantiles: Sequence[float]) -> float | None:
     """Return the percentage of numbers that are below a value, from 0 to 100.
 
     ``quantiles`` are the 101 percentiles of the numbers, or none; of equal ones it is the middle.
@@ -137,15 +137,15 @@ class TrainingSet:
     """What a model keeps of its training rows: distributions of labels, molecules on request."""
 
     labels: tuple[LabelDistribution, ...]
-    molecules: Optional[TrainingMolecules] = None
+    molecules: TrainingMolecules | None = None
 
     @classmethod
     def of(
         cls,
         tasks: Sequence[Task],
         targets: Array,
-        molecules: Optional[TrainingMolecules] = None,
-        bounds: Optional[Array] = None,
+        molecules: TrainingMolecules | None = None,
+        bounds: Array | None = None,
     ) -> "TrainingSet":
         """Describe labels ``[n, T]`` and bounds of censored ones ``[2, n, T]``; NaN is missing."""
         bounds = np.full((2, *targets.shape), np.nan) if bounds is None else bounds
@@ -182,7 +182,7 @@ class TrainingSet:
         return files
 
     @classmethod
-    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[TrainingSet]":
+    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "TrainingSet | None":
         """Read what a saved model keeps; None if it keeps nothing."""
         if LABELS_FILE not in files.content:
             return None

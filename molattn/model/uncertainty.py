@@ -6,7 +6,7 @@ Both are fitted to labeled rows that the model was not trained on.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Optional
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -255,7 +255,7 @@ class Calibration:
         ]
         return difficulty(similarity) * np.asarray(bounds)
 
-    def shortfalls(self, level: float, index: Optional[int] = None) -> list[str]:
+    def shortfalls(self, level: float, index: int | None = None) -> list[str]:
         """Return a log line for each task, or one, that is not calibrated or not for the level."""
         fewest = math.ceil(round(level / (1.0 - level), 9))
         lines = []
@@ -321,7 +321,7 @@ class Uncertainty:
         }
 
     @classmethod
-    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
+    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Uncertainty | None":
         """Read the uncertainty of a saved model; None if it is not calibrated."""
         if CALIBRATION_FILE not in files.content:
             return None

@@ -7,12 +7,7 @@ from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
 from molattn.errors import InputError
-from molattn.model.uncertainty import (
-    Calibration,
-    ConformalScores,
-    ProbabilityScaling,
-    difficulty,
-)
+from molattn.model.uncertainty import Calibration, ConformalScores, ProbabilityScaling, difficulty
 from molattn.task import Task
 
 Y = Task("y")

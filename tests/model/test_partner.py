@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.config import (
-    DataConfig,
-    NetworkConfig,
-    PredictConfig,
-    SupervisedConfig,
-    TrainConfig,
-)
+from molattn.config import DataConfig, NetworkConfig, PredictConfig, SupervisedConfig, TrainConfig
 from molattn.data.leakage import find_leakage
 from molattn.errors import InputError, SmilesError
 from molattn.inference.predict import predict_table

@@ -8,12 +8,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.errors import InputError
 from molattn.model.artefact import MOLECULES_FILE
 from molattn.model.model import MolAttn
-from molattn.model.training_set import (
-    LabelDistribution,
-    TrainingMolecules,
-    TrainingSet,
-    percentile,
-)
+from molattn.model.training_set import LabelDistribution, TrainingMolecules, TrainingSet, percentile
 from molattn.task import Task
 
 TASKS = (Task("y"), Task("b", "binary", ("no", "yes")))

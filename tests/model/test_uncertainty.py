@@ -22,11 +22,7 @@ from molattn.task import Task
 from ..conftest import rows_of
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-TASKS = (
-    Task("y"),
-    Task("b", "binary", ("no", "yes")),
-    Task("c", "multiclass", ("u", "v", "w")),
-)
+TASKS = (Task("y"), Task("b", "binary", ("no", "yes")), Task("c", "multiclass", ("u", "v", "w")))
 KNOWN = ["CCO", "CCC", "c1ccccc1"]
 HELD_OUT = ["C" * n + end for n in range(1, 21) for end in ("O", "N")]
 NEW = ["CCO", "CCF", "c1ccncc1"]

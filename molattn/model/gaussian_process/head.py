@@ -1,6 +1,6 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ Rows = NDArray[np.int64]
 
 _ROWS_AT_ONCE = 1024
 _NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
-_MOST_KEPT = 32_000_000  # features of all rows: 256 MB
+_MOST_SAVED = 32_000_000  # features of all rows: 256 MB
 _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _OWN = ("rows", "weights", "means", "shares")
@@ -95,28 +95,26 @@ class GaussianProcessHead:
             seed: Seed of their choice.
         """
         tasks = tuple(config.tasks)
-        data = _Labels.of(tasks, targets, weights, keys, seed)
-        groups = _same_rows(data.labels[data.used])
+        rows = _Rows(tasks, targets, weights, keys, seed)
+        groups = rows.groups(rows.used)
         most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
-        points = data.drawn[:most]
-        kernel = MoleculeKernel.fit(
-            inputs[data.used], np.searchsorted(data.used, points), _kinds(config)
-        )
-        fitting = _Fitting(kernel, inputs, data, points)
-        unseen = np.full(data.labels.shape, np.nan)  # leave-one-out predictions of classes
-        for columns, known in groups:
-            if len(known):  # a row has such a label
-                unseen[:, columns] = fitting.fit(columns, data.used[known])
-        scalings: list[ProbabilityScaling | None] = []
+        points = rows.drawn[:most]
+        used = inputs[rows.used]
+        kernel = MoleculeKernel.fit(used, np.searchsorted(rows.used, points), _kinds(config))
+        fitting = _Fitting(kernel, inputs, rows, points)
+        unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
+        for columns, chosen in groups:
+            if len(chosen):  # a row has such a label
+                unseen[:, columns] = fitting.fit(columns, chosen)
+        scalings: list[ProbabilityScaling | None] = [None] * len(tasks)
         for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            if task.kind == "regression":
-                scalings.append(None)
-                continue
-            chosen = data.used[~np.isnan(targets[data.used, index])]
-            logits = class_logits(torch.from_numpy(unseen[chosen, part]), task).numpy()
-            scalings.append(ProbabilityScaling.fit(logits, targets[chosen, index].astype(int)))
-        found = fitting.coefficients, fitting.means
-        return cls(tasks, kernel, points, *found, tuple(scalings), np.ones(len(tasks)))
+            if task.kind != "regression":
+                chosen = rows.used[~np.isnan(targets[rows.used, index])]
+                logits = class_logits(torch.from_numpy(unseen[chosen, part]), task).numpy()
+                classes = targets[chosen, index].astype(int)
+                scalings[index] = ProbabilityScaling.fit(logits, classes)
+        results = fitting.coefficients, fitting.means, tuple(scalings)
+        return cls(tasks, kernel, points, *results, np.ones(len(tasks)))
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -163,28 +161,31 @@ class GaussianProcessHead:
         """Share of the Gaussian process in each output, ``[outputs]``."""
         return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
 
-    def neighbors(self, inputs: KernelInputs, count: int) -> list[list[list[Neighbor]]]:
-        r"""Return for each task and n rows the ``count`` training rows that contribute most.
+    def neighbors(
+        self, inputs: KernelInputs, count: int, smiles: Mapping[int, str], scales: Sequence[float]
+    ) -> dict[str, list[list[Neighbor]]]:
+        r"""Return by task for n rows the ``count`` training rows that contribute most.
 
-        A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` in scaled units, with the share
-        :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a classification it is
-        the contribution to the latent function, which is 1 for the class (the second of two, the
-        first of several) and -1 for the others.
+        A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` times a scale, with the
+        share :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a
+        classification it is the contribution to the latent function, which is 1 for the class (the
+        second of two, the first of several) and -1 for the others.
         """
-        found: list[list[list[Neighbor]]] = [[] for _ in self.tasks]
+        neighbors: dict[str, list[list[Neighbor]]] = {task.name: [] for task in self.tasks}
         for some in _blocks(np.arange(len(inputs)), _NEIGHBOR_ROWS_AT_ONCE):
             kernel = self.kernel(inputs[some])
-            for rows, part, share in zip(
-                found, output_slices(self.tasks), self.shares, strict=True
-            ):
+            factors = zip(output_slices(self.tasks), self.shares, scales, strict=True)
+            for rows, (part, share, scale) in zip(neighbors.values(), factors, strict=True):
                 parts = kernel * self.weights[:, part.start]
                 order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
-                parts *= share
-                rows += [
-                    [Neighbor(int(self.rows[at]), float(row[at]), float(own[at])) for at in places]
-                    for row, own, places in zip(kernel, parts, order.tolist(), strict=True)
-                ]
-        return found
+                for similarity, row, points in zip(
+                    kernel, parts * share * scale, order, strict=True
+                ):
+                    numbers = self.rows[points].tolist()
+                    values = similarity[points].tolist(), row[points].tolist()
+                    texts = [smiles.get(number) for number in numbers]
+                    rows.append([*map(Neighbor, numbers, *values, texts)])
+        return neighbors
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
@@ -211,81 +212,93 @@ class GaussianProcessHead:
         )
 
 
-class _Labels(NamedTuple):
-    """What is learned of n rows with L outputs."""
+class _Rows:
+    """Rows with their labels, and the order in which they are drawn as inducing points."""
 
-    labels: Array  # numbers that are learned, [n, L]
-    weights: Array  # [n]
-    used: Rows  # rows with a label and a weight, ascending
-    drawn: Rows  # these in the order in which they are drawn as inducing points
-    is_class: NDArray[np.bool_]  # [L]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         tasks: Sequence[Task],
         targets: Array,
         weights: Array | None,
         keys: Sequence[str] | None,
         seed: int,
-    ) -> "_Labels":
-        weights = np.ones(len(targets)) if weights is None else weights
-        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+    ) -> None:
+        self.weights = np.ones(len(targets)) if weights is None else weights
+        self.labels = np.hstack([*map(_latent, tasks, targets.T)])  # what is learned
+        is_class = [task.kind != "regression" for task in tasks for _ in range(task.num_outputs)]
+        self.is_class = np.array(is_class)
+        self.used = np.flatnonzero((self.weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        texts = [str(row) if keys is None else keys[row] for row in self.used.tolist()]
         # An order that is random, and the same wherever the rows stand.
         secret = seed.to_bytes(8, "little")
-        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
         digests = [blake2b(text.encode(), key=secret, digest_size=16).digest() for text in texts]
-        order = np.array(sorted(range(len(used)), key=digests.__getitem__), dtype=np.int64)
-        drawn = used[interleaved(order, ~np.isnan(targets[used]))]
-        is_class = [task.kind != "regression" for task in tasks for _ in range(task.num_outputs)]
-        labels = np.hstack([*map(_latent, tasks, targets.T)])
-        return cls(labels, weights, used, drawn, np.array(is_class))
+        order = np.array(sorted(range(len(texts)), key=digests.__getitem__), dtype=np.int64)
+        self.drawn = self.used[interleaved(order, ~np.isnan(targets[self.used]))]
+
+    def groups(self, rows: Rows) -> list[tuple[list[int], Rows]]:
+        """Group the outputs by which of some rows have them; return both."""
+        groups: dict[bytes, list[int]] = {}
+        known = ~np.isnan(self.labels[rows])
+        for column in range(known.shape[1]):
+            groups.setdefault(known[:, column].tobytes(), []).append(column)
+        return [(columns, rows[known[:, columns[0]]]) for columns in groups.values()]
+
+    def fit(
+        self,
+        columns: list[int],
+        rows: Rows,
+        basis: Basis,
+        features: Callable[[Rows], Array],
+        *,
+        exact: bool,
+    ) -> list[GaussianProcess]:
+        """Fit each of some outputs to rows that have them; ``exact``: the basis is of these."""
+        sums = Sums(basis.vectors.shape[1], len(columns))
+        for some in _blocks(rows, _ROWS_AT_ONCE):
+            sums.add(features(some), self.labels[some][:, columns], self.weights[some])
+        is_exact = exact and bool((self.weights[rows] == 1).all())
+        eigen = (basis.values, None) if is_exact else sums.decomposed()
+        return [GaussianProcess.fit(sums, index, *eigen) for index in range(len(columns))]
 
 
 class _Fitting:
     """Fits the outputs that are known for the same rows, on inducing points among these."""
 
     def __init__(
-        self, kernel: MoleculeKernel, inputs: KernelInputs, data: _Labels, points: Rows
+        self, kernel: MoleculeKernel, inputs: KernelInputs, rows: _Rows, points: Rows
     ) -> None:
-        self._kernel, self._inputs, self._data, self._points = kernel, inputs, data, points
+        self._kernel, self._inputs, self._rows, self._points = kernel, inputs, rows, points
         self._between = kernel(inputs[points], rounded=True)
-        self._kept = None
-        if len(data.used) * len(points) <= _MOST_KEPT:
-            self._kept = kernel(inputs[data.used], rounded=True)
-        self.coefficients = np.zeros((len(points), data.labels.shape[1]))
-        self.means = np.zeros(data.labels.shape[1])
+        self._saved = None
+        if len(rows.used) * len(points) <= _MOST_SAVED:
+            self._saved = kernel(inputs[rows.used], rounded=True)
+        self.coefficients = np.zeros((len(points), rows.labels.shape[1]))
+        self.means = np.zeros(rows.labels.shape[1])
 
     def fit(self, columns: list[int], chosen: Rows) -> Array:
-        """Fit outputs to rows; return leave-one-out predictions of classes, ``[n, outputs]``."""
-        labels, weights, _, _, is_class = self._data
+        """Fit outputs to rows; return their leave-one-out predictions, ``[n, outputs]``."""
         own = np.flatnonzero(np.isin(self._points, chosen))
         if not len(own):  # fewer inducing points than tasks
             own = np.arange(len(self._points))
         basis = Basis.of(self._between[np.ix_(own, own)])
-        sums = Sums(basis.vectors.shape[1], len(columns))
-        for some in _blocks(chosen, _ROWS_AT_ONCE):
-            sums.add(self._features(basis, own, some), labels[some][:, columns], weights[some])
-        points = np.sort(self._points[own])
-        is_exact = np.array_equal(points, chosen) and (weights[chosen] == 1).all()
-        values, vectors = (basis.values, None) if is_exact else sums.decomposed()
-        fitted = [GaussianProcess.fit(sums, i, values, vectors) for i in range(len(columns))]
-        self.coefficients[np.ix_(own, columns)] = np.stack(
-            [basis.vectors @ one.coefficients for one in fitted], axis=1
-        )
-        self.means[columns] = [one.mean for one in fitted]
-        unseen = np.full((len(labels), len(columns)), np.nan)
-        for some in _blocks(chosen, _ROWS_AT_ONCE) if is_class[columns].any() else ():
-            features = self._features(basis, own, some)
-            for index in np.flatnonzero(is_class[columns]):
-                known = labels[some, columns[index]]
-                unseen[some, index] = fitted[index].leave_one_out(features, known, weights[some])
-        return unseen
 
-    def _features(self, basis: Basis, own: Rows, some: Rows) -> Array:
-        if self._kept is None:
-            return basis(self._kernel(self._inputs[some], rounded=True)[:, own])
-        return basis(self._kept[np.searchsorted(self._data.used, some)][:, own])
+        def features(some: Rows) -> Array:
+            if self._saved is None:
+                return basis(self._kernel(self._inputs[some], rounded=True)[:, own])
+            return basis(self._saved[np.searchsorted(self._rows.used, some)][:, own])
+
+        exact = np.array_equal(np.sort(self._points[own]), chosen)
+        processes = self._rows.fit(columns, chosen, basis, features, exact=exact)
+        unseen = np.full((len(self._rows.labels), len(columns)), np.nan)
+        for column, process in zip(columns, processes, strict=True):
+            self.coefficients[own, column] = basis.vectors @ process.coefficients
+            self.means[column] = process.mean
+        for some in _blocks(chosen, _ROWS_AT_ONCE) if self._rows.is_class[columns].any() else ():
+            given, weights = features(some), self._rows.weights[some]
+            for index, (column, process) in enumerate(zip(columns, processes, strict=True)):
+                labels = self._rows.labels[some, column]
+                unseen[some, index] = process.leave_one_out(given, labels, weights)
+        return unseen
 
 
 def log_bayes_factor(
@@ -315,26 +328,25 @@ def log_bayes_factor(
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
     """
-    data = _Labels.of(config.tasks, targets, weights, keys, seed)
-    rows = data.drawn[:_MOST_COMPARED]
+    rows = _Rows(config.tasks, targets, weights, keys, seed)
+    chosen = rows.drawn[:_MOST_COMPARED]
     others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
-    found = []
+    evidence = []
     for numbers in (inputs.numbers, others):
-        some, total = replace(inputs, numbers=numbers)[rows], 0.0
-        kernel = MoleculeKernel.fit(some, np.arange(len(rows)), _kinds(config))
+        some, total = replace(inputs, numbers=numbers)[chosen], 0.0
+        kernel = MoleculeKernel.fit(some, np.arange(len(chosen)), _kinds(config))
         between = kernel(some, rounded=True)
-        for columns, known in _same_rows(data.labels[rows]):
+        for columns, known in rows.groups(chosen):
             if not len(known):  # none of these rows has such a label
                 continue
-            own, chosen = between[np.ix_(known, known)], rows[known]
+            index = np.flatnonzero(np.isin(chosen, known))
+            own = between[np.ix_(index, index)]
             basis = Basis.of(own)
-            sums = Sums(basis.vectors.shape[1], len(columns))
-            sums.add(basis(own), data.labels[chosen][:, columns], data.weights[chosen])
-            eigen = sums.decomposed()
-            for index in range(len(columns)):
-                total += GaussianProcess.fit(sums, index, *eigen).log_likelihood
-        found.append(total)
-    return found[0] - found[1]
+            features = basis(own)
+            processes = rows.fit(columns, known, basis, lambda _, all_=features: all_, exact=False)
+            total += sum(process.log_likelihood for process in processes)
+        evidence.append(total)
+    return evidence[0] - evidence[1]
 
 
 def _kinds(config: MolAttnConfig) -> list[slice]:
@@ -347,15 +359,6 @@ def _latent(task: Task, labels: Array) -> Array:
         return labels[:, None]
     classes = np.arange(len(task.classes))[-task.num_outputs :]
     return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
-
-
-def _same_rows(labels: Array) -> list[tuple[list[int], Rows]]:
-    """Group the columns of labels ``[n, L]`` by the rows that have them; return both."""
-    groups: dict[bytes, list[int]] = {}
-    known = ~np.isnan(labels)
-    for column in range(labels.shape[1]):
-        groups.setdefault(known[:, column].tobytes(), []).append(column)
-    return [(columns, np.flatnonzero(known[:, columns[0]])) for columns in groups.values()]
 
 
 def _blocks(rows: Rows, size: int) -> Iterator[Rows]:

@@ -16,11 +16,7 @@ from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel, 
 from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-TASKS = (
-    Task("y"),
-    Task("b", "binary", ("no", "yes")),
-    Task("c", "multiclass", ("u", "v", "w")),
-)
+TASKS = (Task("y"), Task("b", "binary", ("no", "yes")), Task("c", "multiclass", ("u", "v", "w")))
 CONFIG = MolAttnConfig(TASKS, SMALL, kernels=("morgan", "embedding"))
 NUMBER = MolAttnConfig("y", SMALL, kernels=("morgan", "embedding"))
 WIDTH = 4
@@ -90,7 +86,7 @@ def test_an_exact_fit_reads_the_points_as_they_are_stored():
 
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
-    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_KEPT", 0)
+    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_SAVED", 0)
     again = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
     np.testing.assert_allclose(again.weights, kept.weights, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(again.predict(NEW), kept.predict(NEW), rtol=1e-6)
@@ -254,13 +250,13 @@ def test_predictions_are_combined_by_the_shares():
 def test_contributions_of_all_rows_add_up_to_the_prediction():
     head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
     head.shares[:] = 0.5
-    whole = head.neighbors(NEW, 48)[0]
+    whole = head.neighbors(NEW, 48, {}, [1.0] * 3)["y"]
     sums = [sum(one.contribution for one in row) for row in whole]
     np.testing.assert_allclose(2.0 * np.array(sums), head.predict(NEW)[:, 0] - head.means[0])
     for row in whole:
         sizes = [abs(one.contribution) for one in row]
         assert sizes == sorted(sizes, reverse=True)
-    assert [row[:3] for row in whole] == head.neighbors(NEW, 3)[0]
+    assert [row[:3] for row in whole] == head.neighbors(NEW, 3, {}, [1.0] * 3)["y"]
     similar = head.kernel(NEW)
     assert whole[0][0].similarity == similar[0, head.rows == whole[0][0].row].item()
 
