@@ -173,14 +173,14 @@ class ModelFiles:
 
     def problems(self) -> dict[str, str]:
         """Return for each file of the model what is wrong with it; "" = nothing."""
-        if MANIFEST_FILE not in self.content:
-            return {MANIFEST_FILE: "is missing"}
         try:
             listed = self.parse(MANIFEST_FILE, dict[str, dict[str, Any]])
         except InputError:
             return {MANIFEST_FILE: "is damaged"}
+        if listed is None:
+            return {MANIFEST_FILE: "is missing"}
         found = dict.fromkeys([CONFIG_FILE, WEIGHTS_FILE, *self.content, *listed], "")
-        del found[MANIFEST_FILE]
+        found.pop(MANIFEST_FILE)
         for name in found:
             if name not in self.content:
                 found[name] = "is missing"
@@ -192,31 +192,33 @@ class ModelFiles:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Let errors that the content of a file causes name it."""
+        """Let errors that the content of a file causes name it, unless they name another."""
         try:
             yield
         except Exception as error:
-            path, reason = self.folder / name, textwrap.shorten(str(error), 400)
-            named = reason if reason.startswith(str(path)) else f"{path}: {reason}"
-            raise InputError(named) from error
+            reason = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors(include_url=False, include_input=False)[0]
+                reason = f"{quoted('.'.join(map(str, first['loc'])))}: {first['msg']}"
+            if not reason.startswith(str(self.folder)):
+                reason = f"{self.folder / name}: {textwrap.shorten(reason, 400)}"
+            raise InputError(reason) from error
 
-    def parse(self, name: str, kind: type[Kind]) -> Kind:
-        """Return the content of a JSON file as a type that pydantic knows."""
-        try:
-            return TypeAdapter(kind).validate_json(self.content[name])
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = quoted(".".join(map(str, first["loc"])))
-            raise InputError(f"{self.folder / name}: {where}: {first['msg']}") from None
+    def parse(self, name: str, kind: type[Kind]) -> Kind | None:
+        """Return the content of a JSON file as a type that pydantic knows; None without a file."""
+        with self.reading(name):
+            content = self.content.get(name)
+            return None if content is None else TypeAdapter(kind).validate_json(content)
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a safetensors file."""
-        return safetensors.numpy.load(self.content[name])
+        """Return the arrays of a safetensors file; none without a file."""
+        with self.reading(name):
+            return safetensors.numpy.load(self.content[name]) if name in self.content else {}
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration."""
-        return self.parse(CONFIG_FILE, dict[str, Any])
+        return self.parse(CONFIG_FILE, dict[str, Any]) or {}
 
     @property
     def digest(self) -> str:

@@ -13,14 +13,19 @@ from huggingface_hub import ModelCard, ModelHubMixin
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
 from molattn.model.artefact import (
+    CALIBRATION_FILE,
     CONFIG_FILE,
     ENDPOINTS_FILE,
+    FINGERPRINTS_FILE,
     GAUSSIAN_PROCESS_FILE,
     INPUTS_FILE,
+    LABELS_FILE,
     MODEL_CARD,
     MODEL_FILES,
+    MOLECULES_FILE,
     ModelFiles,
     find_model,
     to_json,
@@ -30,8 +35,8 @@ from molattn.model.endpoints import Endpoint
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.predictor import Predictor
 from molattn.model.reference_inputs import ReferenceInputs
-from molattn.model.training_set import TrainingSet
-from molattn.model.uncertainty import Uncertainty
+from molattn.model.training_set import LabelDistribution, TrainingMolecules, TrainingSet
+from molattn.model.uncertainty import Calibration, Part, Uncertainty
 from molattn.utils.files import atomic_folder
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
@@ -190,16 +195,23 @@ class MolAttn(
 
     def to_files(self) -> ModelFiles:
         """Return the files of the model."""
-        others = {} if self.uncertainty is None else self.uncertainty.to_files()
+        files, names = {}, self.config.targets
+        if self.uncertainty is not None:
+            calibration = dict(zip(names, self.uncertainty.calibration.parts, strict=True))
+            files[CALIBRATION_FILE] = to_json(calibration, dict[str, Part])
+            files[FINGERPRINTS_FILE] = self.uncertainty.molecules.to_bytes()
         if self.gaussian_process is not None:
-            others[GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
+            files[GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
         if self.training_set is not None:
-            others |= self.training_set.to_files(self.config.tasks)
+            labels = dict(zip(names, self.training_set.labels, strict=True))
+            files[LABELS_FILE] = to_json(labels, dict[str, LabelDistribution])
+            if self.training_set.molecules is not None:
+                files[MOLECULES_FILE] = self.training_set.molecules.to_bytes()
         if self.endpoints:
-            others[ENDPOINTS_FILE] = to_json(self.endpoints, dict[str, Endpoint], indent=1)
+            files[ENDPOINTS_FILE] = to_json(dict(self.endpoints), dict[str, Endpoint], indent=1)
         if self.reference_inputs is not None:
-            others[INPUTS_FILE] = to_json(self.reference_inputs, ReferenceInputs)
-        return ModelFiles.pack(self.config.to_dict(), self.state_dict(), others)
+            files[INPUTS_FILE] = to_json(self.reference_inputs, ReferenceInputs)
+        return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
 
     def save_pretrained(
         self,
@@ -268,22 +280,29 @@ class MolAttn(
     @classmethod
     def from_files(cls, files: ModelFiles, **parts: nn.Module | None) -> "MolAttn":
         """Make a model of its files, which are not checked; see :meth:`from_pretrained`."""
-        with files.reading(CONFIG_FILE), _Undrawn():
+        with files.reading(CONFIG_FILE):
             config = MolAttnConfig.from_dict(files.config)
-            model = cls(config, **parts)
+            with _Undrawn():
+                model = cls(config, **parts)
             if model.config != config:
                 raise InputError("got custom parts, but the model was saved without any")
-        files.load_weights(model)
-        model.uncertainty = Uncertainty.from_files(files, config.tasks)
-        model.training_set = TrainingSet.from_files(files, config.tasks)
-        if ENDPOINTS_FILE in files.content:
-            model.endpoints = files.parse(ENDPOINTS_FILE, dict[str, Endpoint])
-        if INPUTS_FILE in files.content:
+            files.load_weights(model)
+            if calibration := files.parse(CALIBRATION_FILE, dict[str, Part]):
+                found = tuple(calibration[name] for name in config.targets)
+                path = files.folder / FINGERPRINTS_FILE
+                known = FingerprintIndex.from_bytes(files.content[FINGERPRINTS_FILE], path)
+                model.uncertainty = Uncertainty(Calibration(config.tasks, found), known)
+            if labels := files.parse(LABELS_FILE, dict[str, LabelDistribution]):
+                with files.reading(MOLECULES_FILE):
+                    arrays = files.arrays(MOLECULES_FILE)
+                    molecules = TrainingMolecules.from_arrays(arrays) if arrays else None
+                ordered = tuple(labels[name] for name in config.targets)
+                model.training_set = TrainingSet(ordered, molecules)
+            if arrays := files.arrays(GAUSSIAN_PROCESS_FILE):
+                with files.reading(GAUSSIAN_PROCESS_FILE):
+                    model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
+            model.endpoints = files.parse(ENDPOINTS_FILE, dict[str, Endpoint]) or {}
             model.reference_inputs = files.parse(INPUTS_FILE, ReferenceInputs)
-        if GAUSSIAN_PROCESS_FILE in files.content:
-            with files.reading(GAUSSIAN_PROCESS_FILE):
-                arrays = files.arrays(GAUSSIAN_PROCESS_FILE)
-                model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
         return model.eval()
 
 

@@ -1,9 +1,9 @@
 """What a model keeps of its training rows: how labels are distributed, and the molecules."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -13,7 +13,6 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
-from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.task import Task
 
 Array = NDArray[np.float64]
@@ -131,6 +130,18 @@ class TrainingMolecules:
             for task, value in labels
         }
 
+    def to_bytes(self) -> bytes:
+        """Return the content of a safetensors file."""
+        arrays = {name: np.ascontiguousarray(values) for name, values in vars(self).items()}
+        arrays["smiles"] = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
+        return safetensors.numpy.save(arrays)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "TrainingMolecules":
+        """Read the arrays of :meth:`to_bytes`."""
+        smiles = tuple(json.loads(arrays["smiles"].tobytes()))
+        return cls(**{**arrays, "smiles": smiles})
+
 
 @dataclass(frozen=True, repr=False)
 class TrainingSet:
@@ -168,30 +179,3 @@ class TrainingSet:
             and (labels.above is None or labels.above < 100)
             and (labels.below is None or labels.below > 0)
         )
-
-    def to_files(self, tasks: Sequence[Task]) -> dict[str, bytes]:
-        """Return the content of each file by name."""
-        names = (task.name for task in tasks)
-        labels = dict(zip(names, self.labels, strict=True))
-        files = {LABELS_FILE: to_json(labels, dict[str, LabelDistribution])}
-        if self.molecules is not None:
-            arrays = {name: np.ascontiguousarray(one) for name, one in vars(self.molecules).items()}
-            text = json.dumps(self.molecules.smiles).encode()
-            arrays["smiles"] = np.frombuffer(text, dtype=np.uint8)
-            files[MOLECULES_FILE] = safetensors.numpy.save(arrays)
-        return files
-
-    @classmethod
-    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "TrainingSet | None":
-        """Read what a saved model keeps; None if it keeps nothing."""
-        if LABELS_FILE not in files.content:
-            return None
-        with files.reading(LABELS_FILE):
-            by_task = files.parse(LABELS_FILE, dict[str, LabelDistribution])
-            labels = tuple(by_task[task.name] for task in tasks)
-        if MOLECULES_FILE not in files.content:
-            return cls(labels)
-        with files.reading(MOLECULES_FILE):
-            arrays = files.arrays(MOLECULES_FILE)
-            smiles = tuple(json.loads(arrays.pop("smiles").tobytes()))
-            return cls(labels, TrainingMolecules(smiles=smiles, **arrays))

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from annotated_types import Gt
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from molattn.chem.fingerprint_index import FingerprintIndex
@@ -20,7 +19,6 @@ from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
 from molattn.errors import InputError, quoted
-from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
 from molattn.model.target_transform import transformed_labels
@@ -184,7 +182,6 @@ class Uncalibrated:
 
 
 Part = ConformalScores | ProbabilityScaling | Uncalibrated
-_Saved = TypeAdapter(dict[str, Part])
 
 
 @dataclass(frozen=True)
@@ -276,11 +273,6 @@ class Calibration:
         parts = zip(self.tasks, self.parts, strict=True)
         return [f"{quoted(task.name)}: {part}" for task, part in parts]
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the file."""
-        names = (task.name for task in self.tasks)
-        return _Saved.dump_json(dict(zip(names, self.parts, strict=True))) + b"\n"
-
 
 @dataclass(frozen=True, repr=False)
 class Uncertainty:
@@ -312,26 +304,6 @@ class Uncertainty:
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
         similarity = molecules.task_similarity(held_out, len(tasks))
         return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
-
-    def to_files(self) -> dict[str, bytes]:
-        """Return the content of each file of the uncertainty by name."""
-        return {
-            CALIBRATION_FILE: self.calibration.to_bytes(),
-            FINGERPRINTS_FILE: self.molecules.to_bytes(),
-        }
-
-    @classmethod
-    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Uncertainty | None":
-        """Read the uncertainty of a saved model; None if it is not calibrated."""
-        if CALIBRATION_FILE not in files.content:
-            return None
-        with files.reading(CALIBRATION_FILE):
-            parts = files.parse(CALIBRATION_FILE, dict[str, Part])
-            calibration = Calibration(tuple(tasks), tuple(parts[task.name] for task in tasks))
-        with files.reading(FINGERPRINTS_FILE):
-            path = files.folder / FINGERPRINTS_FILE
-            known = FingerprintIndex.from_bytes(files.content[FINGERPRINTS_FILE], path)
-        return cls(calibration, known)
 
 
 class Prediction(NamedTuple):

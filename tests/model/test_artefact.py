@@ -137,7 +137,7 @@ def test_files_of_two_models_are_refused(folder, tmp_path):
 )
 @pytest.mark.parametrize("name", ["config.json", "calibration.json", "endpoints.json"])
 def test_json_of_something_else_is_one_line(folder, name, content):
-    if content != b"{}" or name != "endpoints.json":
+    if content != b"{}" or name == "config.json":
         change(folder, name, content)
         refused(folder, name)
 
