@@ -7,19 +7,12 @@ from molattn.config.base import checked
 
 @checked
 class Threshold:
-    """A threshold in use for a property.
+    """A threshold in use for a property."""
 
-    Args:
-        text: What holds for values in the range, or a remark if there is no range.
-        low: Smallest value of the range; None = it has no lower end.
-        high: Its upper end, which is not part of it; None = it has none.
-        source: Who uses it.
-    """
-
-    text: str
-    low: int | float | None = None
-    high: int | float | None = None
-    source: str = ""
+    text: str  # what holds for values in the range, or a remark without a range
+    low: int | float | None = None  # smallest value of the range
+    high: int | float | None = None  # its upper end, which is not part of it
+    source: str = ""  # who uses it
 
     def __str__(self) -> str:
         low, high = self.low, self.high
@@ -32,36 +25,20 @@ class Threshold:
 
 @checked
 class Endpoint:
-    """What a predicted property means, for people who read predictions.
-
-    Args:
-        title: The property in a few words.
-        category: Group of properties to which it belongs, such as absorption.
-        description: What it is, in a sentence or two.
-        assay: How it was measured.
-        unit: Unit, or what the probability is of.
-        direction: Which values are wanted, as a rule.
-        thresholds: Thresholds in use.
-        source: Where the training data come from.
-        license: Their license.
-        rows: Number of training molecules.
-        scores: Scores in cross-validation, as text.
-        coverage: Fraction of the labels of the cross-validation within their 90% intervals; None
-            for a classification.
-    """
+    """What a predicted property means, for people who read predictions."""
 
     title: str
-    category: str = ""
-    description: str = ""
-    assay: str = ""
-    unit: str = ""
-    direction: str = ""
+    category: str = ""  # group of properties, such as absorption
+    description: str = ""  # what it is, in a sentence or two
+    assay: str = ""  # how it was measured
+    unit: str = ""  # or what the probability is of
+    direction: str = ""  # which values are desired, as a rule
     thresholds: tuple[Threshold, ...] = ()
-    source: str = ""
-    license: str = ""
-    rows: int | None = None
-    scores: str = ""
-    coverage: float | None = None
+    source: str = ""  # of the training data
+    license: str = ""  # of the training data
+    rows: int | None = None  # number of training molecules
+    scores: str = ""  # in cross-validation
+    coverage: float | None = None  # of the 90% intervals in cross-validation
 
     def without_scores(self) -> "Endpoint":
         """Leave out what holds for one trained model alone."""

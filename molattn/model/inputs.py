@@ -27,11 +27,10 @@ T = TypeVar("T")
 def batches(
     items: Iterable[T], size: int, record: Callable[[T], MoleculeRecord | None]
 ) -> Iterator[list[T]]:
-    """Group molecules, in order, by number and by atom pairs.
+    """Group items, in order, by number and by atom pairs of the molecule that ``record`` returns.
 
     A batch has at most ``size`` items and, unless it is one molecule, at most ``MOST_PAIRS`` atom
-    pairs; a listed pair, of a model with ``radius``, counts eight times. ``record`` returns the
-    molecule of an item, if it has one.
+    pairs; a listed pair, of a model with ``radius``, counts eight times.
     """
     if size < 1:
         raise ValueError(f"batch_size: got {size}, expected an integer of at least 1")
@@ -60,10 +59,9 @@ def _cost(molecule: MoleculeRecord | None) -> int:
 
 
 def number_type() -> torch.dtype:
-    """Return the type of extra features and labels before they are scaled.
+    """Return the type of features and labels before they are scaled: double precision.
 
-    Double precision, as values may be large compared with their differences; single precision on
-    Apple's GPUs, which have no other.
+    Values may be large compared with their differences. Apple's GPUs have single precision only.
     """
     return torch.float32 if torch.backends.mps.is_available() else torch.float64
 
@@ -72,9 +70,6 @@ def table_features(features: ArrayLike | None, rows: int, config: MolAttnConfig)
     """Convert extra features ``[rows, len(config.features)]`` to a tensor; None stays None.
 
     Columns of a DataFrame are found by name.
-
-    Raises:
-        ValueError: Features of a wrong shape or with other names, or not finite.
     """
     if features is None:
         return None
@@ -93,16 +88,10 @@ def table_features(features: ArrayLike | None, rows: int, config: MolAttnConfig)
 def joined_numbers(
     batch: MoleculeBatch | Data, features: Tensor | None, config: MolAttnConfig
 ) -> Tensor | None:
-    """Concatenate all extra features of each molecule, in their own units.
+    """Join all extra features of molecules in own units, ``[num_graphs, config.num_numbers]``.
 
-    Args:
-        batch: The molecules.
-        features: Features from the table, ``[num_graphs, len(config.features)]``.
-        config: The model's configuration.
-
-    Returns:
-        ``[num_graphs, config.num_numbers]``: features from the table, then those calculated for
-        the molecule and for the second molecule; NaN where undefined. None without any.
+    Features from the table, ``[num_graphs, len(config.features)]``, then those calculated for the
+    molecule and for the second molecule; NaN where undefined. None without any.
 
     Raises:
         ValueError: Features or second molecules that are missing, or not used by the model.
@@ -134,9 +123,8 @@ def joined_numbers(
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
     """Scale the output ``[n, F]`` of :func:`joined_numbers` by training means and deviations.
 
-    The first ``given`` features come from the table. The others are calculated: they are clipped to
-    plus and minus ``CLIP``, and undefined ones become 0, the mean. The mean is subtracted in double
-    precision where there is one, so that large values with small differences keep their digits.
+    All but the first ``given`` features, which come from the table, are clipped to plus and minus
+    ``CLIP``, and undefined ones become 0, the mean.
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)

@@ -121,14 +121,10 @@ class MolAttn(
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
         """Join trained models into one that averages their predictions, in evaluation mode.
 
-        Weights are copied, and members of an ensemble become members of the new one. It has no
-        Gaussian process, no calibration and no scores of endpoints, which are those of one model:
-        it predicts the mean of the networks alone, so train the models with
-        ``predictor="network"``.
-
-        Args:
-            models: One or more with the same scaling and, except for the number of members, the
-                same config, such as models trained on the same rows with different seeds.
+        Weights are copied. The models have the same scaling and config, except for the number of
+        members, such as those trained on the same rows with different seeds. It has no Gaussian
+        process, no calibration and no scores of endpoints, which are those of one model, so train
+        the models with ``predictor="network"``.
 
         Raises:
             InputError: A model that differs from the first, or has no trained network.
@@ -175,8 +171,7 @@ class MolAttn(
     def inputs_remark(self) -> str:
         """Return whether the installed versions calculate the inputs of the training, as a line.
 
-        It is empty if these are the versions of RDKit and molattn of the training, or if the model
-        does not know. Otherwise the inputs of a few molecules are compared.
+        It is empty with the versions of RDKit and molattn of the training, or if they are unknown.
         """
         return "" if self.reference_inputs is None else self.reference_inputs.remark(self.config)
 

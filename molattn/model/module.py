@@ -105,27 +105,18 @@ class NetworkModule(nn.Module):
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
             features: Extra features of each molecule ``[num_graphs, len(config.features)]``, in
                 the order of the config and in their own units.
-
-        Raises:
-            ValueError: Features that are missing or of a wrong shape.
         """
         return mean_of_members(self.member_outputs(batch, features), self.config.tasks)
 
     def member_outputs(
         self, batch: Graphs, features: Tensor | None = None, atoms: Tensor | None = None
     ) -> Tensor:
-        """Return the outputs of each member, ``[members, num_graphs, num_outputs]``.
-
-        As :meth:`forward`; ``atoms`` is the output of the encoder of the only member, if known.
-        """
+        """Do the same for each member; ``atoms`` is the output of its encoder, if known."""
         numbers = self.scaled_features(batch, features)
         return self.outputs_and_embedding(batch, numbers, atoms)[0]
 
     def scaled_features(self, batch: Graphs, features: Tensor | None) -> Tensor | None:
-        """Return the extra features as the networks read them, ``[num_graphs, num_numbers]``.
-
-        See :func:`molattn.model.inputs.joined_numbers`; None without any.
-        """
+        """Return the scaled :func:`molattn.model.inputs.joined_numbers`."""
         numbers = joined_numbers(batch, features, self.config)
         if numbers is None:
             return None
@@ -144,10 +135,7 @@ class NetworkModule(nn.Module):
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
     def freeze(self, what: int | Freeze) -> None:
-        """Exclude weights from training: of ``embeddings``, ``encoder``, that many blocks, or none.
-
-        See :meth:`molattn.model.network.Network.freeze`.
-        """
+        """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`."""
         for net in self.networks:
             net.freeze(what)
 
@@ -160,10 +148,7 @@ class NetworkModule(nn.Module):
     # Scaling.
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Set the training mean and standard deviation of all extra molecule features.
-
-        Features from the table, then calculated ones: ``[config.num_numbers]`` each.
-        """
+        """Set mean and standard deviation of extra features, ``[config.num_numbers]`` each."""
         self._set_scaling("feature", mean, scale)
 
     def _set_scaling(self, what: str, mean: ArrayLike, scale: ArrayLike) -> None:
@@ -177,10 +162,7 @@ class NetworkModule(nn.Module):
             buffer.copy_(value)
 
     def scale(self, targets: Tensor) -> Tensor:
-        """Transform and standardize labels ``[n, num_tasks]``.
-
-        Class indices and NaN stay as they are.
-        """
+        """Transform and standardize labels ``[n, num_tasks]``; classes and NaN stay."""
         targets = transformed_labels(targets, self.config.target_transforms)
         return ((targets - self.target_mean) / self.target_scale).to(self._dtype)
 
@@ -199,12 +181,7 @@ class NetworkModule(nn.Module):
     # Molecules.
 
     def featurize(self, smiles: Molecule, partner: Molecule | None = None) -> MoleculeRecord:
-        """Featurize a molecule, and the second molecule where the model takes one.
-
-        Raises:
-            SmilesError: An invalid molecule; gives the reason.
-            ValueError: A second molecule that is missing or not used by the model.
-        """
+        """Featurize a molecule, and the second molecule where the model takes one."""
         partners = None if partner is None else [partner]
         record = next(self.reader(partners, numbers=True)([smiles], partners))
         if isinstance(record, SmilesError):
@@ -243,10 +220,7 @@ class NetworkModule(nn.Module):
     def network_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> tuple[Array, KernelInputs]:
-        """Predict with each network in scaled units and logits, ``[members, n, num_outputs]``.
-
-        Return also what the kernels of the Gaussian process read of the molecules.
-        """
+        """Return outputs of each network, ``[members, n, num_outputs]``, and inputs of kernels."""
         given = table_features(features, len(records), self.config)
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
@@ -288,10 +262,7 @@ class NetworkModule(nn.Module):
         compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
         *shapes: tuple[int, ...],
     ) -> list[Tensor]:
-        """Compute tensors of each batch; join them on the CPU, without waiting for each batch.
-
-        ``compute`` gets the rows of the batch too; ``shapes`` are those of a row of each tensor.
-        """
+        """Compute tensors of each batch and its rows, of rows of these shapes; join them."""
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")

@@ -31,18 +31,8 @@ class Network(nn.Module):
     that of the first before the head; with ``partner="cross_attention"`` the atoms of each molecule
     attend to those of the other before the readout.
 
-    Inputs and outputs are in scaled units: :class:`molattn.MolAttn` holds one network or several
-    members, and does the scaling.
-
-    Args:
-        config: The model's configuration; ``members`` is not used.
-        encoder: Your own encoder, see :class:`molattn.MolAttn`; by default the one that
-            ``config.network`` describes.
-        readout: Your own readout.
-        head: Your own head.
-
-    Raises:
-        InputError: A readout without ``out_channels``.
+    Inputs and outputs are in scaled units: :class:`molattn.MolAttn` holds one or more networks, and
+    does the scaling. Its arguments are those of this class.
     """
 
     projection: Tensor | None
@@ -127,9 +117,7 @@ class Network(nn.Module):
     def forward(self, batch: MoleculeBatch | Data, features: Tensor | None = None) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
 
-        Args:
-            batch: As for :meth:`encode`.
-            features: Extra features of each molecule ``[num_graphs, config.num_numbers]``, scaled.
+        The batch is that of :meth:`encode`, with scaled features ``[num_graphs, num_numbers]``.
         """
         return self.decode(self.encode(batch), features)
 
@@ -187,10 +175,9 @@ class Network(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
 
     def project(self, molecules: Tensor) -> Tensor:
-        """Return the embeddings of what :meth:`encode` returns, of the same shape.
+        """Return the embeddings of what :meth:`encode` returns: the same vectors x.
 
-        They are the vectors of the molecules, or with a ``projection`` A (``[width, width]``, of a
-        model that was pretrained on columns) the products x A of these vectors.
+        With a ``projection`` A, ``[width, width]``, of pretraining on columns, they are x A.
         """
         if self.projection is None:
             return molecules

@@ -19,12 +19,7 @@ _SHARES[-1] = np.nextafter(1.0, 0.0)  # with a share of 1 there is no trained ne
 
 
 def class_logits(outputs: Tensor, task: Task) -> Tensor:
-    """Return a logit for each class of a classification, ``[..., K]``.
-
-    Args:
-        outputs: Logits of the task, ``[..., task.num_outputs]``.
-        task: The task.
-    """
+    """Return a logit for each class, ``[..., K]``, of outputs ``[..., task.num_outputs]``."""
     if task.kind == "multiclass":
         return outputs
     return torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
@@ -48,12 +43,7 @@ def class_probabilities(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
 
 
 def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Return the mean of regressions, and the logits of the mean class probabilities.
-
-    Args:
-        outputs: Of each member, ``[members, ..., num_outputs]``.
-        tasks: The tasks.
-    """
+    """Return the mean over members, the first axis, and the logits of mean probabilities."""
     if len(outputs) == 1:
         return outputs[0]
     parts = []
@@ -83,12 +73,7 @@ def shares_of_second(
 
     The loss is the squared error of a regression, with :math:`c` the mean of
     :math:`(f_1 - f_2)^2`, or the cross-entropy of logits, with a quarter of that, its curvature.
-
-    Args:
-        tasks: The T tasks.
-        first: Outputs of the first predictor: values or logits, ``[n, outputs of all tasks]``.
-        second: Those of the second.
-        labels: ``[n, T]``, NaN where missing.
+    Outputs are values or logits ``[n, outputs]``, labels ``[n, T]`` are NaN where missing.
     """
     columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
     return np.array([_share(task, first[:, at], second[:, at], y) for task, at, y in columns])

@@ -26,26 +26,19 @@ from molattn.task import output_slices
 class Predictor(NetworkModule):
     """Predicts with the networks, the Gaussian process and the calibration of a model.
 
-    Where a method takes ``smiles``, these are n molecules, as SMILES or RDKit molecules. Further
-    arguments of each: ``batch_size``, molecules in a batch, fewer where they are large;
-    ``partners``, the second molecule of each, such as its solvent, where the model takes one; and
-    ``features``, extra features ``[n, len(config.features)]``, if the config names any.
+    Methods take n SMILES or RDKit molecules, and with them: ``batch_size``, molecules in a batch,
+    fewer where they are large; ``partners``, the second molecule of each, such as its solvent,
+    where the model takes one; and ``features``, extra features ``[n, len(config.features)]``, if
+    the config names any.
 
-    All raise ``SmilesError`` for an invalid molecule, with its position and the reason;
+    They raise ``SmilesError`` for an invalid molecule, with its position and the reason;
     ``TypeError`` for a molecule in place of a list; and ``ValueError`` for partners or features
     that are missing, not used by the model, of another shape or not finite.
-
-    Attributes:
-        uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
-        gaussian_process: The Gaussian process whose predictions are combined with those of the
-            networks; None = the networks predict alone.
-        training_set: Distribution of the training labels, and the training molecules if they are
-            kept; None if the model was not trained by :func:`molattn.train`.
     """
 
-    uncertainty: Uncertainty | None = None
-    gaussian_process: GaussianProcessHead | None = None
-    training_set: TrainingSet | None = None
+    uncertainty: Uncertainty | None = None  # calibration and training molecules
+    gaussian_process: GaussianProcessHead | None = None  # combined with the networks
+    training_set: TrainingSet | None = None  # distribution of the training labels, molecules
 
     def set_target_scaling(
         self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
@@ -81,35 +74,26 @@ class Predictor(NetworkModule):
     ) -> Array:
         """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
 
-        Regressions are in the targets' own units. Classifications are probabilities, calibrated
-        if the model is. An ensemble predicts the mean of its members' predictions, of a transformed
-        target the mean on the transformed scale. With ``members`` it returns the prediction of each
-        member instead, ``[members, n, num_outputs]``, uncalibrated.
+        Regressions are in the targets' own units, classifications are probabilities, calibrated if
+        the model is. An ensemble predicts the mean of its members, of a transformed target on the
+        transformed scale. With ``members`` it returns the uncalibrated prediction of each instead,
+        ``[members, n, num_outputs]``.
         """
         records = self._records(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
 
-    def predict_records(
-        self,
-        records: Records,
-        batch_size: int = 256,
-        *,
-        features: ArrayLike | None = None,
-        members: bool = False,
-    ) -> Array:
-        """Do the same for featurized molecules; see :meth:`predict` and :meth:`featurize`."""
-        outputs = self.predict_outputs(records, batch_size, features=features)
-        if members:
-            return self.in_own_units(outputs)
-        return self._calibrated(self._mean(outputs))
+    def predict_records(self, records: Records, batch_size: int = 256, **options: Any) -> Array:
+        """Predict featurized molecules; see :meth:`predict` for the options."""
+        members = options.pop("members", False)
+        outputs = self.predict_outputs(records, batch_size, **options)
+        return self.in_own_units(outputs) if members else self._calibrated(self._mean(outputs))
 
     def predict_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
         """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
 
-        Regressions are on the transformed scale (``config.target_transforms``), classifications are
-        logits, uncalibrated.
+        Regressions are on the transformed scale, classifications are logits, uncalibrated.
         """
         return self.combined(*self.network_outputs(records, batch_size, features=features))
 
@@ -142,10 +126,9 @@ class Predictor(NetworkModule):
     ) -> tuple[Array, Array]:
         """Predict intervals with a given nominal coverage, for regression targets.
 
-        The interval is the prediction plus and minus a half-width that grows with the distance to
-        the training molecules; see :mod:`molattn.model.uncertainty`. Of a transformed target both
-        ends are converted to own units. Of a target in percent whose training labels are from 0 to
-        100 it ends there.
+        The half-width grows with the distance to the training molecules, on the transformed scale;
+        see :mod:`molattn.model.uncertainty`. Of a target in percent whose training labels are from
+        0 to 100 the interval ends there.
 
         Returns:
             Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
@@ -162,10 +145,7 @@ class Predictor(NetworkModule):
     def prediction(
         self, outputs: Array, molecules: Sequence[Molecule | Fingerprint], level: float
     ) -> Prediction:
-        """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any.
-
-        The n molecules may be given as fingerprints; ``level`` is that of the intervals.
-        """
+        """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any."""
         tasks, mean = self.config.tasks, self._mean(outputs)
         low = high = similarity = np.full((len(mean), len(tasks)), math.nan)
         if self.uncertainty is not None:
@@ -183,10 +163,8 @@ class Predictor(NetworkModule):
     def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
         """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
 
-        Args:
-            mean: Mean of the members on the transformed scale, ``[n, outputs]``.
-            similarity: To the nearest training molecule of each task, ``[n, T]``.
-            level: Between 0 and 1.
+        ``mean`` is that of the members on the transformed scale, ``similarity`` that to the nearest
+        training molecule of each task, ``[n, T]``.
         """
         half = self._check_calibrated().calibration.half_widths(similarity, level)
         low, high, tasks = half.copy(), half.copy(), self.config.tasks
@@ -231,11 +209,6 @@ class Predictor(NetworkModule):
                 where missing.
             training_smiles: The molecules that it was trained on.
             inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
-
-        Raises:
-            InputError: No training molecule; a label that is infinite, no class of the target, or
-                0 or below if the model learned logarithms.
-            ValueError: Targets of another shape.
         """
         labels, config = np.asarray(targets, dtype=np.float64), self.config
         if labels.shape != (expected := (len(smiles), len(config.tasks))):
@@ -261,11 +234,8 @@ class Predictor(NetworkModule):
     ) -> list[list[TrainingMolecule]]:
         """Return the ``count`` most similar training molecules of each, with their labels.
 
-        Similarity is that of :meth:`training_similarity`. Training molecules are kept on request,
-        by ``keep_training_molecules`` of :func:`molattn.train`.
-
-        Raises:
-            InputError: A model that keeps no training molecules, or a count below 1.
+        Training molecules are kept on request, by ``keep_training_molecules`` of
+        :func:`molattn.train`; otherwise an InputError is raised.
         """
         molecules = self.training_set and self.training_set.molecules
         if not molecules:
@@ -288,14 +258,13 @@ class Predictor(NetworkModule):
     ) -> dict[str, list[list[Neighbor]]]:
         """Return the ``count`` training rows that contribute most to predictions, by task.
 
-        Contributions to a task are on its transformed scale, largest absolute value first. Those of
-        all inducing points, together with a constant, add up to what the Gaussian process
+        Contributions are on the transformed scale of the task, largest absolute value first. Those
+        of all inducing points, together with a constant, add up to what the Gaussian process
         contributes; for a classification see
         :meth:`molattn.model.gaussian_process.head.GaussianProcessHead.neighbors`.
 
         Raises:
-            InputError: A model without a Gaussian process, or a count below 1 or above the number
-                of its inducing points.
+            InputError: No Gaussian process, or a count above the number of inducing points.
         """
         self.check_neighbors(count)
         records = self._records(smiles, partners)
@@ -338,11 +307,8 @@ class Predictor(NetworkModule):
         """Return the learned embeddings of molecules, ``[n, width]``.
 
         An embedding is the output of the readout or, of a model that was pretrained on columns
-        (``molattn pretrain --pretraining-columns``), a linear function of it. That of a second
-        molecule follows.
-
-        Extra molecule features are not part of them. An ensemble returns the members' vectors
-        concatenated, not their mean: each member has learned coordinates of its own.
+        (``molattn pretrain --pretraining-columns``), a linear function of it, without extra
+        features. That of a second molecule follows, and those of members are concatenated.
 
         With ``atoms`` it returns the vectors of the atoms before the readout instead, molecule
         after molecule, ``[total number of atoms, width]``, without those of second molecules.

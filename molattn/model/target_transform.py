@@ -95,11 +95,6 @@ class YeoJohnsonTransform(TargetTransform):
     an inverse. As labels are centered and scaled first, their unit and origin do not matter.
 
     Source: Yeo and Johnson, Biometrika 2000, 87, 954.
-
-    Args:
-        power: The power, from 0 to 2; 1 is the identity of x.
-        center: Subtracted from the labels, in their unit.
-        scale: Labels are divided by it, in their unit; positive.
     """
 
     power: Annotated[float, Interval(ge=0, le=2)]
@@ -111,8 +106,7 @@ class YeoJohnsonTransform(TargetTransform):
     def fit(cls, labels: Array) -> Self:
         """Fit the power by maximum likelihood, to 0.01: transformed labels are taken as normal.
 
-        Center and scale are the median and the distance between the quartiles, or the standard
-        deviation if the quartiles are equal.
+        Center and scale are median and interquartile range (or standard deviation, if that is 0).
         """
         low, center, high = np.quantile(labels, [0.25, 0.5, 0.75]).tolist()
         scale = high - low or float(np.std(labels))
@@ -155,16 +149,10 @@ class RankTransform(TargetTransform):
     The label of rank r among n, equal ones with their mean rank, has the score
     :math:`\Phi^{-1}((r - \tfrac 1 2) / n)`. Between the training labels it is linear. Labels and
     scores beyond the ends are those of the ends, so that no prediction or end of an interval lies
-    beyond the training labels; of new labels from the same distribution 2 in n + 1 do. The labels
-    determine the scores, which thus have no density of their own.
-
-    Args:
-        labels: Distinct training labels, ascending; of more than 1,000 at most 1,000, of evenly
-            spaced scores, with both ends.
-        scores: Their scores, ascending.
+    beyond the training labels; of new labels from the same distribution 2 in n + 1 do.
     """
 
-    labels: tuple[float, ...]
+    labels: tuple[float, ...]  # distinct, ascending; at most 1,000, of evenly spaced scores
     scores: tuple[float, ...]
     kind: Literal["ranks"] = _kind("ranks")  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -192,8 +180,6 @@ class RankTransform(TargetTransform):
 AnyTransform = Annotated[
     TargetTransform | LogTransform | YeoJohnsonTransform | RankTransform, Discriminator("kind")
 ]
-"""The type of any transform in a configuration."""
-
 TRANSFORMS: dict[str, type[TargetTransform]] = {
     kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform, RankTransform)
 }
@@ -209,10 +195,7 @@ def transformed_labels(labels: Tensor, transforms: Sequence[TargetTransform]) ->
 def own_units(
     outputs: Tensor, tasks: Sequence[Task], transforms: Sequence[TargetTransform]
 ) -> Tensor:
-    """Convert transformed regressions to their own units, ``[..., num_outputs]``.
-
-    The outputs of classifications stay as they are.
-    """
+    """Convert transformed regressions ``[..., num_outputs]`` to own units; classes stay."""
     places = zip(output_slices(tasks), transforms, strict=True)
     return torch.cat([transform.inverse(outputs[..., part]) for part, transform in places], dim=-1)
 

@@ -50,15 +50,10 @@ class ConformalScores:
 
     Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
     ECML 2002, 345 (normalized).
-
-    Args:
-        count: Number of scores.
-        scores: All scores, ascending; of more than 1,000, those at 1,000 evenly spaced ranks, with
-            the largest.
     """
 
-    count: int
-    scores: tuple[float, ...]
+    count: int  # number of scores
+    scores: tuple[float, ...]  # ascending; of more than 1,000, those at 1,000 even ranks
 
     @classmethod
     def from_scores(cls, scores: Array) -> "ConformalScores":
@@ -74,10 +69,7 @@ class ConformalScores:
         return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
 
     def rank(self, level: float) -> int:
-        """Return the rank of the score that bounds a new one; more than ``count`` if none does.
-
-        If that score was not kept, it is the rank of the next larger kept one.
-        """
+        """Return the rank of the kept score that bounds a new one; above ``count`` if none does."""
         # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
         rank = max(1, math.ceil(round((self.count + 1) * level, 9)))
         if rank > self.count:
@@ -95,15 +87,10 @@ class ConformalScores:
     def expected_coverage(self, level: float, rows: int) -> tuple[float, float]:
         """Return mean and standard deviation of the fraction of new scores within the bound.
 
-        The mean is k / (n + 1) for the score of rank k, at least the level. The fraction has a
-        beta-binomial distribution, as both the scores that determine the bound and the new ones are
-        random.
+        The mean is k / (n + 1) for the score of rank k, at least the level. The fraction of the
+        ``rows`` new scores has a beta-binomial distribution.
 
         Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
-
-        Args:
-            level: Between 0 and 1, with a finite bound.
-            rows: Number of new scores.
         """
         total, mean = self.count + 1, self.rank(level) / (self.count + 1)
         return mean, math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
@@ -120,22 +107,16 @@ class ConformalScores:
 class ProbabilityScaling:
     """Probabilities of K classes as softmax(scale · log p + bias): Platt scaling for any K.
 
-    log p are the normalized logits, log_softmax(logits).
-
-    Scale and biases minimize the negative log-likelihood of the labels plus a penalty: log(scale)
-    and each bias have a normal prior of mean 0 and standard deviation 1, which keeps the scaling
-    near the identity when labels are few or perfectly separated. The likelihood of the labels is at
-    least that without scaling.
+    log p are the normalized logits, log_softmax(logits). Scale and biases minimize the negative
+    log-likelihood of the labels plus a penalty: log(scale) and each bias have a standard normal
+    prior, which keeps the scaling near the identity when labels are few or perfectly separated. The
+    likelihood of the labels is at least that without scaling.
 
     Source: Platt, Advances in Large Margin Classifiers 1999, 61; Guo et al., Proc. ICML 2017, 1321.
-
-    Args:
-        scale: Inverse temperature, positive.
-        bias: One number for each class.
     """
 
-    scale: Annotated[float, Gt(0)]
-    bias: tuple[float, ...]
+    scale: Annotated[float, Gt(0)]  # inverse temperature
+    bias: tuple[float, ...]  # of each class
 
     @classmethod
     def fit(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
@@ -195,14 +176,13 @@ class Calibration:
     def fit(
         cls, tasks: Sequence[Task], outputs: Array, targets: Array, similarity: Array
     ) -> "Calibration":
-        """Fit each task to the rows that have its label and a finite prediction.
+        """Fit each of T tasks to the rows that have its label and a finite prediction.
 
         Args:
-            tasks: T tasks.
-            outputs: Predictions of n molecules, ``[n, outputs]``: regressions on the transformed
-                scale, logits of classes.
-            targets: Their labels ``[n, T]`` on the same scale, NaN where missing.
-            similarity: Of each to the nearest training molecule of each task, ``[n, T]``.
+            tasks: The tasks.
+            outputs: Regressions on the transformed scale, logits of classes, ``[n, outputs]``.
+            targets: Labels on the same scale, NaN where missing, ``[n, T]``.
+            similarity: To the nearest training molecule of each task, ``[n, T]``.
         """
         parts: list[Part] = []
         for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -222,10 +202,7 @@ class Calibration:
         return cls(tuple(tasks), tuple(parts))
 
     def calibrated(self, outputs: Array) -> Array:
-        """Convert logits ``[n, outputs]`` to calibrated probabilities; regressions stay.
-
-        The probabilities of a task that is not calibrated are those of the model.
-        """
+        """Convert logits ``[n, outputs]`` to calibrated probabilities; regressions stay."""
         result = class_probabilities(torch.from_numpy(outputs), self.tasks).numpy()
         for task, part, columns in zip(
             self.tasks, self.parts, output_slices(self.tasks), strict=True
@@ -238,11 +215,8 @@ class Calibration:
     def half_widths(self, similarity: Array, level: float) -> Array:
         """Return half the width of each interval, ``[n, T]``; NaN for classifications.
 
-        Infinite where a task has too few labels for the level. ``similarity`` is that to the
-        nearest training molecule of each task, ``[n, T]``.
-
-        Raises:
-            InputError: A level that is not between 0 and 1.
+        It is infinite where a task has too few labels for the level, a number between 0 and 1.
+        ``similarity`` is that to the nearest training molecule of each task, ``[n, T]``.
         """
         if not 0.0 < level < 1.0:
             raise InputError(f"interval: got level {level}, expected a number between 0 and 1")
@@ -256,16 +230,13 @@ class Calibration:
         """Return a log line for each task, or one, that is not calibrated or not for the level."""
         fewest = math.ceil(round(level / (1.0 - level), 9))
         lines = []
-        for place, (task, part) in enumerate(zip(self.tasks, self.parts, strict=True)):
-            if index not in (None, place):
-                continue
+        chosen = slice(index, None if index is None else index + 1)
+        for task, part in [*zip(self.tasks, self.parts, strict=True)][chosen]:
             if isinstance(part, Uncalibrated):
                 lines.append(f"{quoted(task.name)}: {part}")
             elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
-                lines.append(
-                    f"{quoted(task.name)}: no {level:.4g} interval: calibrated on "
-                    f"{counted(part.count, 'label')}, at least {fewest} needed"
-                )
+                labels = f"calibrated on {counted(part.count, 'label')}, at least {fewest} needed"
+                lines.append(f"{quoted(task.name)}: no {level:.4g} interval: {labels}")
         return lines
 
     def lines(self) -> list[str]:
@@ -294,10 +265,9 @@ class Uncertainty:
         outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to n labeled molecules that the model was not trained on.
+        """Fit to held-out molecules with their :meth:`molattn.MolAttn.predict_outputs` and labels.
 
-        ``outputs`` are those of :meth:`molattn.MolAttn.predict_outputs`; ``targets`` are in own
-        units, NaN where missing, ``[n, T]``.
+        The labels are in own units, NaN where missing, ``[n, T]``.
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()

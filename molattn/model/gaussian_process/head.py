@@ -31,19 +31,12 @@ _SCALING = "scaling."
 
 
 class Neighbor(NamedTuple):
-    """A training row behind a prediction.
+    """A training row behind a prediction."""
 
-    Args:
-        row: Its number in the table of the training, as messages count it.
-        similarity: Its kernel with the predicted row, from 0 to 1.
-        contribution: What it adds to the prediction.
-        smiles: Its SMILES; None if the model does not keep them.
-    """
-
-    row: int
-    similarity: float
-    contribution: float
-    smiles: str | None = None
+    row: int  # its number in the table of the training, as messages count it
+    similarity: float  # its kernel with the predicted row, from 0 to 1
+    contribution: float  # what it adds to the prediction
+    smiles: str | None = None  # if the model keeps it
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,18 +72,17 @@ class GaussianProcessHead:
 
         Up to ``inducing_points`` rows it is exact; of more rows that many are drawn at random as
         inducing points, in turn for each task of the rows that have its label, and the same
-        whatever the order of the rows. The time then grows with n, and memory does not. Each set of
-        tasks that have labels for the same rows is fitted by itself, on the inducing points that
-        have them; with more than 16 sets there are fewer inducing points, so that their time grows
-        no further. A task without labels is predicted as 0, or with equal probabilities.
+        whatever the order of the rows. Each set of tasks that have labels for the same rows is
+        fitted by itself, on the inducing points that have them; with more than 16 sets there are
+        fewer inducing points, so that their time grows no further. A task without labels is
+        predicted as 0, or with equal probabilities.
 
         Args:
             config: Of the model, with T tasks.
             inputs: What the kernel reads of the rows.
             targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
-            weights: Weights of the rows, ``[n]``; rows of weight 0 are left out. None = equal.
-            keys: What identifies each row, such as its SMILES and labels, wherever it stands; None
-                = its index.
+            weights: Of the rows, ``[n]``; rows of weight 0 are left out.
+            keys: What identifies each row wherever it stands; by default its index.
             inducing_points: Most inducing points.
             seed: Seed of their choice.
         """
@@ -128,12 +120,7 @@ class GaussianProcessHead:
         return self.outputs(torch.from_numpy(latent)).numpy()
 
     def outputs(self, latent: Tensor) -> Tensor:
-        """Convert means of the Gaussian processes to what :meth:`predict` returns.
-
-        Args:
-            latent: ``[n, outputs]``: for each output its constant term plus the sum over inducing
-                points of kernel times weight.
-        """
+        """Convert means of the Gaussian processes ``[n, outputs]`` to :meth:`predict`."""
         outputs = []
         for task, part, scaling in zip(
             self.tasks, output_slices(self.tasks), self.scalings, strict=True
@@ -314,17 +301,9 @@ def log_bayes_factor(
     """Return how much more likely labels are with a kernel than without it, as a logarithm.
 
     It is the difference of the log marginal likelihoods of exact Gaussian processes of at most 800
-    rows, which are drawn as inducing points are. Those of several outputs are added, as if they
-    were independent; those of the classes of a task are not, so that their evidence is overrated.
-
-    Args:
-        config: Of the model, with T tasks.
-        inputs: What all kernels read of n rows.
-        targets: As for :meth:`GaussianProcessHead.fit`, ``[n, T]``.
-        name: The kernel, one of those of numbers.
-        weights: Likewise.
-        keys: Likewise.
-        seed: Seed of the choice of rows.
+    rows, which are drawn as inducing points are. Those of the outputs are added, as if they were
+    independent; those of the classes of a task are not, so that their evidence is overrated.
+    Arguments are those of :meth:`GaussianProcessHead.fit`; the kernel is one of numbers.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
     """

@@ -99,13 +99,7 @@ class TanimotoKernel:
     A count c at a position reaches the levels 1 to c there, so that ``min(a, b)`` is the number of
     levels that both reach. The sums of minima are thus a product of matrices of zeros and ones:
     sparse for the levels that few of the m molecules reach, dense for those that many reach.
-
-    Args:
-        counts: The m molecules.
-        kind: Positions of the kind.
-
-    Attributes:
-        totals: Sum of the counts of each of the m molecules, ``[m]``.
+    ``totals`` are the sums of the counts of each of the m molecules.
     """
 
     def __init__(self, counts: Counts, kind: slice) -> None:
@@ -147,9 +141,8 @@ class TanimotoKernel:
     def levels(self, positions: Rows) -> tuple[Rows, Rows, NDArray[np.float32]]:
         """Return the L levels at some distinct positions of the kind, ascending ``[p]``.
 
-        Returns:
-            Which of the positions each is of, ``[L]``; the level below it, ``[L]``; and 1 where one
-            of the m molecules reaches it, else 0, ``[L, m]``.
+        These are the index of the position and the level below, ``[L]`` each, and 1 where one of
+        the m molecules reaches it, else 0, ``[L, m]``.
         """
         levels, often = self._levels[:-1], self._is_often
         chosen = np.flatnonzero(np.isin(levels >> 8, positions - self._kind.start))
@@ -204,11 +197,7 @@ class GaussianKernel:
     def __call__(
         self, numbers: NDArray[np.floating], *, rounded: bool = False
     ) -> NDArray[np.float32]:
-        """Return the kernel of numbers ``[n, F]`` with the m molecules, ``[n, m]``.
-
-        With ``rounded`` they are rounded as the points are, so that the kernel of points is
-        symmetric.
-        """
+        """Return the kernel of numbers, rounded as the points or not, with the m, ``[n, m]``."""
         standardized = self.standardized(numbers)
         if rounded:
             standardized = _rounded(standardized)
