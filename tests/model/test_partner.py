@@ -114,7 +114,7 @@ def test_partners_that_do_not_fit_are_refused():
         two.predict(["C"])
     with pytest.raises(ValueError, match="partners: the model takes no second"):
         one.predict(["C"], partners=["C"])
-    with pytest.raises(ValueError, match="partners: got 1, expected 2"):
+    with pytest.raises(ValueError, match="shorter"):
         two.predict(["C", "C"], partners=["C"])
     with pytest.raises(TypeError, match="partners: got one molecule"):
         two.predict(["C", "C"], partners="CC")
