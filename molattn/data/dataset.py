@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,16 +21,14 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import DataConfig
-from molattn.data.columns import TrainingColumns, find_columns
-from molattn.data.labels import (
-    LabelError,
-    Labels,
-    RelationError,
-    is_missing,
-    number,
-    positive_class,
-    read_labels,
+from molattn.data.columns import (
+    TrainingColumns,
+    find_columns,
+    read_numbers,
+    read_targets,
+    weight,
 )
+from molattn.data.labels import Labels, is_missing, positive_class
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -111,10 +108,8 @@ class TrainingTable:
         records: Their molecules, with ``smiles`` and ``fingerprint``, and ``scaffold`` for a
             scaffold split. In memory, rows of equal texts share their arrays.
         tasks: The targets.
-        targets: Their labels ``float64 [n, T]`` in original units or as class indices (see
-            :class:`molattn.task.Task`), NaN where missing or censored.
-        bounds: Lower and upper bounds of the censored labels ``float64 [2, n, T]``, NaN where there
-            is none; None = no label is censored.
+        targets: Their labels ``float64 [n, T]``, see :class:`Molecules`.
+        bounds: Bounds of the censored labels ``float64 [2, n, T]``, see :class:`Molecules`.
         weights: Their weights ``float64 [n]``, or None without a weight column.
         features: Their feature columns ``float64 [n, F]``, or None without any.
         parts: The cell of the split column for each row, or None without one.
@@ -196,12 +191,6 @@ class TrainingTable:
         )
 
 
-def _values(
-    targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))
-
-
 def read_training_table(
     path: "str | Path | pd.DataFrame | Table",
     config: DataConfig,
@@ -234,57 +223,78 @@ def read_training_table(
     table = open_table(path)
     columns = find_columns(table, config)
     table.check_featurizer(featurizer)
-    complete, skipped = _complete_rows(table, columns)
+    complete, skipped = _complete_rows(table, columns, console)
     if not complete:
         raise _no_usable_row(table, config, skipped)
-    targets, reasons = _read_targets(table, complete, columns, config)
-    valid = [row for row in range(len(complete)) if row not in reasons]
-    for row, reason in reasons.items():
-        line, cells = complete[row].line, complete[row].cells
-        skipped.append(SkippedRow(line, cells[columns.smiles], "invalid_label", reason))
-    read = MoleculeReader(
+    targets, reasons = read_targets(table, complete, columns, config)
+    check_columns([labels.task for labels in targets])
+    invalid: dict[int, tuple[ReasonCode, str]] = {
+        number: ("invalid_label", reason) for number, reason in reasons.items()
+    }
+    numbers = [number for number in range(len(complete)) if number not in reasons]
+    is_baseline = baseline and len(numbers) <= MOST_BASELINE_ROWS
+    fields = Fields(
+        numbers=table_calculator(config),
+        counts=counter,
+        baseline_numbers=_BASELINE if is_baseline else None,
+        fingerprint=True,
+        smiles=True,
+        scaffold=config.split == "scaffold",
+    )
+    reader = MoleculeReader(
         featurizer,
-        Fields(
-            numbers=table_calculator(config),
-            counts=counter,
-            baseline_numbers=(_BASELINE if baseline and len(valid) <= MOST_BASELINE_ROWS else None),
-            fingerprint=True,
-            smiles=True,
-            scaffold=config.split == "scaffold",
-        ),
+        fields,
         limits=config,
         standardize=config.standardize,
         radius=radius,
         cache_size=20_000,
         num_workers=config.num_workers,
     )
-    chosen = Selection(complete, valid)
-    rows, groups, kept = SpooledList[Row](_MOST_IN_MEMORY), 0, list[int]()
+    rows, kept = Selection(complete, numbers), list[int]()
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
-    texts = (row.structure(columns.smiles) for row in chosen)
-    partners = _cells(chosen, columns.partner)
-    with row_progress(console, "reading molecules", len(chosen)) as advance:
-        for number, row, record in zip(valid, chosen, read(texts, partners), strict=True):
+    molecules = (row.structure(columns.smiles) for row in rows)
+    read = reader(molecules, _cells(rows, columns.partner))
+    with row_progress(console, "reading molecules", len(rows)) as advance:
+        for number, record in zip(numbers, read, strict=True):
             advance(1)
             if isinstance(record, SmilesError):
-                text = row.cells[columns.smiles]
-                skipped.append(SkippedRow(row.line, text, record.code, record.reason))
+                invalid[number] = record.code, record.reason
             else:
-                groups += row.has_stereo_groups(row.cells[columns.smiles])
-                rows.append(row._replace(molecule=None))
                 records.append(record)
                 kept.append(number)
-    print_groups(groups, console)
+    for number, (code, reason) in invalid.items():
+        row = complete[number]
+        skipped.append(SkippedRow(row.line, row.cells[columns.smiles], code, reason))
     skipped.sort()
-    if not rows:
+    if not kept:
         raise _no_usable_row(table, config, skipped)
+    return _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+
+
+def _labeled(
+    table: Table,
+    columns: TrainingColumns,
+    rows: Sequence[Row],
+    records: Sequence[MoleculeRecord],
+    kept: Sequence[int],
+    targets: Sequence[Labels],
+    skipped: list[SkippedRow],
+) -> TrainingTable:
+    """Join the usable rows, their molecules and their numbers."""
     values = np.column_stack([labels.values[kept] for labels in targets])
     bounds = np.stack([labels.bounds[:, kept] for labels in targets], axis=-1)
-    for name, own in zip(config.target_columns, values.T, strict=True):
+    for labels, own in zip(targets, values.T, strict=True):
         if np.isnan(own).all():
-            raise InputError(
-                f"{table.path}, column {quoted(name)}: no usable row has a measured label"
-            )
+            name = quoted(labels.task.name)
+            raise InputError(f"{table.path}, column {name}: no usable row has a measured label")
+    weights = features = None
+    if columns.weight is not None:
+        weights = read_numbers(table, rows, columns.weight, weight)
+        if not weights.any():
+            name = quoted(table.header[columns.weight])
+            raise InputError(f"{table.path}, column {name}: the weight of every usable row is 0")
+    if columns.features:
+        features = np.column_stack([read_numbers(table, rows, one) for one in columns.features])
     return TrainingTable(
         path=table.path,
         header=table.header,
@@ -295,8 +305,8 @@ def read_training_table(
         tasks=tuple(labels.task for labels in targets),
         targets=values,
         bounds=None if np.isnan(bounds).all() else bounds,
-        weights=None if columns.weight is None else _weights(table, rows, columns.weight),
-        features=_features(table, rows, columns.features) if columns.features else None,
+        weights=weights,
+        features=features,
         parts=_cells(rows, columns.split),
         order=_cells(rows, columns.order),
         skipped=skipped,
@@ -317,30 +327,46 @@ def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
     It names the option that decides what the labels do not tell.
     """
     lines = []
-    for index, (task, values) in enumerate(zip(table.tasks, table.targets.T, strict=True)):
-        censored = ""
+    for index, task in enumerate(table.tasks):
+        labels = table.targets[:, index]
+        labels = labels[~np.isnan(labels)]
+        line = f"{quoted(task.name)}: {task.kind}, {counted(len(labels), 'label')}"
+        counts = [int((labels == code).sum()) for code in range(len(task.classes))]
+        named = [f"{quoted(name)} ({n})" for name, n in zip(task.classes, counts, strict=True)]
+        if task.kind == "regression":
+            line += f" from {labels.min():.6g} to {labels.max():.6g} {task.unit}".rstrip()
+        elif task.kind == "binary":
+            line += f": {named[1]} is positive, {named[0]} negative"
+        else:
+            more = f" and {len(named) - 10} more" if len(named) > 10 else ""
+            line += f" in {len(named)} classes: {', '.join(named[:10])}{more}"
+        low, high = (0, 0)
         if table.bounds is not None:
             low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
-            if low or high:
-                count = counted(low + high, "censored label")
-                censored = f"; {count} ({low:,} lower and {high:,} upper bounds)"
-        known = values[~np.isnan(values)]
-        described = _described(task, known)
-        if not censored and len(known) > 1 and not task.classes and (known == known[0]).all():
-            described += ": they do not vary, so that nothing can be learned"
-        lines.append(f"{quoted(task.name)}: {described}{censored}{_undecided(task, known, config)}")
+        if low or high:
+            what = counted(low + high, "censored label")
+            line += f"; {what} ({low:,} lower and {high:,} upper bounds)"
+        elif len(labels) > 1 and not task.classes and (labels == labels[0]).all():
+            line += ": they do not vary, so that nothing can be learned"
+        lines.append(line + _undecided(task, labels, config))
     return lines
 
 
-def _undecided(task: Task, values: NDArray[np.float64], config: DataConfig) -> str:
+def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> str:
     if task.kind == "binary" and {*config.positive_class} == {"auto"}:
         known = positive_class(task.classes)
         return "" if known else "; the names do not tell which is positive (--positive-class)"
-    few = np.unique(values) if task.kind == "regression" and not config.task else values[:0]
-    if 1 < len(few) <= _MOST_CODES and 2 * len(few) < len(values) and (few % 1.0 == 0.0).all():
-        numbers = ", ".join(f"{value:g}" for value in few)
+    codes = np.unique(labels) if task.kind == "regression" and not config.task else labels[:0]
+    if 1 < len(codes) <= _MOST_CODES and 2 * len(codes) < len(labels) and (codes % 1 == 0).all():
+        numbers = ", ".join(f"{value:g}" for value in codes)
         return f"; if {numbers} are classes, use --task classification"
     return ""
+
+
+def _values(
+    targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))
 
 
 def _baseline_numbers(
@@ -354,24 +380,8 @@ def _baseline_numbers(
     return descriptor_matrix(texts, _BASELINE)
 
 
-def _described(task: Task, values: NDArray[np.float64]) -> str:
-    count = counted(len(values), "label")
-    if task.kind == "regression":
-        unit = f" {task.unit}" if task.unit else ""
-        return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
-    counts = [int((values == index).sum()) for index in range(len(task.classes))]
-    if task.kind == "binary":
-        return (
-            f"binary, {count}, of which {counts[1]} are {quoted(task.classes[1])} (positive) and "
-            f"{counts[0]} {quoted(task.classes[0])}"
-        )
-    shown = [f"{quoted(label)} ({n})" for label, n in zip(task.classes, counts, strict=True)]
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return f"multiclass, {count} in {len(shown)} classes: {', '.join(shown[:10])}{more}"
-
-
 class _Column(Sequence[str]):
-    """The cells of a column."""
+    """The cells of a column, looked up when they are asked for."""
 
     def __init__(self, rows: Sequence[Row], column: int) -> None:
         self._rows, self._column = rows, column
@@ -380,8 +390,6 @@ class _Column(Sequence[str]):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [row.cells[self._column] for row in self._rows[index]]
         return self._rows[index].cells[self._column]
 
     def __iter__(self) -> Iterator[str]:
@@ -393,120 +401,38 @@ def _cells(rows: Sequence[Row], column: int | None) -> Sequence[str] | None:
 
 
 def _complete_rows(
-    table: Table, columns: TrainingColumns
+    table: Table, columns: TrainingColumns, console: Console | None
 ) -> tuple[Sequence[Row], list[SkippedRow]]:
+    """Return the rows with a label and all features, and the others."""
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
-    skipped: list[SkippedRow] = []
+    skipped, groups = list[SkippedRow](), 0
     for row in table:
-        text = row.cells[columns.smiles]
+        text, code, reason = row.cells[columns.smiles], row.code, row.reason
         blank = [index for index in columns.features if is_missing(row.cells[index])]
-        if row.code:
-            skipped.append(SkippedRow(row.line, text, row.code, row.reason))
-        elif all(is_missing(row.cells[index]) for index in columns.targets):
-            skipped.append(SkippedRow(row.line, text, "no_label", "no target has a value"))
-        elif blank:
+        if not code and all(is_missing(row.cells[index]) for index in columns.targets):
+            code, reason = "no_label", "no target has a value"
+        elif not code and blank:
             reason = f"the feature {quoted(table.header[blank[0]])} has no value"
-            skipped.append(SkippedRow(row.line, text, "missing_feature", reason))
-        else:
-            rows.append(row._replace(values=None))
+            code = "missing_feature"
+        if code:
+            skipped.append(SkippedRow(row.line, text, code, reason))
+            continue
+        groups += row.has_stereo_groups(text)
+        # The structure of a store, but no mol block, which the SMILES stands for.
+        molecule = None if row.block else row.molecule
+        rows.append(row._replace(values=None, molecule=molecule))
+    print_groups(groups, console)
     return rows, skipped
 
 
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
     if not skipped:
         return InputError(f"{table.path}: the table has a header but no rows")
-    codes = Counter(row.code for row in skipped)
-    (most, _), *_ = codes.most_common(1)
-    first = next(row for row in skipped if row.code == most)
+    codes = Counter(row.code for row in skipped).most_common()
+    first = next(row for row in skipped if row.code == codes[0][0])
     return InputError(
         f"{table.path}: of {counted(len(skipped), 'row')} none has both a molecule (column "
         f"{quoted(config.smiles_column)}) and a label ({listed(config.target_columns)}); reasons: "
-        f"{', '.join(f'{count:,} {code}' for code, count in codes.most_common())}; "
+        f"{', '.join(f'{count:,} {code}' for code, count in codes)}; "
         f"{table.where(first.line)}: {first.reason}"
     )
-
-
-def _read_targets(
-    table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
-) -> tuple[list[Labels], dict[int, str]]:
-    """Return the labels of each target, and why rows with a label that is not read are skipped."""
-    indices = columns.targets
-    options = (
-        tuple(columns.relations),
-        config.task or (None,),
-        config.target_transform,
-        config.positive_class,
-        config.target_units or ("",),
-    )
-    each = (values * len(indices) if len(values) == 1 else values for values in options)
-    targets: list[Labels] = []
-    reasons: dict[int, str] = {}
-    for index, sign, choice, transform, positive, unit in zip(indices, *each, strict=True):
-        cells, relations = list(_Column(rows, index)), _cells(rows, sign)
-        with _located(table, rows, index, sign):
-            labels = read_labels(
-                table.header[index],
-                cells,
-                relations,
-                choice,
-                unit=unit,
-                positive=positive,
-                is_log=transform == "log",
-            )
-            if positive != "auto" and labels.task.kind != "binary":
-                raise InputError(
-                    f"--positive-class: got {quoted(positive)}, expected auto for a target that "
-                    f"is not of two classes ({labels.task.kind})"
-                )
-        for row, error in labels.invalid.items():
-            column = sign if isinstance(error, RelationError) and sign is not None else index
-            reasons.setdefault(row, f"column {quoted(table.header[column])}: {error}")
-        targets.append(labels)
-    check_columns([labels.task for labels in targets])
-    return targets, reasons
-
-
-def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:
-    with _located(table, rows, index):
-        weights = np.array([_weight(row.cells[index]) for row in rows])
-        if not weights.any():
-            raise InputError("the weight of every usable row is 0")
-    return weights
-
-
-def _weight(cell: str) -> float:
-    try:
-        if (weight := number(cell)) >= 0.0:  # false for NaN
-            return weight
-    except LabelError as error:
-        raise LabelError(cell, error.expected.removesuffix(" or an empty cell")) from None
-    raise LabelError(cell, "a weight of at least 0")
-
-
-def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDArray[np.float64]:
-    columns = []
-    for index in indices:
-        with _located(table, rows, index):
-            columns.append([number(row.cells[index]) for row in rows])
-    return np.column_stack(columns)
-
-
-@contextmanager
-def _located(
-    table: Table, rows: Sequence[Row], index: int, relation: int | None = None
-) -> Iterator[None]:
-    """Add the file, the row and the column to errors about cells."""
-    column = f"column {quoted(table.header[index])}"
-    try:
-        yield
-    except LabelError as error:
-        if isinstance(error, RelationError) and relation is not None:
-            column = f"column {quoted(table.header[relation])}"
-        text, wrong = error.text.strip(), error.row
-        same = (row.line for row in rows if row.cells[index].strip() == text)
-        line = next(same) if wrong is None else rows[wrong].line
-        raise InputError(
-            f"{table.path}, {table.where(line)}, {column}: {error.command_line()}"
-        ) from None
-    except InputError as error:
-        raise InputError(f"{table.path}, {column}: {error.command_line()}") from None

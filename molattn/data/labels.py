@@ -1,7 +1,7 @@
 """Labels from cells: the task of a target, inferred or requested, and its values."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ __all__ = [
     "label_number",
     "label_values",
     "number",
-    "numbers_expected",
     "ordered_classes",
     "positive_class",
     "read_labels",
@@ -63,7 +62,23 @@ class LabelError(InputError):
 
 
 class RelationError(LabelError):
-    """A cell of a relation column that does not fit; the arguments are those of its base."""
+    """A cell of a relation column that does not fit."""
+
+
+class Labels(NamedTuple):
+    """The labels of a target.
+
+    Args:
+        task: Its task.
+        values: Labels ``[n]`` as numbers or as class indices, NaN where missing or censored.
+        bounds: Lower and upper bounds of the censored labels ``[2, n]``, NaN where there is none.
+        invalid: Errors of cells that are no labels, by row.
+    """
+
+    task: Task
+    values: NDArray[np.float64]
+    bounds: NDArray[np.float64]
+    invalid: dict[int, LabelError]
 
 
 def is_missing(text: str) -> bool:
@@ -81,8 +96,8 @@ def number(cell: str) -> float:
     if is_missing(text):
         return nan
     if not _NUMBER.fullmatch(text):
-        mended = " with a decimal point and without separators" if "," in text else ""
-        raise LabelError(cell, f"a number{mended} or an empty cell")
+        hint = " with a decimal point and without separators" if "," in text else ""
+        raise LabelError(cell, f"a number{hint} or an empty cell")
     value = float(text)
     if abs(value) > _LARGEST:
         raise LabelError(cell, f"a number of magnitude below {_LARGEST:g}")
@@ -104,9 +119,8 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
         upper bound (``<``), otherwise 0.
 
     Raises:
-        RelationError: An unknown relation.
-        LabelError: The text is neither missing nor such a label, or has another relation than its
-            column.
+        LabelError: The text is neither missing nor such a label, has another relation than its
+            column, or the relation is unknown (:class:`RelationError`).
     """
     if is_missing(cell):
         return nan, 0
@@ -134,13 +148,13 @@ def positive_class(classes: Sequence[str]) -> str | None:
     a prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
     positive, active, toxic or hit. Case does not matter.
     """
-    one, other = (label.casefold() for label in classes)
+    first, second = (label.casefold() for label in classes)
     found = [
         bool(_NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word))
-        for word, base in ((other, one), (one, other))
+        for word, base in ((second, first), (first, second))
     ]
     if sum(found) != 1:
-        found = [_POSITIVE.fullmatch(word) is not None for word in (one, other)]
+        found = [_POSITIVE.fullmatch(word) is not None for word in (first, second)]
     return classes[found.index(True)] if sum(found) == 1 else None
 
 
@@ -155,15 +169,6 @@ def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
     return sorted(classes, key=lambda label: label == positive)
 
 
-class Labels(NamedTuple):
-    """A task, its labels and bounds (see :func:`label_values`), and errors of others by row."""
-
-    task: Task
-    values: NDArray[np.float64]
-    bounds: NDArray[np.float64]
-    invalid: dict[int, LabelError]
-
-
 def read_labels(
     name: str,
     cells: Sequence[str],
@@ -174,7 +179,7 @@ def read_labels(
     positive: str = "auto",
     is_log: bool = False,
 ) -> Labels:
-    """Return the labels of a target, and those of a regression that are not numbers.
+    """Return the labels of a target; in a column of numbers, other cells are ``invalid``.
 
     Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
     then an error.
@@ -196,17 +201,20 @@ def read_labels(
     if not known:
         raise InputError("no usable row has a label")
     invalid: dict[int, LabelError] = {}
-    if numbers_expected(cells, choice):
-        numbers, limits = label_values(cells, Task(name), relations, invalid)
-        numbers = np.fmax(numbers, np.fmax(*limits))
+    if _are_numbers(cells, choice):
+        values, bounds = label_values(cells, Task(name), relations, invalid)
+        numbers = np.fmax(values, np.fmax(*bounds))
         for row in np.flatnonzero(numbers <= 0.0).tolist() if is_log else ():
             expected = "a number above 0 for --target-transform log"
             invalid[row] = LabelError(cells[row], expected, row)
         if 2 * len(invalid) >= known:
             raise invalid[min(invalid)]
-    valid = ["" if row in invalid else cell for row, cell in enumerate(cells)]
-    task = infer_task(name, valid, choice, unit, positive)
-    return Labels(task, *label_values(valid, task, relations), invalid)
+        cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
+        values[[*invalid]] = bounds[:, [*invalid]] = nan
+        if _are_numbers(cells, choice):
+            return Labels(Task(name, unit=unit), values, bounds, invalid)
+    task = infer_task(name, cells, choice, unit, positive)
+    return Labels(task, *label_values(cells, task, relations), invalid)
 
 
 def infer_task(
@@ -221,58 +229,33 @@ def infer_task(
     Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
     words are classes, up to 20. Equal numbers are one class (``1.0`` and ``1``).
 
-    Args:
-        name: The target.
-        cells: Its labels, some of them not missing.
-        choice: The requested kind, if any.
-        unit: Unit of a regression.
-        positive: The positive one of two classes, see :func:`ordered_classes`.
-
     Raises:
         LabelError: A label that does not fit, or differs from another one in upper and lower case
             alone; names it.
         InputError: There are too few or too many classes, or ``positive`` is none of two.
     """
-    if numbers_expected(cells, choice):
+    if _are_numbers(cells, choice):
         return Task(name, unit=unit)
-    texts = [cell.strip() for cell in cells if not is_missing(cell)]
-    distinct = list(dict.fromkeys(texts))
-    are_numbers = [_NUMBER.fullmatch(text) is not None for text in distinct]
-    if all(are_numbers):
+    distinct = _distinct(cells)
+    others = [text for text in distinct if not _NUMBER.fullmatch(text)]
+    if not others:
         classes = sorted({_class_of_number(text) for text in distinct}, key=int)
     elif choice == "multiclass":
         classes = sorted(distinct)
-    elif any(are_numbers):
-        odd = next(text for text in distinct if _NUMBER.fullmatch(text) is None)
-        raise LabelError(odd, "class labels that are all numbers or all text")
+    elif len(others) < len(distinct):
+        raise LabelError(others[0], "class labels that are all numbers or all text")
     else:
         spelled: dict[str, str] = {}
         for text in (classes := sorted(distinct)):
             if (other := spelled.setdefault(text.casefold(), text)) != text:
                 raise LabelError(text, f"{quoted(other)}, as other labels are written")
-    least, most = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}.get(
-        choice or "", (2, _MOST_CLASSES)
-    )
+    limits = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}
+    least, most = limits.get(choice or "", (2, _MOST_CLASSES))
     if not least <= len(classes) <= most:
         raise InputError(f"got {listed(classes)}, expected {least} to {most} classes (--task)")
     if len(classes) > 2:
         return Task(name, "multiclass", tuple(classes))
     return Task(name, "binary", tuple(ordered_classes(classes, positive)))
-
-
-def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> bool:
-    """Return whether labels are taken for a regression, even if some are not numbers.
-
-    They may be 0 and 1 without the others.
-    """
-    if choice is not None:
-        return choice == "regression"
-    distinct = {cell.strip() for cell in cells if not is_missing(cell)}
-    if all(_NUMBER.fullmatch(text) for text in distinct):
-        return {float(text) for text in distinct} not in _BINARY_NUMBERS
-    # 45% or >5 is a number that the user has to correct, not the name of a class.
-    is_number = any(_NUMBER_WITHIN.match(text) for text in distinct)
-    return is_number or len(distinct) > _MOST_CLASSES_FOUND
 
 
 def label_values(
@@ -281,39 +264,33 @@ def label_values(
     relations: Sequence[str] | None = None,
     invalid: dict[int, LabelError] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the labels of a task, and the bounds of those that are censored.
+    """Return values and bounds of the labels of a task, see :class:`Labels`.
 
     Labels match classes in any case if only one class fits: Excel has TRUE where Parquet has True.
 
     Args:
         cells: n labels.
         task: The task.
-        relations: The cells of their relation column, see :func:`label_number`; None = there is
-            none.
+        relations: The cells of their relation column; None = there is none.
         invalid: Gets the errors by row, whose labels are then missing; None = the first is raised.
-
-    Returns:
-        The labels ``[n]`` as numbers or as class indices, NaN where missing or censored; and the
-        lower and upper bounds of the censored ones ``[2, n]``, NaN where there is none.
 
     Raises:
         LabelError: A label that is not a number, or not one of the classes, or a relation that does
             not fit (:class:`RelationError`); names the first.
     """
     values, bounds = np.full(len(cells), nan), np.full((2, len(cells)), nan)
-    indices = {label: float(index) for index, label in enumerate(task.classes)}
     for row, cell in enumerate(cells):
         relation = "" if relations is None else relations[row]
         try:
             if task.kind == "regression":
                 value, sign = label_number(cell, relation)
             else:
-                value, sign = _class_index(cell, relation, indices), 0
+                value, sign = _class_index(cell, relation, task.classes), 0
         except LabelError as error:
-            located = type(error)(error.text, error.expected, row)
+            error.row = row
             if invalid is None:
-                raise located from None
-            invalid[row] = located
+                raise
+            invalid[row] = error
             continue
         if sign:
             bounds[0 if sign > 0 else 1, row] = value
@@ -322,21 +299,40 @@ def label_values(
     return values, bounds
 
 
-def _class_index(cell: str, relation: str, indices: Mapping[str, float]) -> float:
+def _distinct(cells: Iterable[str]) -> list[str]:
+    return [*dict.fromkeys(cell.strip() for cell in cells if not is_missing(cell))]
+
+
+def _are_numbers(cells: Sequence[str], choice: TaskChoice | None) -> bool:
+    """Return whether labels are taken for a regression, even if some are not numbers.
+
+    They may be 0 and 1 without the others.
+    """
+    if choice is not None:
+        return choice == "regression"
+    distinct = _distinct(cells)
+    if all(_NUMBER.fullmatch(text) for text in distinct):
+        return {float(text) for text in distinct} not in _BINARY_NUMBERS
+    # 45% or >5 is a number that the user has to correct, not the name of a class.
+    is_number = any(_NUMBER_WITHIN.match(text) for text in distinct)
+    return is_number or len(distinct) > _MOST_CLASSES_FOUND
+
+
+def _class_index(cell: str, relation: str, classes: Sequence[str]) -> float:
     if is_missing(cell):
         return nan
     if _RELATIONS.get(_mark(relation), 1):
         expected = "no relation beside a class; for numeric targets use --task regression"
         raise RelationError(relation, expected)
     text = cell.strip()
-    if text not in indices and _NUMBER.fullmatch(text):
+    if text not in classes and _NUMBER.fullmatch(text):
         text = _class_of_number(text)
-    if text not in indices:
-        same = [label for label in indices if label.lower() == text.lower()]
-        text = same[0] if len(same) == 1 else text
-    if text not in indices:
-        raise LabelError(cell, f"one of {', '.join(indices)} or an empty cell")
-    return indices[text]
+    if text not in classes:
+        same = [label for label in classes if label.lower() == text.lower()]
+        if len(same) != 1:
+            raise LabelError(cell, f"one of {', '.join(classes)} or an empty cell")
+        text = same[0]
+    return float(classes.index(text))
 
 
 def _mark(relation: str) -> str:

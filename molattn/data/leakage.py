@@ -1,6 +1,6 @@
 """Leakage between training and test: shared and similar molecules, and conflicting labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split
 from molattn.data.dataset import TrainingTable
+from molattn.utils.console import counted
 
 __all__ = ["Leakage", "find_leakage", "leakage_warnings"]
 
@@ -55,26 +56,19 @@ class Leakage:
 
     def lines(self) -> list[str]:
         """Return the findings as lines for the log."""
-        lines = []
+        lines = leakage_warnings([asdict(self)])
         if self.duplicates:
-            conflicts = f", {self.conflicts} with conflicting labels" + (
-                f" (first: {self.first_conflict})" if self.conflicts else ""
-            )
-            molecules = "molecule occurs" if self.duplicates == 1 else "molecules occur"
-            lines.append(
-                f"duplicates: {self.duplicates} {molecules} in more than one row{conflicts}"
-            )
-        lines += self.warnings()
+            first = f" (first: {self.first_conflict})"
+            verb = "occurs" if self.duplicates == 1 else "occur"
+            line = f"duplicates: {counted(self.duplicates, 'molecule')} {verb} in more than one row"
+            conflicts = f"{self.conflicts} with conflicting labels{first}"
+            lines.insert(0, f"{line}, {conflicts}" if self.conflicts else line)
         if self.median_similarity is not None:
             lines.append(
                 "Tanimoto similarity of test molecules to the nearest training molecule: median "
                 f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
             )
         return lines
-
-    def warnings(self) -> list[str]:
-        """Return which findings make the test scores too good, as lines for the log."""
-        return leakage_warnings([asdict(self)])
 
 
 def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -83,73 +77,69 @@ def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     ``findings`` are those of a run, or of each fold of a cross-validation, whose numbers are added
     up; see :meth:`Leakage.to_dict`.
     """
-    shared, pretrained, tested = (
-        sum(one[key] or 0 for one in findings)
-        for key in ("shared_test", "pretrained_test", "test_molecules")
-    )
-    lines = []
-    if shared:
-        lines.append(
-            f"leakage: {shared} of {tested} test molecules are also in the training or validation "
-            "set"
-        )
-    if pretrained:
-        lines.append(
-            f"leakage: {pretrained} of {tested} test molecules have the same fingerprint as a "
-            "molecule that the --init-from model learned from"
-        )
-    return lines
+    tested = sum(one["test_molecules"] for one in findings)
+    what = {
+        "shared_test": "are also in the training or validation set",
+        "pretrained_test": "have the same fingerprint as a molecule that the --init-from model "
+        "learned from",
+    }
+    counts = {name: sum(one[name] or 0 for one in findings) for name in what}
+    return [
+        f"leakage: {count} of {tested} test molecules {what[name]}"
+        for name, count in counts.items()
+        if count
+    ]
 
 
 def find_leakage(
     table: TrainingTable,
-    parts: Split,
+    split: Split,
     seed: int = 0,
     pretrained: FingerprintIndex | None = None,
 ) -> Leakage:
     """Compare the test rows with the others, and with the molecules of a pretrained model."""
     groups = same_molecule(table.records)
     repeated = [group for group in groups if len(group) > 1]
-    rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
-    pairs = (_conflict(table.targets, rounding, group) for group in _same_input(table, repeated))
-    conflicts = [pair for pair in pairs if pair]
-    in_test = np.zeros(len(table.rows), dtype=bool)
-    in_test[parts.test] = True
-    tested = [group for group in groups if in_test[group].any()]
+    conflicts = [*_conflicts(table, repeated)]
+    (first, second), *_ = conflicts or [(0, 0)]
+    lines = f"{table.unit}s {table.rows[first].line} and {table.rows[second].line}"
+
+    def with_rows(*rows: NDArray[np.int64]) -> list[list[int]]:
+        members = {*np.concatenate(rows).tolist()}
+        return [group for group in groups if not members.isdisjoint(group)]
+
+    tested, learned = with_rows(split.test), {*split.train.tolist(), *split.val.tolist()}
     rng = np.random.default_rng(seed)
-    test = _some([group[0] for group in tested], _MOST_TEST, rng)
-    is_training, is_learned = np.zeros((2, len(table.rows)), dtype=bool)
-    is_training[parts.train] = True
-    is_learned[np.concatenate([parts.train, parts.val])] = True
-    training = [group[0] for group in groups if is_training[group].any()]
-    training = _some(training, _MOST_TRAINING, rng)
-    known = FingerprintIndex(table.fingerprints(training))
-    nearest = known.similarity(table.fingerprints(test))
+    test = _sample([group[0] for group in tested], _MOST_TEST, rng)
+    training = _sample([group[0] for group in with_rows(split.train)], _MOST_TRAINING, rng)
+    nearest = FingerprintIndex(table.fingerprints(training)).similarity(table.fingerprints(test))
+    known = None
+    if pretrained is not None:
+        known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
     return Leakage(
         duplicates=len(repeated),
         conflicts=len(conflicts),
-        first_conflict=_places(table, conflicts[0]) if conflicts else "",
-        shared_test=sum(bool(is_learned[group].any()) for group in tested),
+        first_conflict=lines if conflicts else "",
+        shared_test=sum(not learned.isdisjoint(group) for group in tested),
         test_molecules=len(tested),
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         compared=(len(test), len(training)),
-        pretrained_test=None
-        if pretrained is None
-        else sum(pretrained.contains(table.fingerprints([group[0] for group in tested]))),
+        pretrained_test=known,
     )
 
 
-def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
-    """Split groups of rows by their second molecules, if there are any."""
-    if table.partners is None:
-        return groups
-    partners = [record.partner for record in table.records if record.partner is not None]
-    return [
-        [group[index] for index in indices]
-        for group in groups
-        for indices in same_molecule(partners[row] for row in group)
-    ]
+def _conflicts(table: TrainingTable, groups: list[list[int]]) -> Iterator[tuple[int, int]]:
+    """Yield the first two rows of each molecule (and second molecule) whose labels differ."""
+    rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
+    partners = [record.partner for record in table.records]
+    for group in groups:
+        same: list[list[int]] = [[*range(len(group))]]
+        if table.partners is not None:
+            same = same_molecule([partners[row] for row in group])  # pyright: ignore
+        for own in same:
+            if pair := _conflict(table.targets, rounding, [group[one] for one in own]):
+                yield pair
 
 
 def _conflict(
@@ -158,19 +148,13 @@ def _conflict(
     """Return the first two rows of a molecule whose labels of a target differ, but for rounding."""
     for labels, noise in zip(targets[group].T, rounding, strict=True):
         known = np.flatnonzero(~np.isnan(labels))
-        first = labels[known[:1]]
-        other = known[~np.isclose(labels[known], first, rtol=1e-6, atol=noise)]
+        other = known[~np.isclose(labels[known], labels[known[:1]], rtol=1e-6, atol=noise)]
         if len(other):
             return group[known[0]], group[other[0]]
     return None
 
 
-def _places(table: TrainingTable, rows: tuple[int, int]) -> str:
-    first, second = (table.rows[row].line for row in rows)
-    return f"{table.unit}s {first} and {second}"
-
-
-def _some(rows: list[int], most: int, rng: np.random.Generator) -> list[int]:
+def _sample(rows: list[int], most: int, rng: np.random.Generator) -> list[int]:
     if len(rows) <= most:
         return rows
     return sorted(rng.choice(rows, most, replace=False).tolist())

@@ -23,14 +23,7 @@ _SECONDS = 30
 
 
 class NamedDataset(NamedTuple):
-    """A table and the meaning of its columns.
-
-    Args:
-        path: The CSV file.
-        smiles_column: Column that holds the SMILES.
-        target_columns: Target columns.
-        target_units: Their units, or empty.
-    """
+    """A table and the meaning of its columns."""
 
     path: Path
     smiles_column: str
@@ -61,30 +54,25 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     key = name.strip().lower()
     check_one_of("dataset", key, DATASETS)
     root = Path(folder) if folder is not None else default_folder()
-    _, _, stem, smiles, targets = MoleculeNet.names[key]
-    path = root / key / "raw" / f"{stem}.csv"
+    _, file, stem, smiles, targets = MoleculeNet.names[key]
+    path, url = root / key / "raw" / f"{stem}.csv", MoleculeNet.url.format(file)
     if not path.is_file():
-        url = MoleculeNet.url.format(MoleculeNet.names[key][1])
         try:
-            _download(url, path)
+            with urlopen(url, timeout=_SECONDS) as response:
+                content = response.read()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, gzip.decompress(content) if url.endswith(".gz") else content)
         except (OSError, EOFError, HTTPException) as error:
             raise MolattnError(
                 f"--dataset {DATASETS[key]}: cannot be downloaded from {url} to {root}: {error}"
             ) from error
     header = open_table(path).header
-    indices = [*range(targets.start, targets.stop)] if isinstance(targets, slice) else [targets]
+    columns = range(targets.start, targets.stop) if isinstance(targets, slice) else [targets]
     try:
-        chosen, smiles_column = tuple(header[index] for index in indices), header[smiles]
+        smiles_column, *target_columns = (header[column] for column in (smiles, *columns))
     except IndexError:
         raise MolattnError(
             f"{path}: got {len(header)} columns, which is not the table of {DATASETS[key]}"
         ) from None
-    unit = _UNITS.get(key)
-    return NamedDataset(path, smiles_column, chosen, (unit,) if unit else ())
-
-
-def _download(url: str, path: Path) -> None:
-    with urlopen(url, timeout=_SECONDS) as response:
-        content = response.read()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, gzip.decompress(content) if url.endswith(".gz") else content)
+    units = (_UNITS[key],) if key in _UNITS else ()
+    return NamedDataset(path, smiles_column, tuple(target_columns), units)

@@ -42,7 +42,7 @@ def from_smiles(
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
-            set its options, such as a seed or a cache.
+            set its options, such as a seed.
 
     Returns:
         ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
@@ -61,14 +61,13 @@ def from_smiles(
         >>> data.x.size(0), data.edge_index.size(1), data.pos.shape
         (3, 6, torch.Size([3, 3]))
     """
-    if isinstance(featurizer, str):
-        featurizer = FEATURIZERS[featurizer]()
+    featurizer = FEATURIZERS[featurizer]() if isinstance(featurizer, str) else featurizer
     mol, record = read_molecule(smiles, MoleculeLimits(), featurizer)
     mol.RemoveAllConformers()  # what a CXSMILES draws
-    data = _graph(mol, record, featurizer, pairs, self_loops, conformer)
+    data = _graph(mol, record, featurizer, pairs, self_loops)
     if isinstance(smiles, str):
         data.smiles = smiles
-    return data
+    return _with_coordinates(data, mol, conformer)
 
 
 def from_mol(
@@ -112,11 +111,11 @@ def from_mol(
         raise InputError("mol: got a molecule that is not sanitized; call rdkit.Chem.SanitizeMol")
     if mol.HasQuery():
         raise InputError("mol: got a query, expected one molecule")
-    if isinstance(featurizer, str):
-        featurizer = FEATURIZERS[featurizer]()
+    featurizer = FEATURIZERS[featurizer]() if isinstance(featurizer, str) else featurizer
     mol = without_labels(mol)
     assign_stereo(mol)
-    return _graph(mol, featurizer(mol), featurizer, pairs, self_loops, conformer)
+    data = _graph(mol, featurizer(mol), featurizer, pairs, self_loops)
+    return _with_coordinates(data, mol, conformer)
 
 
 def _is_sanitized(mol: Chem.Mol) -> bool:
@@ -129,24 +128,21 @@ def _is_sanitized(mol: Chem.Mol) -> bool:
 
 
 def _graph(
-    mol: Chem.Mol,
-    record: MoleculeRecord,
-    featurizer: Featurizer,
-    pairs: Pairs,
-    self_loops: bool,
-    conformer: Union[bool, ConformerGenerator],
+    mol: Chem.Mol, record: MoleculeRecord, featurizer: Featurizer, pairs: Pairs, self_loops: bool
 ) -> Data:
     check_one_of("pairs", pairs, get_args(Pairs))
     codes = torch.from_numpy(record.pairs).long()
     table = torch.tensor(featurizer.pair_table).long()
     is_edge = table[codes, 0] > 0 if pairs == "bonds" else torch.ones_like(codes, dtype=torch.bool)
     edge_index = is_edge.fill_diagonal_(self_loops).nonzero().t().contiguous()
-    data = Data(
-        x=torch.from_numpy(record.atoms).long(),
-        edge_index=edge_index,
-        edge_attr=table[codes[edge_index[0], edge_index[1]]],
-        smiles=Chem.MolToSmiles(mol),
-    )
+    edge_attr = table[codes[edge_index[0], edge_index[1]]]
+    x = torch.from_numpy(record.atoms).long()
+    return Data(x=x, edge_index=edge_index, edge_attr=edge_attr, smiles=Chem.MolToSmiles(mol))
+
+
+def _with_coordinates(
+    data: Data, mol: Chem.Mol, conformer: Union[bool, ConformerGenerator]
+) -> Data:
     if conformer:
         generator = ConformerGenerator() if conformer is True else conformer
         found = generator(mol)

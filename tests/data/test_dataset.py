@@ -146,7 +146,7 @@ def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
     )
     assert describe_tasks(table, config) == [
         "'y': regression, 3 labels from -2 to 1.5 mM",
-        "'toxic': binary, 3 labels, of which 2 are 'yes' (positive) and 1 'no'",
+        "'toxic': binary, 3 labels: 'yes' (2) is positive, 'no' (1) negative",
         "'phase': multiclass, 4 labels in 3 classes: 'gas' (2), 'liquid' (1), 'solid' (1)",
     ]
 
@@ -209,7 +209,7 @@ def test_a_target_is_not_read_as_an_input(tmp_path, columns):
 def test_one_column_is_not_two_targets_by_case(tmp_path):
     config = DataConfig(target_columns=("y", "Y"))
     assert read(tmp_path, "smiles,y,Y\nC,1,2\n", config).targets.tolist() == [[1.0, 2.0]]
-    with pytest.raises(InputError, match="target_columns: got 'y', 'y', expected each column"):
+    with pytest.raises(InputError, match="got 'y', 'y', expected each"):
         read(tmp_path, "smiles,y\nC,1\n", config)
 
 

@@ -141,7 +141,7 @@ def test_classes_that_make_no_sense_are_refused(choice, cells, word):
 
 
 def test_text_as_a_number_is_refused_with_the_option_for_classes():
-    expected = "an empty cell; for class labels use --task classification$"
+    expected = "an empty cell; for class labels use task classification$"
     with pytest.raises(LabelError, match=expected):
         label_values(["1.5", "n-pentane"], Task("y"))
 
