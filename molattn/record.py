@@ -14,9 +14,7 @@ NO_EDGE = 255
 
 @dataclass(frozen=True, slots=True)
 class MoleculeRecord:
-    """A molecule as small integers.
-
-    Fields that were not requested are None (see :class:`molattn.chem.reader.MoleculeReader`).
+    """A molecule as small integers; fields that no reader asked for are None.
 
     Args:
         atoms: Component codes of each atom, ``uint8 [n, A]``; the columns are the featurizer's
@@ -24,25 +22,20 @@ class MoleculeRecord:
         pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
             featurizer's ``pair_table``. The diagonal holds the code of an atom with itself. With
             ``edge_index``, the codes of its pairs ``[E]``.
-        numbers: Descriptors and counts that the model uses, ``float32 [F]``, NaN where one is
-            undefined.
+        numbers: Descriptors and counts that the model uses, ``float32 [F]``, NaN = undefined.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
         fingerprint: Morgan counts, see :func:`molattn.chem.fingerprints.morgan_fingerprint`.
         smiles: Canonical SMILES.
-        standardized: The canonical SMILES if the molecule was changed by standardizing, otherwise
-            empty; None if molecules are not standardized.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
         symbols: Element symbol of each atom.
-        atom_numbers: Number of each atom in the input, see
-            :func:`molattn.chem.parse.atom_numbers`.
+        atom_numbers: Number of each atom in the input, see :func:`molattn.chem.parse.atom_numbers`.
         counts: Positions and counts of substructures, see
             :class:`molattn.chem.fingerprints.HashedCounts`.
-        baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
-            where one is undefined.
+        baseline_numbers: What the random forest uses, like ``numbers``, ``float32 [G]``.
+        standardized: The canonical SMILES if standardizing changed the molecule, otherwise empty.
+        targets: See :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.
-        targets: Targets of pretraining, see
-            :class:`molattn.chem.pretraining_targets.PretrainingTarget`.
     """
 
     atoms: NDArray[np.uint8]

@@ -88,8 +88,7 @@ class _MolAttnEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Hold the model as the content of its files, not as pickled classes."""
-        whole: Any = super().__getstate__()
-        state = dict(whole)
+        state: Any = dict(super().__getstate__())  # pyright: ignore
         if "model_" in state:
             state["model_"] = dict(state["model_"].to_files().content)
         return state
@@ -234,11 +233,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return predictions in the shape of the labels, ``[n]`` or ``[n, T]``.
-
-        Raises:
-            SmilesError: An invalid molecule; the message gives its position and the reason.
-        """
+        """Return predictions in the shape of the labels, ``[n]`` or ``[n, T]``."""
         prediction = self._predict(X)
         return prediction if self._is_matrix else prediction[:, 0]
 
@@ -246,48 +241,32 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     """A scikit-learn classifier, with two or more classes, for SMILES or RDKit molecules.
 
-    It has the parameters and the validation split of :class:`MolAttnRegressor`. Of two classes the
-    model has the probability of the positive one, which ``positive_class`` names, as text.
-
-    Args:
-        random_state: See :class:`MolAttnRegressor`.
-        options: See :class:`MolAttnRegressor`.
-
-    Attributes:
-        classes_: The labels, sorted.
-        model_: The trained :class:`molattn.MolAttn`.
-        histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
-        n_iter_: Number of epochs; for an ensemble, the largest among its members.
-        n_features_in_: 1, the molecule.
-        feature_names_in_: Name of the column of molecules, if ``X`` was a DataFrame in ``fit``.
+    It has the parameters, the attributes and the validation split of :class:`MolAttnRegressor`, and
+    ``classes_``, the sorted labels. Of two classes the model has the probability of the positive
+    one, which ``positive_class`` names, as text.
     """
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "MolAttnClassifier":
-        """Train the model.
+        """Train the model, as :meth:`MolAttnRegressor.fit` does.
 
         Args:
-            X: n SMILES or RDKit molecules: a list, an array, a Series, or a DataFrame with one
-                column.
+            X: n molecules.
             y: n labels of two or more classes, as strings or numbers.
             sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
 
         Raises:
             InputError: An invalid molecule or a missing label (with its row), labels of a single
                 class, or an invalid option.
-            ValueError: Wrong shapes or labels.
         """
-        given = np.asarray(_given(y), dtype=object)
-        missing = pd.isna(given).ravel()
+        values = np.asarray(_given(y), dtype=object)
+        missing = pd.isna(values).ravel()
         if missing.any():
             raise InputError(f"y, row {missing.argmax() + 1}: the label is missing")
-        column = y.iloc[:, 0] if isinstance(y, pd.DataFrame) and y.shape[1] == 1 else y
-        kind = getattr(column, "dtype", None)
-        # Of pandas types such as Int64, of which scikit-learn would make floats.
-        if (plain := getattr(kind, "numpy_dtype", None)) is not None:
-            y = given.astype(plain)
-        labels: Any = column_or_1d(y, warn=True)
+        kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+        # Of pandas types such as Int64 scikit-learn would make floats.
+        labels: Any = column_or_1d(y if kind is None else values.astype(kind), warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
         weights = _weights(sample_weight, len(labels))
@@ -300,22 +279,14 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of each of ``classes_``, ``[n, len(classes_)]``.
-
-        Raises:
-            SmilesError: An invalid molecule; the message gives its position and the reason.
-        """
+        """Return the probability of each of ``classes_``, ``[n, len(classes_)]``."""
         probabilities, (task,) = self._predict(X), self.model_.config.tasks
         if task.kind == "binary":
             probabilities = np.hstack([1.0 - probabilities, probabilities])
         return probabilities[:, [task.classes.index(str(label)) for label in self.classes_]]
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each molecule ``[n]``.
-
-        Raises:
-            SmilesError: An invalid molecule; the message gives its position and the reason.
-        """
+        """Return the most probable class of each molecule ``[n]``."""
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
 

@@ -20,8 +20,7 @@ TaskKind = Literal["regression", "binary", "multiclass"]
 class Task:
     """One property to predict.
 
-    A label of a regression is a number, NaN where missing. A label of a classification is the
-    index of its class in ``classes``, as a float, NaN where missing.
+    A label is a number, for a classification the index of its class, and NaN where missing.
 
     Args:
         name: The target column.
@@ -41,10 +40,10 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
-        least = {"regression": 0, "binary": 2, "multiclass": 3}.get(self.kind)
-        count, most = len({*self.classes}), {"multiclass": math.inf}.get(self.kind, least)
-        is_valid = least is not None and least <= count <= most and count == len(self.classes)
-        if not self.name or not is_valid:
+        counts = {"regression": (0, 0), "binary": (2, 2), "multiclass": (3, math.inf)}
+        least, most = counts.get(self.kind, (1, 0))
+        count = len({*self.classes})
+        if not self.name or not least <= count <= most or count != len(self.classes):
             raise InputError(
                 f"task {quoted(self.name)}: got the kind {quoted(self.kind)} with the classes "
                 f"{quoted(list(self.classes))}, expected a name, and regression without classes, "
@@ -101,11 +100,7 @@ class Task:
 
     @classmethod
     def from_dict(cls, task: Mapping[str, Any]) -> "Task":
-        """Return the task of a :meth:`to_dict`.
-
-        Raises:
-            InputError: A missing or unknown key, or classes that do not match the kind.
-        """
+        """Return the task of a :meth:`to_dict`; raise an ``InputError`` for any other content."""
         try:
             return cls(**task)
         except TypeError as error:

@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from importlib.metadata import version
 
-__all__ = ["__version__", "package_versions", "version_changes"]
-
 __version__ = version("molattn")
-
-_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages that affect results."""
-    return {package: version(package) for package in _DECIDING_PACKAGES}
+    return {package: version(package) for package in ("molattn", "torch", "rdkit")}
 
 
 def version_changes(before: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ bounds (``annotated_types``), and by the rules of ``__post_init__`` that relate 
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import (
@@ -23,7 +23,7 @@ from typing import (
 )
 
 from annotated_types import Ge, Gt, Interval, MinLen
-from pydantic import AfterValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from molattn.errors import InputError, did_you_mean, quoted
@@ -123,14 +123,9 @@ def check_unused(config: object, *rules: tuple[bool, str, str]) -> None:
 
 
 class Option(NamedTuple):
-    """An option of a run.
+    """An option of a run: the section and type it is declared with.
 
-    Args:
-        section: The section that declares it.
-        kind: Its type.
-        default: Its default.
-        tunable: Whether ``molattn tune`` may vary it.
-        from_pretrained: Whether, as an option of the network, a pretrained model determines it.
+    ``from_pretrained``: whether, as an option of the network, a pretrained model determines it.
     """
 
     section: str
@@ -159,31 +154,24 @@ class RunConfig:
     @cache
     def options(cls) -> dict[str, Option]:
         """Return the options of all sections, by name."""
-        marks = {section.name: section.metadata for section in fields(cls)}  # pyright: ignore
-        return {
-            one.name: Option(
-                section,
-                hints[one.name],
-                one.default,
-                tunable={**marks[section], **one.metadata}.get("tunable", True),
-                from_pretrained=one.metadata.get("from_pretrained", True),
-            )
-            for section, kind in cls.sections().items()
-            for hints in [get_type_hints(kind)]
-            for one in fields(kind)
-        }
+        found = {}
+        for section in fields(cls):  # pyright: ignore[reportArgumentType]
+            kind = cls.sections().get(section.name)
+            for one in fields(kind) if kind else ():
+                marks = {"tunable": True, "from_pretrained": True, **section.metadata}
+                marks |= one.metadata
+                hint = get_type_hints(kind)[one.name]
+                flags = marks["tunable"], marks["from_pretrained"]
+                found[one.name] = Option(section.name, hint, one.default, *flags)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""
-        return _plain(asdict(self))  # pyright: ignore[reportArgumentType]
+        return TypeAdapter(type(self)).dump_python(self, mode="json")
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> Self:
-        """Create a run from what :meth:`to_dict` returned; missing options get their defaults.
-
-        Raises:
-            InputError: An unknown key, or a value that an option cannot have.
-        """
+        """Create a run from what :meth:`to_dict` returned; missing options get their defaults."""
         return cls(**config)
 
     @classmethod
@@ -208,24 +196,24 @@ class RunConfig:
         return cls(**{cls.file_key(): files}, **sections)
 
 
-def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
-    """Check that a resumed run has the options that it was started with; its files may have moved.
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if value is None:
+        return ()
+    is_single = isinstance(value, str) or not isinstance(value, Iterable)
+    return (value,) if is_single else tuple(value)
 
-    Raises:
-        InputError: Names the first option that differs.
-    """
+
+def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
+    """Check that a resumed run has its options, as far as they do not say ``RESUMABLE``."""
     was, now = former.to_dict(), latter.to_dict()
     for section, kind in former.sections().items():
-        kept = [one.name for one in fields(kind) if not one.metadata.get("resumable")]
-        check_same_values(was[section], {name: now[section][name] for name in kept}, folder)
+        names = [one.name for one in fields(kind) if not one.metadata.get("resumable")]
+        check_same_values(was[section], {name: now[section][name] for name in names}, folder)
 
 
 def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Check that options have the values that the run in a folder was started with.
-
-    Raises:
-        InputError: Names the first option that differs.
-    """
+    """Raise an ``InputError`` for the first option that a resumed run was not started with."""
     for name, value in now.items():
         if name in was and value != was[name]:
             raise InputError(
@@ -236,34 +224,16 @@ def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Pa
 
 
 def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
-    """Check that the data or the initial weights of a run are those that it was started with.
+    """Raise an ``InputError`` if data or initial weights are not those that a run began with.
 
     Args:
         what: Subject of the message, such as ``t.csv: the file has``.
         now: SHA-256 now, or None for random initial weights.
         before: Likewise when the run was started.
         folder: The folder of the run.
-
-    Raises:
-        InputError: If they differ.
     """
     if now != before:
         raise InputError(
-            f"{what} changed since the run in {folder} was started "
-            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); "
-            "use the original or start a new run"
+            f"{what} changed since the run in {folder} was started (SHA-256 {str(now)[:12]}..., "
+            f"was {str(before)[:12]}...); use the original or start a new run"
         )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if value is None:
-        return ()
-    is_single = isinstance(value, str) or not isinstance(value, Iterable)
-    return (value,) if is_single else tuple(value)

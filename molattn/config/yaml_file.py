@@ -34,28 +34,21 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
         if not isinstance(values, dict):
             raise InputError(f"{path}, {section}: got {quoted(values)}, expected options")
         for name in values:
-            if name not in options:
-                hint = did_you_mean(name, options)
+            hint = did_you_mean(name, options)
+            if name in options:
+                hint = f"; it belongs in section {quoted(options[name].section)}"
+            if name not in options or options[name].section != section:
                 raise InputError(f"{path}, {section}: unknown option {quoted(name)}{hint}")
-            if options[name].section != section:
-                place = quoted(options[name].section)
-                raise InputError(f"{path}: option {quoted(name)} belongs in section {place}")
     return content
 
 
 def load_yaml(path: Path) -> Any:
-    """Return the content of a YAML file.
-
-    Raises:
-        InputError: The file cannot be read, or is not such a file.
-    """
+    """Return the content of a YAML file; raise an ``InputError`` if there is none."""
     if not path.is_file():
         raise InputError(f"{path}: no such file, expected a YAML file")
     try:
         return yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
 
 
