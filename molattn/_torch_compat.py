@@ -57,3 +57,8 @@ def has_bfloat16() -> bool:
     """Whether the CPU multiplies in bfloat16."""
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, bool)() for name in names)
+
+
+def has_amx() -> bool:
+    """Whether the CPU multiplies matrices in bfloat16 (AMX)."""
+    return getattr(torch.cpu, "_is_amx_tile_supported", bool)()

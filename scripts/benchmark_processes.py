@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 _RANK = "RANK"
 _SKIPPED = 5
@@ -38,8 +40,8 @@ def main() -> None:
         _measure(options)
         return
     print(
-        "| task | processes | steps/s | CPU ms a step, each process | CPU, all | uneven cost, % | "
-        "uneven CPU, % |\n|---|---|---|---|---|---|---|"
+        "| task | processes | steps/s | CPU ms a step, each process | CPU, all | "
+        "uneven CPU, % |\n|---|---|---|---|---|---|"
     )
     for task in options.tasks:
         for count in options.processes:
@@ -73,7 +75,6 @@ def _row(task: str, count: int, found: list[dict[str, float]]) -> str:
         f"{1 / found[0]['wall']:.2f}",
         ", ".join(f"{one:.0f}" for one in cpu),
         f"{cpu.sum():.0f}",
-        f"{100 * found[0]['cost']:.2f}",
         f"{100 * (cpu.max() / cpu.mean() - 1):.1f}",
     ]
     return f"| {' | '.join(map(str, cells))} |"
@@ -81,51 +82,34 @@ def _row(task: str, count: int, found: list[dict[str, float]]) -> str:
 
 def _measure(options: argparse.Namespace) -> None:
     """Train in this process of a group, and print what a step takes."""
-    from molattn.training.batches import ResumableLoader, split_evenly
-    from molattn.training.lightning.module import TrainingModule
-    from molattn.utils.process_group import joined_group, num_processes
+    from molattn.training.module import TrainingModule
+    from molattn.utils.process_group import joined_group
 
-    times, uneven = [], []
-    step, own_part = TrainingModule.on_train_batch_start, ResumableLoader.own_part
+    times = []
+    step = TrainingModule.on_train_batch_start
 
     def on_train_batch_start(self, *args):
         times.append((time.process_time(), time.perf_counter()))
         step(self, *args)
 
-    def part(self, rows):
-        costs = self.costs(rows)
-        loads = [costs[one].sum() for one in split_evenly(costs, num_processes())]
-        uneven.append(max(loads) / np.mean(loads) - 1)
-        return own_part(self, rows)
-
     TrainingModule.on_train_batch_start = on_train_batch_start  # pyright: ignore
-    ResumableLoader.own_part = part  # pyright: ignore
-    if int(os.environ["WORLD_SIZE"]) == 1:
+    with joined_group() if int(os.environ["WORLD_SIZE"]) > 1 else nullcontext():
         _train(options)
-    else:
-        with joined_group() as is_first:
-            if is_first:
-                _train(options)
     each = np.diff(np.array(times[_SKIPPED : options.steps]), axis=0)
     cpu, wall = each.mean(axis=0)
-    print(json.dumps({"cpu": cpu, "wall": wall, "cost": float(np.mean(uneven or [0.0]))}))
+    print(json.dumps({"cpu": cpu, "wall": wall}))
 
 
 def _train(options: argparse.Namespace) -> None:
     from molattn.config import (
-        NetworkConfig,
         PretrainConfig,
         PretrainLoopConfig,
         PretrainNetworkConfig,
-        SupervisedConfig,
+        TrainConfig,
     )
-    from molattn.data.dataset import Molecules
     from molattn.data.table import open_table
-    from molattn.errors import SmilesError
-    from molattn.model.model import MolAttn, MolAttnConfig
     from molattn.pretraining import pretrain
-    from molattn.task import Task
-    from molattn.training.supervised import fit_model
+    from molattn.training.run import train
 
     smiles = [row.cells[0] for row in islice(open_table(options.file), options.molecules)]
     loop = {"epochs": 1, "device": "cpu", "batch_size": options.batch_size}
@@ -143,17 +127,11 @@ def _train(options: argparse.Namespace) -> None:
             )
             pretrain(config, Path(folder))
         return
-    model = MolAttn(MolAttnConfig((Task("y"),), NetworkConfig()))
-    records = []
-    for text in smiles:
-        try:
-            records.append(model.featurize(text))
-        except SmilesError:
-            continue
-    rows = [records[place % len(records)] for place in range(count)]
-    targets = np.random.default_rng(0).normal(size=(count, 1))
-    nothing = Molecules([], np.zeros((0, 1)))
-    fit_model(model, Molecules(rows, targets), nothing, SupervisedConfig(**loop))
+    rows = [smiles[row % len(smiles)] for row in range(count)]
+    frame = pd.DataFrame({"smiles": rows, "y": np.random.default_rng(0).normal(size=count)})
+    more = {"target_columns": "y", "predictor": "network", "init_from": "none", "baselines": False}
+    more |= {"test_size": 0.0, "validation_size": 0.01}
+    train(TrainConfig.from_options("", {**loop, **more}), frame=frame)
 
 
 if __name__ == "__main__":

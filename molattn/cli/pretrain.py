@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from molattn.cli.processes import is_other_node, run_on_devices
+from molattn.cli.processes import needs_processes
 from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
 from molattn.config import (
     MoleculesConfig,
@@ -45,7 +45,7 @@ def pretrain(
     molecules: Annotated[MoleculesConfig, section("Data")] = MoleculesConfig(),
     network: Annotated[PretrainNetworkConfig, section("Network")] = PretrainNetworkConfig(),
     training: Annotated[PretrainLoopConfig, section("Training")] = PretrainLoopConfig(),
-) -> None:
+) -> PretrainLoopConfig | None:
     """Pretrain a network on molecules without labels, for molattn train --init-from.
 
     It learns to predict descriptors, fingerprints, and masked atoms and bonds.
@@ -65,28 +65,25 @@ def pretrain(
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
     if run.report_finished(console):
-        return
+        return None
     report_same_name(console, config.training.init_from)
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
 
-    if is_other_node(training):  # which takes part in the run of the first one
-        run_on_devices(training, _pretrain, config, Path(), num_workers)
-        return
+    if needs_processes(training):
+        return training
     with run.open_folder("pretrain", "pretrained") as (output, folder):
-        run_on_devices(training, _pretrain, config, folder, num_workers)
-    print_line(console, f"Results written to {output}")
+        from molattn.pretraining import pretrain as run_pretraining
+        from molattn.pretraining import write_pretraining
+        from molattn.utils.process_group import process_rank
 
-
-def _pretrain(config: PretrainConfig, folder: Path, num_workers: int) -> None:
-    from molattn.pretraining import pretrain as run_pretraining
-    from molattn.pretraining import write_pretraining
-
-    console = make_console()
-    done = run_pretraining(config, folder, console, num_workers=num_workers)
-    write_pretraining(done, folder)
+        done = run_pretraining(config, folder, console, num_workers=num_workers)
+        if not process_rank():
+            write_pretraining(done, folder)
     print_line(console, _score_line(done.scores))
     print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
+    print_line(console, f"Results written to {output}")
+    return None
 
 
 def _score_line(scores: Mapping[str, Any]) -> str:

@@ -1,26 +1,30 @@
-"""A command in several processes, one for each device it trains on."""
+"""A command in several processes, one for each device that it trains on.
+
+``torchrun`` or ``srun`` starts them, or :func:`launch` on this machine: torch's elastic agent waits
+30 s after a signal, and Lightning's launcher starts them only when the tables have been read.
+"""
 
 import errno
-import math
 import os
-import pickle
 import signal
+import socket
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from multiprocessing import connection, get_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cyclopts import CycloptsError
 
 from molattn.cli.shared import make_console
 from molattn.errors import InputError, MolattnError
 from molattn.utils.console import print_line
 from molattn.utils.signals import (
+    Interrupted,
     interrupts_blocked,
     interrupts_deferred,
     pending_interrupt,
-    signals_handled,
 )
 
 if TYPE_CHECKING:
@@ -28,245 +32,141 @@ if TYPE_CHECKING:
 
     from molattn.config import TrainingLoopConfig
 
-__all__ = ["is_launched", "is_other_node", "process_group", "run_on_devices"]
+__all__ = ["is_launched", "launch", "needs_processes", "process_group"]
 
 _COMMANDS = ("train", "pretrain")
 _GRACE = 10.0
 """Seconds in which processes end by themselves once one of them has failed."""
-_POLLING = 0.5
-_LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_QUIET = ("TORCH_CPP_LOG_LEVEL", "ERROR")  # no warnings of connections, nor of unused weights
-_NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+_SLURM = {  # of each variable of torchrun, that of srun
+    "RANK": "SLURM_PROCID",
+    "LOCAL_RANK": "SLURM_LOCALID",
+    "GROUP_RANK": "SLURM_NODEID",
+    "WORLD_SIZE": "SLURM_STEP_NUM_TASKS",
+}
+_FIRST_PORT = 15_000
 
 
 def is_launched(words: Sequence[str]) -> bool:
-    """Return whether ``torchrun`` or ``srun`` started this process of a command beside others."""
-    name = "WORLD_SIZE" if _is_torchrun() else "SLURM_STEP_NUM_TASKS"
-    return bool(words) and words[0] in _COMMANDS and int(os.environ.get(name, 1)) > 1
-
-
-def _is_torchrun() -> bool:
-    return all(name in os.environ for name in _LAUNCHED)
+    """Return whether this process of a command was started beside others."""
+    size = os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    return bool(words) and words[0] in _COMMANDS and int(size) > 1
 
 
 @contextmanager
-def process_group() -> Iterator[bool]:
-    """Join the other processes.
-
-    Yields:
-        Whether this process is to run the command. All but the first process have joined its
-        computations instead.
-    """
-    os.environ.setdefault(*_QUIET)  # before torch is imported
-    if _is_torchrun():
-        os.environ.setdefault("LOCAL_WORLD_SIZE", "1")
-    else:
-        from molattn.training.lightning.cluster import set_slurm_variables
-
-        set_slurm_variables()
+def process_group() -> Iterator[None]:
+    """Join the other processes in the block; the first one prints, and reports errors of all."""
+    # No warnings of connections and unused weights; before torch is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if "WORLD_SIZE" not in os.environ:
+        _set_variables_of_slurm()
     from molattn.utils.process_group import ProcessLostError, joined_group
 
+    if os.environ["RANK"] == "0":
+        with joined_group():
+            yield
+        return
     try:
-        with joined_group() as is_first:
-            yield is_first
-    except ProcessLostError:
-        if os.environ["RANK"] == "0":
-            raise
-        sys.exit(1)  # the first process reports it, or whatever started them
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), joined_group():
+            yield
+    except (MolattnError, CycloptsError, ProcessLostError, KeyboardInterrupt) as error:
+        raise SystemExit(1) from error
 
 
-def is_other_node(training: "TrainingLoopConfig") -> bool:
-    """Return whether this is not the first of several machines that the user starts by hand."""
-    return _starts_processes(training) and _node_rank(training) > 0
-
-
-def run_on_devices(
-    training: "TrainingLoopConfig", command: Callable[..., None], *args: Any
-) -> None:
-    """Run a command, in the first of several processes if there is more than one device.
-
-    Args:
-        training: The options, with the number of devices.
-        command: A function of a module.
-        args: Its arguments, which can be pickled.
+def needs_processes(training: "TrainingLoopConfig") -> bool:
+    """Return whether a command is to be run by :func:`launch`.
 
     Raises:
-        ChildProcessError: A process was killed; the others have ended too.
+        InputError: The processes are to run on several machines, or are not as many as asked for.
     """
-    if not _starts_processes(training):
-        command(*args)
-        return
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
-
-    count, node = training.devices, _node_rank(training)
-    address, port = "127.0.0.1", 0
-    if training.num_nodes > 1:
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = None
-    if not node:  # here, so that it outlives each of the processes
-        store = TCPStore(address, port, is_master=True, wait_for_workers=False)
-        port = store.port
-    places = [
-        {
-            "RANK": str(node * count + local),
-            "LOCAL_RANK": str(local),
-            "GROUP_RANK": str(node),
-            "LOCAL_WORLD_SIZE": str(count),
-            "WORLD_SIZE": str(training.num_nodes * count),
-            "MASTER_ADDR": address,
-            "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-        for local in range(count)
-    ]
-    os.environ.setdefault(*_QUIET)
-    if not node:
-        number = training.num_nodes * count
-        print_line(make_console(), f"training in {number} processes, one for each device")
-    _Processes(places, command, args).run()
-
-
-def _starts_processes(training: "TrainingLoopConfig") -> bool:
-    if training.devices * training.num_nodes == 1:
+    count, size = training.devices * training.num_nodes, 1
+    if count == 1:
         return False
-    from molattn.utils.process_group import group_size
+    if is_launched(_COMMANDS):
+        from molattn.utils.process_group import num_processes
 
-    return group_size() == 1
-
-
-def _node_rank(training: "TrainingLoopConfig") -> int:
-    if training.num_nodes == 1:
-        return 0
-    values = [os.environ.get(name, "") for name in _NODE]
-    if not all(values) or not (values[0].isdigit() and values[2].isdigit()):
+        size = num_processes()
+    devices = f"--devices {training.devices} --num-nodes {training.num_nodes}"
+    if size not in (1, count):
+        raise InputError(f"{devices}: got {size} processes, expected {count}", option="devices")
+    if size == 1 and training.num_nodes > 1:
         raise InputError(
-            f"--num-nodes {training.num_nodes}: start the command on each machine with torchrun or "
-            "srun, or with the variables NODE_RANK (from 0), MASTER_ADDR and MASTER_PORT"
+            f"{devices}: start the command on each machine with torchrun or srun",
+            option="num_nodes",
         )
-    if (node := int(values[0])) >= training.num_nodes:
-        raise InputError(f"NODE_RANK: got {node}, expected less than --num-nodes")
-    return node
+    return size == 1
 
 
-class _Processes:
-    """Processes of one machine; the first of all runs the command, the others join it."""
+def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
+    """Run a command in a process for each device of this machine; return its exit code.
 
-    def __init__(
-        self, places: Sequence[dict[str, str]], command: Callable[..., None], args: Any
-    ) -> None:
-        context = get_context("spawn")
-        self._places = places
-        self._processes: list[BaseProcess] = []
-        self._receivers: list[connection.Connection] = []
-        self._killed: set[int] = set()
-        for place in places:
-            receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(place, sender, command, args))
-            self._processes.append(process)
-            self._receivers.append(receiver)
+    Raises:
+        ChildProcessError: The first process was killed; the others have ended too.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    count = training.devices
+    print_line(make_console(), f"training in {count} processes, one for each device")
+    start = get_context("spawn").Process
+    processes = [start(target=_run, args=(n, count, port, [*words])) for n in range(count)]
+    try:
+        with interrupts_deferred():  # a second signal kills all at once
+            with interrupts_blocked():
+                for process in processes:
+                    process.start()
+            codes = _exit_codes(processes)
+    except Interrupted as interrupt:  # which the first process has reported
+        return 128 + interrupt.signum
+    if (first := codes[0]) is not None and first < 0:
+        text = f"the first process was killed ({signal.Signals(-first).name})"
+        raise ChildProcessError(errno.ECHILD, text)
+    return first or int(any(codes))
 
-    def run(self) -> None:
-        """Start the processes and wait for them; raise what ended them."""
-        with interrupts_deferred():  # by a second signal, all are killed at once
-            try:
-                with interrupts_blocked():
-                    for process in self._processes:
-                        process.start()
-                self._wait()
-            finally:
-                self._kill()
-            if (error := self._failure()) is not None:
-                raise pending_interrupt() or error
 
-    def _wait(self) -> None:
-        """Wait until all have ended, but not for long once one of them has failed."""
-        is_told, deadline = False, math.inf
-        while running := [one for one in self._processes if one.is_alive()]:
-            connection.wait([one.sentinel for one in running], timeout=_POLLING)
-            if pending_interrupt() is not None and not is_told:
+def _exit_codes(processes: "Sequence[BaseProcess]") -> list[int | None]:
+    """Return the exit codes, None of processes that had to be killed as another had failed."""
+    is_told, deadline = False, float("inf")
+    try:
+        while running := [one for one in processes if one.is_alive()]:
+            connection.wait([one.sentinel for one in running], timeout=0.5)
+            if not is_told and pending_interrupt() is not None:
                 is_told = True
-                self._terminate_first()
-            failed = any(one.exitcode for one in self._processes)
-            if failed and deadline == math.inf:
-                deadline = time.monotonic() + _GRACE
+                for one in running:
+                    one.terminate()
+            if any(one.exitcode for one in processes):
+                deadline = min(deadline, time.monotonic() + _GRACE)
             if time.monotonic() > deadline:
-                return
-
-    def _terminate_first(self) -> None:
-        """Let the first process stop after its step, and with it all others."""
-        process = self._processes[0]
-        if process.is_alive() and process.pid is not None:
-            os.kill(process.pid, signal.SIGTERM)
-
-    def _kill(self) -> None:
-        for place, process in enumerate(self._processes):
-            if process.is_alive():
-                self._killed.add(place)
-                process.kill()
-        for process in self._processes:
-            if process.pid is not None:
-                process.join()
-
-    def _failure(self) -> BaseException | None:
-        """Return what ended the first process that failed by itself, if one did."""
-        from molattn.utils.process_group import ProcessLostError
-
-        found: list[BaseException] = []
-        for place, (process, receiver) in enumerate(
-            zip(self._processes, self._receivers, strict=True)
-        ):
-            if not (code := process.exitcode) or place in self._killed:
-                continue
-            error = _received(receiver)
-            if error is None:
-                where = self._places[place]
-                name = f"process {int(where['RANK']) + 1} of {where['WORLD_SIZE']}"
-                how = f"ended with exit code {code}"
-                if code < 0:
-                    how = f"was killed ({signal.Signals(-code).name})"
-                found.append(ChildProcessError(errno.ECHILD, f"{name} {how}"))
-            else:
-                found.append(error)
-        # One that has lost another is not to blame, if there is a further failure.
-        return min(found, key=lambda error: isinstance(error, ProcessLostError), default=None)
+                break
+        return [one.exitcode for one in processes]
+    finally:
+        for one in processes:
+            if one.pid is not None:
+                one.kill()
+                one.join()
 
 
-def _received(receiver: connection.Connection) -> BaseException | None:
-    try:
-        return receiver.recv() if receiver.poll() else None
-    except (EOFError, OSError):
-        return None
+def _run(rank: int, count: int, port: int, words: list[str]) -> None:
+    """Run a command in a new process."""
+    os.environ |= {
+        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"},
+        **{"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+    }
+    from molattn.cli.program import main
+    from molattn.utils.workers import end_with_parent
+
+    end_with_parent()
+    code = main(words)
+    sys.stdout.flush()
+    os._exit(code)  # threads of a broken group may never end
 
 
-def _child(
-    place: dict[str, str], sender: connection.Connection, command: Callable[..., None], args: Any
-) -> None:
-    """Run in a new process: the command if it is the first one, else join in."""
-    os.environ.update(place)
-    try:
-        with signals_handled():
-            from molattn.utils.process_group import joined_group
-            from molattn.utils.registry import load_plugins
-            from molattn.utils.workers import end_with_parent
+def _set_variables_of_slurm() -> None:
+    """Set the variables of ``torchrun``; the port follows from the job's number, as Lightning's."""
+    from molattn.training.loop import first_slurm_node
 
-            end_with_parent()
-            load_plugins()
-            with joined_group() as is_first:
-                if is_first:
-                    command(*args)
-    except BaseException as error:
-        sender.send(_portable(error))
-        sys.stdout.flush()
-        # Not by sys.exit: threads of a broken group may never end.
-        os._exit(1)
-
-
-def _portable(error: BaseException) -> BaseException:
-    """Return an exception that can be pickled, with its traceback as a note."""
-    # Shorter than what a pipe holds, so that this process does not wait for the other to read.
-    error.add_note(traceback.format_exc()[-20_000:])
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return MolattnError(f"{type(error).__name__}: {error}")
-    return error
+    slurm = os.environ
+    os.environ |= {name: slurm[other] for name, other in _SLURM.items()}
+    nodes = int(slurm["SLURM_STEP_NUM_NODES"])
+    os.environ["LOCAL_WORLD_SIZE"] = str(int(slurm["WORLD_SIZE"]) // nodes)
+    os.environ.setdefault("MASTER_ADDR", first_slurm_node(slurm["SLURM_STEP_NODELIST"]))
+    os.environ.setdefault("MASTER_PORT", str(_FIRST_PORT + int(slurm["SLURM_JOB_ID"][-4:])))

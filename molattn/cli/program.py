@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from molattn.cli import models, predict, prepare, pretrain, train, tune
 from molattn.cli.options_file import OptionsFile
-from molattn.cli.processes import is_launched, process_group
+from molattn.cli.processes import is_launched, launch, process_group
 from molattn.cli.shared import STREAM
 from molattn.config.base import input_error
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
@@ -139,16 +139,19 @@ def _run(words: list[str]) -> int:
     try:
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
-        with process_group() if is_launched(words) else nullcontext(True) as is_first:
-            if is_first:
-                make_app(options_file, all_options=_HELP_ALL in words)(
-                    [STREAM if word == "-" else word for word in words],
-                    exit_on_error=False,
-                    print_error=False,
-                    result_action="return_value",
-                )
+        with process_group() if is_launched(words) else nullcontext():
+            several = make_app(options_file, all_options=_HELP_ALL in words)(
+                [STREAM if word == "-" else word for word in words],
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
+        if several is not None:
+            return launch(several, words)
     except BrokenPipeError:  # the reader of standard output has closed it
         return 141  # 128 + SIGPIPE
+    except SystemExit as end:  # of a process that trains beside the first one
+        return int(end.code or 0)
     except Exception as error:
         is_known = isinstance(error, MolattnError | CycloptsError)
         if os.environ.get(_TRACEBACK_VARIABLE) and not is_known:

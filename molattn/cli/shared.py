@@ -107,11 +107,17 @@ class RunOptions:
     def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
         """Fill the folder of a run, by default one of a name in ``runs/``.
 
+        Of processes that train together, the first one does so.
+
         Yields:
             The final folder, and the one to write to.
         """
         from molattn.training import run_folder as folders
+        from molattn.utils.process_group import process_rank
 
+        if process_rank():
+            yield Path(), Path()
+            return
         path = self.resume or self.output or folders.free_folder(Path("runs") / name)
         path = folders.final_folder(path)
         is_resumed = self.resume is not None

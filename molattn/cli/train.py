@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.processes import is_other_node, run_on_devices
+from molattn.cli.processes import needs_processes
 from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
 from molattn.config import (
     DataConfig,
@@ -110,7 +110,7 @@ def train(
     *,
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
     options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
-) -> None:
+) -> SupervisedConfig | None:
     """Train a model on a table of molecules and their properties.
 
     Args:
@@ -118,23 +118,18 @@ def train(
     """
     console = make_console()
     if run.report_finished(console):
-        return
+        return None
     config = options.train_config(table)
     report_same_name(console, config.fine_tuning.init_from)
-
-    if is_other_node(config.training):  # which takes part in the run of the first one
-        run_on_devices(config.training, _train, config, Path())
-        return
+    if needs_processes(config.training):
+        return config.training
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
-        run_on_devices(config.training, _train, config, folder)
+        if config.data.folds is not None and config.data.only_fold is None:
+            _cross_validate(config, folder, console)
+        else:
+            _train_once(config, folder, console)
     print_line(console, f"Results written to {output}")
-
-
-def _train(config: TrainConfig, folder: Path) -> None:
-    if config.data.folds is not None and config.data.only_fold is None:
-        _cross_validate(config, folder, make_console())
-    else:
-        _train_once(config, folder, make_console())
+    return None
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
@@ -142,6 +137,8 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
     from molattn.evaluation.tables import print_scores
 
     summary = cross_validate(config, folder, console)
+    if not summary:  # in another process than the first
+        return
     print_scores(summary, config, console)
     if "final" in summary:
         print_line(
@@ -156,9 +153,12 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.scoring import score_run
     from molattn.evaluation.tables import print_scores
     from molattn.training.run import train
+    from molattn.utils.process_group import process_rank
     from molattn.utils.progress import step_progress
 
     run = train(config, console, folder)
+    if process_rank():
+        return
     with step_progress(console, "scoring"):
         scores = score_run(run, console)
     with step_progress(console, "writing the results"):

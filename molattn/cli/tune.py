@@ -61,7 +61,7 @@ def tune(
     searched = None if space is None else read_space(space)
     with _study_folder(folder, run):
         result = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
-    console.print(trials_table(result), markup=False)
+    print_line(console, trials_table(result))
     print_line(
         console,
         f"Results written to {folder}; to train with the best options: "

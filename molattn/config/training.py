@@ -154,17 +154,6 @@ class FineTuningConfig:
         if self.init_from == "none":
             self.check_unset("needs a pretrained model (--init-from)")
 
-    def frozen(self, few_classes: bool) -> int | Freeze:
-        """Return what is frozen below a new head.
-
-        Args:
-            few_classes: Whether the table has only classes, and few labels.
-        """
-        if self.freeze != "auto":
-            return self.freeze
-        is_default = self.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
-        return "encoder" if few_classes and is_default else "none"
-
     def check_unset(self, reason: str) -> None:
         """Raise an :class:`molattn.errors.InputError` if an option but ``init_from`` is set."""
         names = "backbone_lr_scale head_steps"

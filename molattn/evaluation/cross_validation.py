@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from molattn.evaluation.scoring import score_run
 from molattn.evaluation.tables import MODELS
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.lightning.loop import check_processes
+from molattn.training.loop import check_processes
 from molattn.training.out_of_fold import (
     OUT_OF_FOLD_FILE,
     OutOfFold,
@@ -36,6 +37,7 @@ from molattn.training.out_of_fold import (
     out_of_fold_coverage,
 )
 from molattn.training.run import (
+    TrainingJob,
     TrainingRun,
     read_rows,
     train_model,
@@ -50,6 +52,7 @@ from molattn.training.run_folder import (
 )
 from molattn.utils.console import print_line
 from molattn.utils.files import UNFINISHED, locked, read_json, write_json
+from molattn.utils.process_group import broadcast, process_rank
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import exclusive
 
@@ -108,7 +111,7 @@ def cross_validate(
             :func:`molattn.train`.
 
     Returns:
-        The content of ``metrics.json``.
+        The content of ``metrics.json``; nothing in another of several processes than the first.
 
     Raises:
         InputError: If the table is invalid, or it or an option has changed since a round was
@@ -117,13 +120,24 @@ def cross_validate(
     """
     check_processes(config.training)
     config, pretrained = load_pretrained(config)
-    with writing_config(folder / CONFIG_FILE, config):
+    rank = process_rank()
+    with nullcontext() if rank else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console)
         split_rows(table, config.data, config.training.seed)  # refuses more folds than rows
         todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
         splits = [split_rows(table, one.config.data, one.config.training.seed) for one in todo]
-        work = _Work(config, table, pretrained, folder, console, make_model)
+        finished = broadcast(
+            {one.name for one in todo if (folder / one.name / RESULT_FILE).exists()}
+        )
+        work = _Work(config, table, pretrained, folder, console, make_model, finished)
+        if rank:  # of several processes, the first one does the rest
+            for one, parts in zip(todo, splits, strict=True):
+                if one.name not in finished:
+                    train_split(work.job(one.config, parts))
+            if config.data.final:
+                train_model(work.job(config, undivided(table)))
+            return {}
         done: list[dict[str, Any]] = []
         predicted: list[OutOfFold] = []
         for group in _groups(todo, config):
@@ -167,20 +181,25 @@ class _Work:
     folder: Path
     console: Console | None
     make_model: Callable[[MolAttnConfig], MolAttn]
+    finished: set[str]
+
+    def job(self, config: TrainConfig, parts: Split, folder: Path | None = None) -> TrainingJob:
+        """Return the training of a model."""
+        given = config, self.table, parts, self.pretrained, self.console, folder
+        return TrainingJob(*given, self.make_model)
 
     def train(
         self, one: Round, parts: Split, *, predict: bool
     ) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
         path = self.folder / one.name
-        if (path / RESULT_FILE).exists():
+        if one.name in self.finished:
             self.metrics(one)
             return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None
         unfinished = path.with_name(path.name + UNFINISHED)
         unfinished.mkdir(exist_ok=True)
-        given = one.config, self.table, parts, self.pretrained, self.console, unfinished
         with locked(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
-            run = train_split(*given, make_model=self.make_model)
+            run = train_split(self.job(one.config, parts, unfinished))
         if not predict:
             return run, None
         known = training_molecules(one.config, self.table, parts)
@@ -227,8 +246,7 @@ class _Work:
         """
         start = time.perf_counter()
         config, table, parts = self.config, self.table, undivided(self.table)
-        given = config, table, parts, self.pretrained, self.console
-        model, histories, _ = train_model(*given, folder=self.folder, make_model=self.make_model)
+        model, histories, _ = train_model(self.job(config, parts, self.folder))
         known = training_molecules(config, table, parts)
         calibrate_out_of_fold(model, config, table, folds, known, self.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.config import MoleculesConfig
-from molattn.graph import MoleculeBatch, graph_costs
+from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
-from molattn.training.batches import Part, ResumableLoader
+from molattn.training.batches import ResumableLoader
 
-__all__ = ["Mask", "MaskedBatch", "MaskedLoader", "PretrainingData", "draw_mask"]
+__all__ = ["Mask", "MaskedBatch", "MaskedLoader", "PretrainingData", "draw_atoms", "make_mask"]
 
 _MASKS = 1  # keeps the random numbers of the masks apart from those of the order
 _BONDED_FRACTION = 0.5  # of a masked atom's bonds
@@ -28,32 +28,32 @@ class Mask(NamedTuple):
 
     Args:
         atoms: Masked atoms, ascending, ``[m]``.
-        first: The lower atom of each masked pair, ``[p]``.
-        second: The higher one, ``[p]``; a pair is masked in both directions.
+        pairs: The lower and the higher atom of each masked pair, ``[2, p]``; a pair is masked in
+            both directions.
     """
 
     atoms: NDArray[np.int64]
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
+    pairs: NDArray[np.int64]
 
 
-def draw_mask(is_bonded: NDArray[np.bool_], fraction: float, random: np.random.Generator) -> Mask:
-    """Draw the masked atoms of a molecule, at least one, and the masked pairs among theirs."""
-    count = len(is_bonded)
-    atoms, numbers = _draw(count, fraction, random)
-    chance = np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
-    chosen = np.zeros((count, count), dtype=bool)
-    chosen[atoms] = numbers < chance
-    first, second = np.nonzero(np.triu(chosen | chosen.T, k=1))
-    return Mask(atoms, first, second)
-
-
-def _draw(
+def draw_atoms(
     count: int, fraction: float, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Draw the masked ones of ``count`` atoms, and a number for each of their pairs."""
+    """Draw the masked ones of ``count`` atoms, at least one, and a number for each of their pairs.
+
+    The number decides whether :func:`make_mask` masks the pair.
+    """
     atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
     return atoms, random.random((len(atoms), count))
+
+
+def make_mask(
+    is_bonded: NDArray[np.bool_], atoms: NDArray[np.int64], numbers: NDArray[np.float64]
+) -> Mask:
+    """Return the mask of the atoms and numbers that :func:`draw_atoms` returned."""
+    chosen = np.zeros(is_bonded.shape, dtype=bool)
+    chosen[atoms] = numbers < np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
+    return Mask(atoms, np.stack(np.nonzero(np.triu(chosen | chosen.T, k=1))))
 
 
 class MaskedBatch(NamedTuple):
@@ -87,15 +87,17 @@ class MaskedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingData:
-    """The data that batches are drawn from."""
+    """The molecules, the scaling of their targets, and the rows to learn from and to validate."""
 
     store: MoleculeStore
     scaling: DescriptorScaling
     config: MoleculesConfig
+    training: NDArray[np.int64]
+    validation: NDArray[np.int64]
 
 
 class MaskedLoader(ResumableLoader):
-    """Batches of a store's molecules; the masks depend on the seed and the batch's place alone.
+    """Batches of a store's molecules; the masks depend on the seed and the batch's index alone.
 
     Args:
         mask_seed: Seed of the masks.
@@ -115,67 +117,60 @@ class MaskedLoader(ResumableLoader):
         masked: float | None = None,
     ) -> None:
         super().__init__(len(rows), batch_size, order_seed)
-        self._model = model
-        self._data = data
-        self._rows = rows
+        self._model, self._data, self._rows = model, data, rows
         self._mask_seed = mask_seed
         self._masked = data.config.masked_molecules if masked is None else masked
 
-    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the estimated cost of each molecule."""
-        return graph_costs(self._data.store.sizes(self._rows[rows]))
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of atoms of each molecule."""
+        return self._data.store.sizes(self._rows[rows])
 
     def batch(
-        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
     ) -> MaskedBatch:
         """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`.
 
         All masks of a batch are drawn whatever the part, so that they do not depend on it.
         """
-        random = np.random.default_rng([self._mask_seed, _MASKS, *place])
-        store, featurizer = self._data.store, self._model.config.featurizer
+        random = np.random.default_rng([self._mask_seed, _MASKS, *index])
+        store, config = self._data.store, self._data.config
         # Rounded at random, so that the fraction also holds on average in a short last batch.
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
         masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
-        own = np.arange(len(rows)) if part is None else part.places
-        chosen = self._rows[rows[own]]
+        sizes = store.sizes(self._rows[rows])
+        drawn = {n: draw_atoms(sizes[n], config.masked_atoms, random) for n in masked.tolist()}
+        own = np.arange(len(rows)) if part is None else part
+        chosen = self._rows[rows[own if len(own) else [0]]]
         records = store.unpack(chosen)
         molecules = self._model.collate(records)
-        starts = list(molecules.layout.graph_starts())
-        atoms, codes, pairs, ends, bonds = [], [], [], [], []
-        sizes = [] if part is None else store.sizes(self._rows[rows]).tolist()
-        places = {place: molecule for molecule, place in enumerate(own.tolist())}
-        if part is not None and not part.counts:
-            places = {}
-        unmasked = np.array([places[one] for one in unmasked.tolist() if one in places], np.int64)
-        for one in masked.tolist():
-            if (molecule := places.get(one)) is None:
-                _draw(sizes[one], self._data.config.masked_atoms, random)
+        unmasked = np.flatnonzero(np.isin(own, unmasked))
+        starts = [*molecules.layout.graph_starts()]
+        featurizer = self._model.config.featurizer
+        found = []  # atoms, their codes, pairs, their atoms and bonds of each masked molecule
+        for n, row in enumerate(own.tolist()):
+            if row not in drawn:
                 continue
-            record, start = records[molecule], starts[molecule]
+            record, start = records[n], starts[n]
             is_bonded = record.pairs >= featurizer.first_bond_code
-            mask = draw_mask(is_bonded, self._data.config.masked_atoms, random)
-            atoms.append(start.row + mask.atoms)
-            codes.append(record.atoms[mask.atoms])
-            both = np.stack([mask.first, mask.second])
-            pairs.append(start.pair + both * start.width + both[::-1])
-            ends.append(start.row + both)
-            bonds.append(featurizer.pair_table[record.pairs[mask.first, mask.second], 0])
+            atoms, pairs = make_mask(is_bonded, *drawn[row])
+            bonds = featurizer.pair_table[record.pairs[*pairs], 0]
+            indices = start.pair + pairs * start.width + pairs[::-1]
+            codes = record.atoms[atoms].T
+            found.append((start.row + atoms, codes, indices, start.row + pairs, bonds))
+        width = len(featurizer.atom_names)
+        empty = [np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]
+        parts = (np.concatenate(part, axis=-1) for part in zip(empty, *found, strict=True))
+        atoms, codes, pairs, ends, bonds = (torch.from_numpy(part).long() for part in parts)
         return MaskedBatch(
             molecules,
             torch.from_numpy(unmasked),
             torch.from_numpy(self._data.scaling.scaled(store.descriptors(chosen[unmasked]))),
             torch.from_numpy(store.log_counts(chosen[unmasked])),
-            _joined(atoms, (0,)),
-            _joined(codes, (0, len(featurizer.atom_names))),
-            _joined(pairs, (2, 0), axis=1),
-            _joined(ends, (2, 0), axis=1),
-            _joined(bonds, (0,)),
-            len(places),
+            atoms,
+            codes.T,
+            pairs,
+            ends,
+            bonds,
+            len(own),
         )
-
-
-def _joined(parts: list[NDArray[np.integer]], empty: tuple[int, ...], axis: int = 0) -> Tensor:
-    whole = np.concatenate([np.zeros(empty, np.int64), *parts], axis=axis)
-    return torch.from_numpy(whole.astype(np.int64, copy=False))

@@ -15,7 +15,7 @@ from molattn.model.network import Network
 from molattn.nn.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
-from molattn.utils.process_group import num_processes, summed
+from molattn.utils.process_group import summed
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
@@ -95,7 +95,6 @@ class PretrainingObjective(Objective):
             last.bias.copy_(count_means)
         self.atoms = _head(net.atom_width, net.atom_width, sum(seen.atom_sizes))
         self.bonds = _head(2 * net.atom_width, net.atom_width, seen.pair_sizes[0])
-        # Several processes exchange the gradients of all weights that require them.
         self.counts.requires_grad_(self._has_counts)
         self.atoms.requires_grad_("atoms" in targets)
         self.bonds.requires_grad_("bonds" in targets)
@@ -107,11 +106,6 @@ class PretrainingObjective(Objective):
     def trained(self) -> nn.Module:
         """The model and the other heads."""
         return self
-
-    @property
-    def width(self) -> int:
-        """The width of the network."""
-        return self.model.config.network.width
 
     @property
     def network(self) -> Network:
@@ -168,38 +162,23 @@ class PretrainingObjective(Objective):
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
-        width = known.size(1) - self._num_columns
         squares = (outputs.counts.float() - batch.counts) ** 2
-        groups = [squares[:, part] for part in COUNT_GROUPS.values()]
-        codes = [*outputs.atoms, outputs.bonds]
-        targets = [*batch.atom_codes.unbind(1), batch.bonds]
-        numbers = (
-            known[:, :width].sum(),
-            known[:, width:].sum(),
-            *(part.numel() for part in groups),
-            len(batch.atoms),
-            len(batch.bonds),
-        )
-        of_known, of_columns, *of_groups, of_atoms, of_bonds = _of_whole_batch(*numbers)
-        losses = [errors[:, :width].sum() / of_known]
-        columns = errors[:, width:].sum() / of_columns
-        losses += [part.sum() / number for part, number in zip(groups, of_groups, strict=True)]
-        divisors = [*(of_atoms for _ in outputs.atoms), of_bonds]
-        *atoms, bonds = (
-            F.cross_entropy(logits.float(), target, reduction="sum") / number
-            for logits, target, number in zip(codes, targets, divisors, strict=True)
-        )
-        losses += [torch.stack(atoms).sum(), bonds]
-        return torch.stack([*losses, columns] if self._num_columns else losses) / self.scales
-
-
-def _of_whole_batch(known: Tensor, columns: Tensor, *numbers: int) -> list[Tensor | int]:
-    """Add numbers of targets up over the processes that train together; each is at least 1."""
-    if num_processes() == 1:
-        of_known = known.clamp(min=1), columns.clamp(min=1)
-        return [*of_known, *(max(1, number) for number in numbers)]
-    whole = summed(torch.stack([known, columns, *map(known.new_tensor, numbers)]))
-    return [*whole.clamp(min=1)]
+        width = known.size(1) - self._num_columns
+        sums = [errors[:, :width].sum(), *(squares[:, at].sum() for at in COUNT_GROUPS.values())]
+        sizes = [known[:, :width].sum(), *(squares[:, at].numel() for at in COUNT_GROUPS.values())]
+        atoms = [
+            F.cross_entropy(logits.float(), target, reduction="sum")
+            for logits, target in zip(outputs.atoms, batch.atom_codes.unbind(1), strict=True)
+        ]
+        bonds = F.cross_entropy(outputs.bonds.float(), batch.bonds, reduction="sum")
+        sums += [torch.stack(atoms).sum(), bonds]
+        sizes += [len(batch.atoms), len(batch.bonds)]
+        if self._num_columns:
+            sums.append(errors[:, width:].sum())
+            sizes.append(known[:, width:].sum())
+        # Numbers are filled in, as a copy to a GPU would be waited for.
+        numbers = [errors.new_full((), n) if isinstance(n, int) else n.float() for n in sizes]
+        return torch.stack(sums) / summed(torch.stack(numbers)).clamp(min=1.0) / self.scales
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:

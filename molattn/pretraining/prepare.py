@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from molattn.chem.limits import read_molecule
 from molattn.chem.pretraining_targets import KeySet, connectivity_keys
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
 from molattn.data.prepare import prepare_store
-from molattn.data.store import Shard, StoreTable
+from molattn.data.store import StoreTable
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_targets
@@ -26,6 +25,7 @@ from molattn.pretraining.store import MoleculeStore, open_targets
 __all__ = ["prepare_molecules", "refusals"]
 
 _INCHI_KEY = re.compile(r"([A-Z]{14})(-[A-Z]{10}-[A-Z])?")
+_LIMITS = [limit.name for limit in fields(MoleculeLimits)]
 
 
 def prepare_molecules(
@@ -55,13 +55,7 @@ def prepare_molecules(
     ]
     first = tables[0] if len(tables) == 1 and columns[0] == 0 else None
     if isinstance(first, StoreTable) and first.index.options["pretraining_targets"]:
-        first.check_featurizer(FEATURIZERS[config.featurizer]())
-        store, known = first, first.index.options["pretraining_columns"]
-        if config.pretraining_columns and [*config.pretraining_columns] != known:
-            raise InputError(
-                f"{first.path}: was prepared with --pretraining-columns "
-                f"{listed(known) or 'none'}, got {listed(config.pretraining_columns)}"
-            )
+        store = _checked(first, config)
     else:
         for table in tables:
             if isinstance(table, StoreTable) and table.index.options["pretraining_columns"]:
@@ -69,35 +63,111 @@ def prepare_molecules(
                     f"{table.path}: a store with --pretraining-columns must be the only input"
                 )
         shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
-        options = {name: getattr(config, name) for name in shared}
         prepared = PrepareConfig(
-            **options, pretraining_targets=True, num_workers=num_workers, resume=True
+            **{name: getattr(config, name) for name in shared},
+            pretraining_targets=True,
+            num_workers=num_workers,
+            resume=True,
         )
         prepare_store(tables, folder, prepared, console)
         store = StoreTable(folder)
-    index = store.index
-    chosen = _Chosen(Counter(index.rejected))
+    keys, refused = KeySet(), Counter[str]()
     for table, column in zip(excluded, columns[len(tables) :], strict=True):
-        chosen.exclude(table, column, config)
-    shards = open_targets(store)
-    rows = chosen.rows(shards, config)
+        refused += _add_keys(keys, table, column, config)
+    rows, counts, digest = _selected(store, keys, config)
     if not len(rows):
         names = ", ".join(str(table.path) for table in tables)
         raise InputError(
-            f"{names}: no molecules to train on ({chosen.duplicates} duplicates, "
-            f"{chosen.left_out} excluded; invalid rows: {_commonest(chosen.refused)})"
+            f"{names}: no molecules to train on ({counts['duplicates']} duplicates, "
+            f"{counts['left_out']} excluded; invalid rows: {_commonest(counts['refused'])})"
         )
     about = {
-        "files": [{name: one[name] for name in ("name", "sha256")} for one in index.inputs],
+        "files": [{name: one[name] for name in ("name", "sha256")} for one in store.index.inputs],
         "excluded": [
             {"name": Path(table.path).name, "sha256": table.digest()} for table in excluded
         ],
         "smiles_column": config.smiles_column,
-        **{limit.name: getattr(config, limit.name) for limit in fields(MoleculeLimits)},
-        "rdkit": index.versions["rdkit"],
-        **chosen.about(),
+        **{name: getattr(config, name) for name in _LIMITS},
+        "rdkit": store.index.versions["rdkit"],
+        "kept": len(rows),
+        **counts,
+        "excluded_refused": _by_number(refused),
+        "sha256": digest,
     }
-    return MoleculeStore(store, shards, rows, about)
+    return MoleculeStore(store, rows, about)
+
+
+def _checked(table: StoreTable, config: MoleculesConfig) -> StoreTable:
+    """Return a store if it was prepared with these options."""
+    table.check_featurizer(FEATURIZERS[config.featurizer]())
+    known = table.index.options["pretraining_columns"]
+    if config.pretraining_columns and [*config.pretraining_columns] != known:
+        raise InputError(
+            f"{table.path}: was prepared with --pretraining-columns {listed(known) or 'none'}, got "
+            f"{listed(config.pretraining_columns)}"
+        )
+    return table
+
+
+def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) -> Counter[str]:
+    """Add all molecules of a table, those of rows with other faults included; count the others."""
+    # Not with lower limits than the default: the molecules of a pretraining are often small.
+    least = MoleculeLimits()
+    limits = MoleculeLimits(**{n: max(getattr(config, n), getattr(least, n)) for n in _LIMITS})
+    refused: Counter[str] = Counter()
+    has_molecule = False
+    for row in table:
+        text = row.cells[column]
+        try:
+            found = read_molecule(text, limits, connectivity_keys)[1]
+        except SmilesError as error:
+            if (key := _INCHI_KEY.fullmatch(text)) is None:
+                refused[row.code or error.code] += 1
+                continue
+            found = [key[1]]
+        has_molecule = True
+        for key in found:
+            keys.add(key)
+    if not has_molecule:
+        raise InputError(
+            f"--exclude: {table.path} has no valid SMILES or InChIKey in column "
+            f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
+            f"{_commonest(refused)})",
+            option="exclude",
+        )
+    return refused
+
+
+def _selected(
+    store: StoreTable, excluded: KeySet, limits: MoleculeLimits
+) -> tuple[NDArray[np.int64], dict[str, int | dict[str, int]], str]:
+    """Return which molecules are used, the numbers of others by reason, and a digest of the used.
+
+    They are numbered over all shards.
+    """
+    chosen, seen, digest, first = list[int](), KeySet(), hashlib.sha256(), 0
+    counts, refused = Counter[str](), Counter(store.index.rejected)
+    for shard in open_targets(store):
+        num_atoms = np.diff(shard.starts("atoms")).tolist()
+        keys = shard.texts("key", 0, len(shard))
+        smiles = shard.texts("cells", 0, len(shard))[:: shard.width]
+        for number in np.flatnonzero(shard.is_read).tolist():
+            names = keys[number].split(" ")
+            if len(smiles[number]) > limits.max_length:
+                refused["too_long"] += 1
+            elif num_atoms[number] > limits.max_atoms:
+                refused["too_large"] += 1
+            elif any(name in excluded for name in names):
+                counts["left_out"] += 1
+            elif not seen.add(names[0]):
+                counts["duplicates"] += 1
+            else:
+                chosen.append(first + number)
+                digest.update(names[0].encode())
+        first += len(shard)
+    others = {name: counts[name] for name in ("duplicates", "left_out")}
+    found = {**others, "refused": _by_number(refused)}
+    return np.array(chosen, dtype=np.int64), found, digest.hexdigest()
 
 
 def refusals(refused: Mapping[str, int]) -> str:
@@ -105,86 +175,10 @@ def refusals(refused: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {code}" for code, count in refused.items()) or "none"
 
 
-class _Chosen:
-    """Selects the molecules of a store, and counts the others by reason."""
-
-    def __init__(self, refused: Counter[str]) -> None:
-        self._excluded = KeySet()
-        self._digest = hashlib.sha256()
-        self.refused = refused
-        self.excluded_refused: Counter[str] = Counter()
-        self.kept = self.duplicates = self.left_out = 0
-
-    def exclude(self, table: Table, column: int, limits: MoleculeLimits) -> None:
-        """Exclude all molecules of a table, those of rows with other faults included."""
-        # Not with lower limits than the default: the molecules of a pretraining are often small.
-        names = [limit.name for limit in fields(MoleculeLimits)]
-        least = MoleculeLimits()
-        limits = MoleculeLimits(**{n: max(getattr(limits, n), getattr(least, n)) for n in names})
-        refused: Counter[str] = Counter()
-        has_molecule = False
-        for row in table:
-            try:
-                text = row.cells[column]
-                _, keys = read_molecule(text, limits, connectivity_keys)
-            except SmilesError as error:
-                if (key := _INCHI_KEY.fullmatch(row.cells[column])) is None:
-                    refused[row.code or error.code] += 1
-                    continue
-                keys = [key[1]]
-            has_molecule = True
-            for key in keys:
-                self._excluded.add(key)
-        if not has_molecule:
-            raise InputError(
-                f"--exclude: {table.path} has no valid SMILES or InChIKey in column "
-                f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
-                f"{_commonest(refused)})"
-            )
-        self.excluded_refused += refused
-
-    def rows(self, shards: Sequence[Shard], limits: MoleculeLimits) -> NDArray[np.int64]:
-        """Return the rows of the molecules that are used, counted over all shards."""
-        chosen, seen, before = [np.zeros(0, np.int64)], KeySet(), 0
-        for shard in shards:
-            own = []
-            num_atoms = np.diff(shard.starts("atoms")).tolist()
-            keys = shard.texts("key", 0, len(shard))
-            smiles = shard.texts("cells", 0, len(shard))[:: shard.width]
-            for number in np.flatnonzero(shard.is_read).tolist():
-                names = keys[number].split(" ")
-                if len(smiles[number]) > limits.max_length:
-                    self.refused["too_long"] += 1
-                elif num_atoms[number] > limits.max_atoms:
-                    self.refused["too_large"] += 1
-                elif any(name in self._excluded for name in names):
-                    self.left_out += 1
-                elif not seen.add(names[0]):
-                    self.duplicates += 1
-                else:
-                    own.append(before + number)
-                    self._digest.update(names[0].encode())
-            self.kept += len(own)
-            chosen.append(np.array(own, dtype=np.int64))
-            before += len(shard)
-        return np.concatenate(chosen)
-
-    def about(self) -> dict[str, Any]:
-        """Return the counts, and a digest of the molecules that were kept."""
-        return {
-            "kept": self.kept,
-            "duplicates": self.duplicates,
-            "left_out": self.left_out,
-            "refused": _by_number(self.refused),
-            "excluded_refused": _by_number(self.excluded_refused),
-            "sha256": self._digest.hexdigest(),
-        }
-
-
-def _by_number(refused: Counter[str]) -> dict[str, int]:
+def _by_number(refused: Mapping[str, int]) -> dict[str, int]:
     """Return the commonest first, in an order that does not depend on the worker processes."""
     return dict(sorted(refused.items(), key=lambda reason: (-reason[1], reason[0])))
 
 
-def _commonest(refused: Counter[str]) -> str:
+def _commonest(refused: Mapping[str, int]) -> str:
     return refusals(dict(islice(_by_number(refused).items(), 3)))

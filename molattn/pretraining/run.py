@@ -1,8 +1,9 @@
 """A pretraining run, from tables of molecules to a model."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
 from molattn.config.pretraining import Target
@@ -27,20 +28,17 @@ from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sampl
 from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
-from molattn.training.fine_tuning import load_pretrained
+from molattn.training.checkpoint import RunCheckpoint
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import History
-from molattn.training.lightning.loop import check_processes, fit
-from molattn.training.resume import (
-    check_same_model,
-    model_fingerprint,
-    resume_checkpoint,
-    resume_message,
-    run_fingerprint,
-)
+from molattn.training.loop import check_processes, fit
+from molattn.training.resolve import resolve_precision
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
+from molattn.utils.process_group import broadcast, process_rank
 from molattn.utils.reproducibility import exclusive, seeded, threads
+from molattn.version import package_versions
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 
@@ -111,102 +109,65 @@ def pretrain(
     """
     start = time.perf_counter()
     check_processes(config.training)
-    config, pretrained = load_pretrained(config)
-    loop = config.training
-    init_from = pretrained and pretrained.digest
-    place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
-    folder.mkdir(parents=True, exist_ok=True)
-    with writing_config(folder / CONFIG_FILE, config):
-        # Report invalid options before molecules are prepared.
-        featurizer = FEATURIZERS[config.molecules.featurizer]()
-        wants_columns = "columns" in loop.targets and loop.targets != get_args(Target)
-        if wants_columns and not (
-            config.molecules.pretraining_columns
-            or not all(Path(file).is_file() for file in config.files)  # a store, or no such file
-        ):
-            raise InputError("--targets columns needs --pretraining-columns")
-        structure = model_fingerprint(_new_model(config, ["any"], featurizer))
-        store = _prepared(config, place, console, num_workers)
-        order = np.random.default_rng(loop.seed).permutation(len(store))
-        count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
-        validation, rows = np.sort(order[:count]), np.sort(order[count:])
-        scaling = descriptor_scaling(store, sample(rows), columns="columns" in loop.targets)
-        if not scaling.num_descriptors:
-            raise InputError(
-                "all descriptors are constant over the molecules, expected more diverse molecules"
-            )
-        columns = scaling.names[scaling.num_descriptors :]
-        given = store.names[len(PRETRAINING_DESCRIPTORS) :] if "columns" in loop.targets else ()
-        if constant := [name for name in given if name not in columns]:
-            print_line(console, f"columns not used, as constant or empty: {listed(constant)}")
-        if not columns and (given or wants_columns):
-            raise InputError("--targets columns: got no --pretraining-columns whose values vary")
-        data = PretrainingData(store, scaling, config.molecules)
-        fingerprint = run_fingerprint(config, init_from, store.digest)
-        subject = f"{place}: the molecules have"
-        checkpoint = resume_checkpoint(
-            folder, config, loop.init_from, fingerprint, subject, console
-        )
-        if checkpoint is not None:
-            print_line(console, resume_message(checkpoint))
-        check_same_model(checkpoint, structure, folder)
+    config, base = load_pretrained(config)
+    is_first = process_rank() == 0
+    if is_first:
+        folder.mkdir(parents=True, exist_ok=True)
+    with writing_config(folder / CONFIG_FILE, config) if is_first else nullcontext():
+        _new_model(config, ("any",))  # reports invalid options before molecules are prepared
+        store = broadcast(_prepared(config, folder, console, num_workers) if is_first else None)
+        assert store is not None
+        data = _split(config, store, console)
     preparing = time.perf_counter() - start
+    loop, names = config.training, data.scaling.names
+    loop = replace(loop, precision=resolve_precision(loop, config.network.width))
     with seeded(loop.seed), threads(loop.threads):
-        descriptors = slice(scaling.num_descriptors)
-        model = _new_model(config, scaling.names[descriptors], featurizer)
-        if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
-            options = FineTuningConfig(pretrained.name)
-            _, message = pretrained.apply(model, 0, options, with_head=False)
-            if checkpoint is None:
-                print_line(console, message)
-        model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
+        objective = _objective(config, data, base, console)
+        model = objective.model
         batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
         loader = batches if {*loop.targets} & {"atoms", "bonds"} else partial(batches, masked=0.0)
-        objective = _objective(model, data, rows, loop)
+        place = f"{config.molecules.molecules_folder or folder / MOLECULES_FOLDER}: the molecules"
+        initial = f"--init-from: the model {loop.init_from}", base and base.digest
+        run = RunCheckpoint(folder, config, (place, store.digest), initial, model)
         history = fit(
             objective,
-            loader(rows, loop.batch_size, order_seed=loop.seed),
-            loader(validation, loop.batch_size),
+            loader(data.training, loop.batch_size, order_seed=loop.seed),
+            loader(data.validation, loop.batch_size),
             loop,
             console,
-            folder=folder,
-            checkpoint=checkpoint,
-            fingerprint={**fingerprint, "model": structure},
+            run=run if is_first else None,
         )
-        projection = None  # also where that of --init-from is of other columns
-        if objective.columns is not None:
-            width = model.embedding_width()
-            if len(columns) >= width:
-                projection = _projection(objective.columns.weight.detach(), loop.seed)
-            else:
-                message = f"{len(columns)} columns, fewer than the {width} dimensions"
-                print_line(console, f"no projection: {message} of the embedding")
-        objective.network.register_buffer("projection", projection)
-        unmasked = batches(validation, loop.batch_size, masked=0.0)
-        masked = batches(validation, loop.batch_size, masked=1.0)
-        scores = pretraining_scores(objective, scaling.names, unmasked, masked)
+        _project(objective, loop, console)
+        scores = {}
+        if is_first:
+            parts = (batches(data.validation, loop.batch_size, masked=part) for part in (0.0, 1.0))
+            scores = pretraining_scores(objective, names, *parts)
     return PretrainingRun(
         config,
         model,
         history,
         scores,
         store.about,
-        len(rows),
-        len(validation),
+        len(data.training),
+        len(data.validation),
         store.num_bytes,
         preparing + history.seconds,
-        fingerprint["versions"],
-        init_from,
+        package_versions(),
+        base and base.digest,
     )
 
 
 def _prepared(
-    config: PretrainConfig, place: Path, console: Console | None, num_workers: int
+    config: PretrainConfig, folder: Path, console: Console | None, num_workers: int
 ) -> MoleculeStore:
     """Return the molecules, and report how many there are and how many are not used."""
-    store = prepare_molecules(
-        config.files, config.molecules, place, console, num_workers=num_workers
-    )
+    targets, molecules = config.training.targets, config.molecules
+    are_files = all(Path(file).is_file() for file in config.files)  # a store has columns of its own
+    wants_columns = "columns" in targets and targets != get_args(Target)
+    if wants_columns and are_files and not molecules.pretraining_columns:
+        raise InputError("--targets columns needs --pretraining-columns", option="targets")
+    place = Path(molecules.molecules_folder or folder / MOLECULES_FOLDER)
+    store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
     read = store.about
     print_line(
         console,
@@ -224,18 +185,67 @@ def _prepared(
     return store
 
 
+def _split(
+    config: PretrainConfig, store: MoleculeStore, console: Console | None
+) -> PretrainingData:
+    """Split the molecules, and scale their targets by the training molecules."""
+    loop = config.training
+    order = np.random.default_rng(loop.seed).permutation(len(store))
+    count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
+    validation, rows = np.sort(order[:count]), np.sort(order[count:])
+    uses_columns = "columns" in loop.targets
+    scaling = descriptor_scaling(store, sample(rows), columns=uses_columns)
+    if not scaling.num_descriptors:
+        raise InputError(
+            "all descriptors are constant over the molecules, expected more diverse molecules"
+        )
+    columns = scaling.names[scaling.num_descriptors :]
+    given = store.names[len(PRETRAINING_DESCRIPTORS) :] if uses_columns else ()
+    if constant := [name for name in given if name not in columns]:
+        print_line(console, f"columns not used, as constant or empty: {listed(constant)}")
+    if not columns and (given or (uses_columns and loop.targets != get_args(Target))):
+        raise InputError("--targets columns: got no --pretraining-columns whose values vary")
+    return PretrainingData(store, scaling, config.molecules, rows, validation)
+
+
 def _objective(
-    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], loop: PretrainLoopConfig
+    config: PretrainConfig,
+    data: PretrainingData,
+    base: PretrainedWeights | None,
+    console: Console | None,
 ) -> PretrainingObjective:
-    """Return the loss, scaled to the training molecules."""
+    """Return a new model with its loss, scaled to the training molecules."""
+    loop, scaling, rows = config.training, data.scaling, data.training
+    descriptors = slice(scaling.num_descriptors)
+    model = _new_model(config, scaling.names[descriptors])
+    if base is not None:  # not its head, which depends on the scaling of its descriptors
+        options = FineTuningConfig(base.name, freeze="none", head_steps=0)
+        _, message = base.apply(model, 0, options)
+        print_line(console, message)
+    model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
     some = rows[:: -(-len(rows) // _ENTROPY_SAMPLE)]
     batches = MaskedLoader(model, data, some, len(some), mask_seed=loop.seed, masked=1.0)
     masked = batches.batch(np.arange(len(some)), (0, 0))
     entropies = code_entropies(masked, model.config.featurizer.atom_sizes)
     means, variances = count_scaling(data.store, sample(rows))
     scales = {"descriptors": 1.0, "columns": 1.0, **variances, **entropies}
-    num_columns = len(data.scaling.names) - data.scaling.num_descriptors
+    num_columns = len(scaling.names) - scaling.num_descriptors
     return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets, num_columns)
+
+
+def _project(
+    objective: PretrainingObjective, loop: PretrainLoopConfig, console: Console | None
+) -> None:
+    """Give the model the projection of its columns; one of other columns is removed."""
+    projection, width = None, objective.model.embedding_width()
+    if objective.columns is not None:
+        weight = objective.columns.weight.detach()
+        if len(weight) >= width:
+            projection = _projection(weight, loop.seed)
+        else:
+            few = f"{len(weight)} columns, fewer than the {width} dimensions of the embedding"
+            print_line(console, f"no projection: {few}")
+    objective.network.register_buffer("projection", projection)
 
 
 def _projection(weight: torch.Tensor, seed: int) -> torch.Tensor:
@@ -246,14 +256,13 @@ def _projection(weight: torch.Tensor, seed: int) -> torch.Tensor:
     standardizes each of them.
     """
     values, axes = torch.linalg.eigh(weight.double().T @ weight.double())
-    normal = np.random.default_rng(seed).normal(size=axes.shape)
+    normal: NDArray[np.float64] = np.random.default_rng(seed).normal(size=axes.shape)
     rotation = torch.from_numpy(np.linalg.qr(normal)[0])
     return ((axes * values.clamp(min=0.0).sqrt()) @ rotation).to(weight)
 
 
-def _new_model(
-    config: PretrainConfig, descriptors: Sequence[str], featurizer: Featurizer
-) -> MolAttn:
+def _new_model(config: PretrainConfig, descriptors: tuple[str, ...]) -> MolAttn:
+    featurizer = FEATURIZERS[config.molecules.featurizer]()
     with building_network():
         network = NetworkConfig(**vars(config.network))
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network, featurizer))

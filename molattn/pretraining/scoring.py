@@ -1,6 +1,6 @@
 """Scores of a pretrained model on the validation molecules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.chem.pretraining_targets import COUNT_GROUPS
-from molattn.pretraining.batches import MaskedLoader
+from molattn.pretraining.batches import MaskedBatch
 from molattn.pretraining.objective import PretrainingObjective
 
 __all__ = ["pretraining_scores"]
@@ -19,8 +19,8 @@ __all__ = ["pretraining_scores"]
 def pretraining_scores(
     objective: PretrainingObjective,
     names: Sequence[str],
-    unmasked: MaskedLoader,
-    masked: MaskedLoader,
+    unmasked: Iterable[MaskedBatch],
+    masked: Iterable[MaskedBatch],
 ) -> dict[str, Any]:
     """Return R² of descriptors, columns and counts, and the accuracy for masked atoms and bonds.
 
@@ -33,13 +33,11 @@ def pretraining_scores(
     """
     featurizer = objective.model.config.featurizer
     width = len(objective.model.config.tasks)
-    descriptors = _Squares()
-    counts = {name: _Squares() for name in COUNT_GROUPS}
+    numbers, counts = _Squares(), _Squares()
     for batch in unmasked:
         outputs = objective.outputs(batch)
-        descriptors.add(outputs.descriptors, batch.descriptors)
-        for name, part in COUNT_GROUPS.items():
-            counts[name].add(outputs.counts[:, part], batch.counts[:, part])
+        numbers.add(outputs.descriptors, batch.descriptors)
+        counts.add(outputs.counts, batch.counts)
     atoms = [_Accuracy(size) for size in featurizer.atom_sizes]
     bonds = _Accuracy(featurizer.pair_sizes[0])
     for batch in masked:
@@ -49,11 +47,15 @@ def pretraining_scores(
         ):
             hits.add(logits, codes)
         bonds.add(outputs.bonds, batch.bonds)
-    each = descriptors.r2()
+    each, deviations = numbers.r2(), counts.deviations()
     scores = {
         "descriptors": _each_r2(names[:width], each[:width]),
         **({"columns": _each_r2(names[width:], each[width:])} if len(names) > width else {}),
-        **{name: {"r2": _number(squares.pooled_r2())} for name, squares in counts.items()},
+        **{
+            name: {"r2": _number(1.0 - counts.errors[part].sum() / total if total > 0 else np.nan)}
+            for name, part in COUNT_GROUPS.items()
+            for total in (deviations[part].sum(),)
+        },
         "atoms": {
             name: hits.to_dict() for name, hits in zip(featurizer.atom_names, atoms, strict=True)
         },
@@ -63,10 +65,10 @@ def pretraining_scores(
 
 
 def _each_r2(names: Sequence[str], each: NDArray[np.float64]) -> dict[str, Any]:
-    known = each[np.isfinite(each)]
+    known = each[np.isfinite(each)] if np.isfinite(each).any() else np.array([np.nan])
     return {
-        "mean_r2": _number(known.mean()) if len(known) else None,
-        "median_r2": _number(np.median(known)) if len(known) else None,
+        "mean_r2": _number(known.mean()),
+        "median_r2": _number(float(np.median(known))),
         "r2": {name: _number(value) for name, value in zip(names, each, strict=True)},
     }
 
@@ -75,31 +77,27 @@ class _Squares:
     """Running sums for R² of several columns."""
 
     def __init__(self) -> None:
-        self._count = self._total = self._squares = self._errors = np.zeros(1)
+        self.count = self.total = self.squares = self.errors = np.zeros(1)
 
     def add(self, predicted: Tensor, target: Tensor) -> None:
         """Add rows; NaN targets are skipped."""
         known = ~target.isnan().numpy()
         y = np.where(known, target.double().numpy(), 0.0)
         errors = np.where(known, predicted.double().numpy() - y, 0.0)
-        self._count = self._count + known.sum(axis=0)
-        self._total = self._total + y.sum(axis=0)
-        self._squares = self._squares + (y**2).sum(axis=0)
-        self._errors = self._errors + (errors**2).sum(axis=0)
+        self.count = self.count + known.sum(axis=0)
+        self.total = self.total + y.sum(axis=0)
+        self.squares = self.squares + (y**2).sum(axis=0)
+        self.errors = self.errors + (errors**2).sum(axis=0)
 
-    def _deviations(self) -> NDArray[np.float64]:
-        return self._squares - self._total**2 / np.maximum(self._count, 1)
+    def deviations(self) -> NDArray[np.float64]:
+        """Return the squared deviations of each column from its mean."""
+        return self.squares - self.total**2 / np.maximum(self.count, 1)
 
     def r2(self) -> NDArray[np.float64]:
         """Return R² of each column, NaN where the target is constant."""
-        deviations = self._deviations()
-        varies = deviations > 1e-9 * np.maximum(self._count, 1)
-        return np.where(varies, 1.0 - self._errors / np.where(varies, deviations, 1.0), np.nan)
-
-    def pooled_r2(self) -> float:
-        """Return R² of all columns pooled, NaN where all targets are constant."""
-        deviations = self._deviations().sum()
-        return float(1.0 - self._errors.sum() / deviations) if deviations > 0.0 else np.nan
+        deviations = self.deviations()
+        varies = deviations > 1e-9 * np.maximum(self.count, 1)
+        return np.where(varies, 1.0 - self.errors / np.where(varies, deviations, 1.0), np.nan)
 
 
 class _Accuracy:
@@ -114,13 +112,9 @@ class _Accuracy:
         self._codes += np.bincount(codes.numpy(), minlength=len(self._codes))
 
     def to_dict(self) -> dict[str, float | None]:
-        count = int(self._codes.sum())
-        if not count:
-            return {"accuracy": None, "commonest": None}
-        return {
-            "accuracy": _number(self._correct / count),
-            "commonest": _number(int(self._codes.max()) / count),
-        }
+        count = float(self._codes.sum()) or np.nan
+        numbers = {"accuracy": self._correct, "commonest": self._codes.max()}
+        return {name: _number(number / count) for name, number in numbers.items()}
 
 
 def _number(value: float) -> float | None:

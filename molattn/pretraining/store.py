@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ class MoleculeStore:
 
     Args:
         table: The store.
-        shards: Its shards, of :func:`open_targets`.
-        rows: The rows of the molecules, counted over all shards, ascending ``[M]``.
+        rows: Which molecules, counted over all shards, ascending ``[M]``.
         about: Sources, options, counts and digests, as JSON types.
 
     Attributes:
@@ -33,19 +32,14 @@ class MoleculeStore:
     """
 
     def __init__(
-        self,
-        table: StoreTable,
-        shards: Sequence[Shard],
-        rows: NDArray[np.int64],
-        about: Mapping[str, Any],
+        self, table: StoreTable, rows: NDArray[np.int64], about: Mapping[str, Any]
     ) -> None:
-        self.about = about
-        self.names = tuple(table.index.descriptors)
-        self.num_bytes = table.index.num_bytes
-        self._folder, self._shards, self._rows = table.path.absolute(), shards, rows
-        content = [about["sha256"], self.names, [shard["sha256"] for shard in table.index.shards]]
+        index, self.about, self._rows = table.index, about, rows
+        self.names, self.num_bytes = tuple(index.descriptors), index.num_bytes
+        self._folder, self._shards = table.path.absolute(), open_targets(table)
+        content = [about["sha256"], self.names, [shard["sha256"] for shard in index.shards]]
         self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-        self._ends = np.cumsum([len(shard) for shard in shards])
+        self._ends = np.cumsum([len(shard) for shard in self._shards])
 
     def __reduce__(self) -> Any:
         """Let another process open the files, in place of sending their content."""
@@ -57,20 +51,18 @@ class MoleculeStore:
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of some molecules."""
         found = np.empty(len(rows), dtype=np.int64)
-        for shard, places, own in self._by_shard(rows):
+        for shard, indices, own in self._by_shard(rows):
             starts = shard.starts("atoms")
-            found[places] = starts[own + 1] - starts[own]
+            found[indices] = starts[own + 1] - starts[own]
         return found
 
     def unpack(self, rows: NDArray[np.int64]) -> list[MoleculeRecord]:
         """Return some molecules, in any order."""
-        places, parts = [], []
-        for shard, place, own in self._by_shard(rows):
-            places.append(place)
-            parts.append((shard.molecules, own))
-        if not parts:
+        found = [*self._by_shard(rows)]
+        if not found:
             return []
-        order = np.argsort(np.concatenate(places))
+        order = np.argsort(np.concatenate([indices for _, indices, _ in found]))
+        parts = [(shard.molecules, own) for shard, _, own in found]
         return PackedMolecules.gather(parts).unpack(order)
 
     def descriptors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -80,33 +72,32 @@ class MoleculeStore:
         """
         found = np.empty((len(rows), len(self.names)), dtype=np.float32)
         width = len(PRETRAINING_DESCRIPTORS)
-        for shard, places, own in self._by_shard(rows):
-            found[places, :width] = shard.values("descriptors")[own]
+        for shard, indices, own in self._by_shard(rows):
+            found[indices, :width] = shard.values("descriptors")[own]
             if len(self.names) > width:
-                found[places, width:] = shard.values("columns")[own]
+                found[indices, width:] = shard.values("columns")[own]
         return found
 
     def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return ``log(1 + count)`` of some molecules, ``[len(rows), NUM_COUNTS]``."""
         found = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
-        for shard, places, own in self._by_shard(rows):
+        for shard, indices, own in self._by_shard(rows):
             starts = shard.starts("counts")
             positions, counts = shard.values("positions"), shard.values("counts")
-            runs = zip(places.tolist(), starts[own].tolist(), starts[own + 1].tolist(), strict=True)
-            for place, start, end in runs:
-                found[place, positions[start:end]] = counts[start:end]
+            for index, start, end in zip(indices, starts[own], starts[own + 1], strict=True):
+                found[index, positions[start:end]] = counts[start:end]
         return np.log1p(found, out=found)
 
     def _by_shard(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Shard, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield each shard with places among ``rows`` and its own rows of these molecules."""
+        """Yield each shard with indices among ``rows`` and its own numbers of these molecules."""
         chosen = self._rows[rows]
         numbers = np.searchsorted(self._ends, chosen, side="right")
         for number in np.unique(numbers).tolist():
             shard = self._shards[number]
-            places = np.flatnonzero(numbers == number)
-            yield shard, places, chosen[places] - (self._ends[number] - len(shard))
+            indices = np.flatnonzero(numbers == number)
+            yield shard, indices, chosen[indices] - (self._ends[number] - len(shard))
 
 
 def open_targets(table: StoreTable) -> list[Shard]:
@@ -124,5 +115,4 @@ def open_targets(table: StoreTable) -> list[Shard]:
 
 
 def _reopened(folder: Path, rows: NDArray[np.int64], about: Mapping[str, Any]) -> MoleculeStore:
-    table = StoreTable(folder)
-    return MoleculeStore(table, open_targets(table), rows, about)
+    return MoleculeStore(StoreTable(folder), rows, about)

@@ -3,9 +3,10 @@
 :func:`molattn.train` is the same in one call, with scores. Public here:
 
 - :mod:`molattn.training.run`: ``train``, ``TrainingRun``;
+- :mod:`molattn.training.resolve`: ``resolve``, which decides what is ``auto``;
 - :mod:`molattn.training.run_folder`: ``run_folder``, which is complete or resumable;
 - :mod:`molattn.training.losses`: ``TaskLoss``;
 - :mod:`molattn.training.history`: ``Epoch``, ``History``.
 
-Only :mod:`molattn.training.lightning` imports Lightning.
+Only :mod:`molattn.training.loop` and :mod:`molattn.training.module` import Lightning.
 """

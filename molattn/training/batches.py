@@ -1,8 +1,7 @@
 """Loaders of molecules in batches, which can resume within an epoch."""
 
-import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,13 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.data.dataset import Molecules
-from molattn.graph import MoleculeBatch, graph_costs
+from molattn.graph import MoleculeBatch
 from molattn.model.inputs import number_type
 from molattn.model.model import MolAttn
-from molattn.record import MoleculeRecord
 from molattn.utils.process_group import num_processes, process_rank
 
-__all__ = ["LabeledBatch", "LabeledLoader", "Part", "ResumableLoader", "split_evenly"]
+__all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
 
 _MOST_KEPT = 100_000_000  # bytes of what a frozen encoder gives
 
@@ -38,35 +36,6 @@ class LabeledBatch(NamedTuple):
     atoms: Tensor | None
 
 
-class Part(NamedTuple):
-    """The part of a batch that one of several processes computes.
-
-    Args:
-        places: Its places in the batch, ascending; at least one.
-        counts: Whether it has targets. It has none if there are fewer molecules than processes and
-            all of them are in other parts.
-    """
-
-    places: NDArray[np.int64]
-    counts: bool = True
-
-
-def split_evenly(costs: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
-    """Split things into parts of similar cost: the most expensive first, to the cheapest part.
-
-    Returns:
-        The places of each part, ascending; none, if there are more parts than things. The largest
-        cost of a part is at most 4/3 of what it must be (Graham 1969).
-    """
-    total = [(0, part) for part in range(parts)]
-    chosen: list[list[int]] = [[] for _ in range(parts)]
-    for place in np.argsort(-costs, kind="stable").tolist():
-        cost, part = total[0]
-        chosen[part].append(place)
-        heapq.heapreplace(total, (cost + int(costs[place]), part))
-    return [np.sort(np.array(part, dtype=np.int64)) for part in chosen]
-
-
 class ResumableLoader(ABC):
     """A loader whose order in each epoch depends only on the seed and the epoch's number.
 
@@ -80,46 +49,45 @@ class ResumableLoader(ABC):
     """
 
     def __init__(self, count: int, batch_size: int, seed: int | None = None) -> None:
-        self._count = count
-        self._size = batch_size
+        self.count, self.batch_size = count, batch_size
         self._seed = seed
-        self._epoch = 0
-        self._position = 0
+        self._epoch = self._position = 0
 
     @abstractmethod
     def batch(
-        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
     ) -> Any:
-        """Return the batch of some rows, or a part of it.
+        """Return the batch of some rows.
 
         Args:
             rows: The rows.
-            place: Its epoch and its index therein.
-            part: The part; None = all.
+            index: Its epoch and its number therein.
+            part: Positions in ``rows`` of the part that this process computes; None = all. If
+                there are none, it gets one molecule without targets, for gradients of 0.
         """
 
     @abstractmethod
-    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the estimated cost of computing each row."""
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of atoms of each row."""
 
     def __len__(self) -> int:
-        return -(-self._count // self._size)
+        return -(-self.count // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        order = self._order()
+        order = np.arange(self.count)
+        if self._seed is not None:
+            order = np.random.default_rng([self._seed, self._epoch]).permutation(self.count)
         first = self._position if self._position < len(self) else 0
         for position in range(first, len(self)):
             self._position = position + 1
-            rows = order[position * self._size : (position + 1) * self._size]
-            if num_processes() == 1:
-                yield self.batch(rows, (self._epoch, position))
-            else:
-                yield self.batch(rows, (self._epoch, position), self.own_part(rows))
+            rows = order[position * self.batch_size : (position + 1) * self.batch_size]
+            part = None if num_processes() == 1 else self._part(rows)
+            yield self.batch(rows, (self._epoch, position), part)
 
-    def own_part(self, rows: NDArray[np.int64]) -> Part:
-        """Return the part of a batch that this process computes."""
-        places = split_evenly(self.costs(rows), num_processes())[process_rank()]
-        return Part(places) if len(places) else Part(np.zeros(1, np.int64), counts=False)
+    def _part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Deal the rows out to the processes, the largest molecules first, to balance the work."""
+        largest = np.argsort(-self.sizes(rows), kind="stable")
+        return np.sort(largest[process_rank() :: num_processes()])
 
     def set_epoch(self, epoch: int) -> None:
         """Start an epoch at its first batch."""
@@ -133,11 +101,6 @@ class ResumableLoader(ABC):
         """Resume from there."""
         self._epoch, self._position = state["epoch"], state["position"]
 
-    def _order(self) -> NDArray[np.int64]:
-        if self._seed is None:
-            return np.arange(self._count)
-        return np.random.default_rng([self._seed, self._epoch]).permutation(self._count)
-
 
 class LabeledLoader(ResumableLoader):
     """Loads molecules with labels.
@@ -149,8 +112,7 @@ class LabeledLoader(ResumableLoader):
         self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None
     ) -> None:
         super().__init__(len(molecules.records), batch_size, seed)
-        self._model = model
-        self._molecules = molecules
+        self._model, self._molecules = model, molecules
 
     @cached_property
     def _atoms(self) -> list[Tensor]:
@@ -159,54 +121,35 @@ class LabeledLoader(ResumableLoader):
         if type(self._model) is not MolAttn or not self._model.has_frozen_encoder:
             return []
         records = self._molecules.records
-        sizes = list(_up_to(_MOST_KEPT // (4 * self._model.embedding_width(atoms=True)), records))
-        if len(sizes) < len(records):
+        sizes = [record.num_atoms for record in records]
+        if 4 * self._model.embedding_width(atoms=True) * sum(sizes) > _MOST_KEPT:
             return []
         return [*torch.from_numpy(self._model.embed_records(records, atoms=True)).split(sizes)]
 
-    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the estimated cost of each molecule, with that of a second one."""
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of atoms of each row, with those of a second molecule."""
         records = [self._molecules.records[row] for row in rows.tolist()]
-        return _costs(records) + _costs([one.partner for one in records])
+        partners = (0 if one.partner is None else one.partner.num_atoms for one in records)
+        return np.array([one.num_atoms + more for one, more in zip(records, partners, strict=True)])
 
     def batch(
-        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
     ) -> LabeledBatch:
         """Return a batch; see :meth:`ResumableLoader.batch`."""
-        molecules = self._molecules
+        is_empty = part is not None and not len(part)
         if part is not None:
-            rows = rows[part.places]
-        types = ((molecules.weights, torch.float32), (molecules.features, number_type()))
-        weights, features = (
-            None if values is None else torch.tensor(values[rows], dtype=dtype)
-            for values, dtype in types
-        )
-        targets = torch.tensor(molecules.targets[rows], dtype=number_type())
-        bounds = None
-        if molecules.bounds is not None:
-            bounds = torch.tensor(molecules.bounds[:, rows], dtype=number_type())
-        if part is not None and not part.counts:
+            rows = rows[:1] if is_empty else rows[part]
+        known, dtype = self._molecules, number_type()
+        targets = torch.tensor(known.targets[rows], dtype=dtype)
+        bounds = None if known.bounds is None else torch.tensor(known.bounds[:, rows], dtype=dtype)
+        if is_empty:
             targets.fill_(torch.nan)
-            if bounds is not None:
-                bounds.fill_(torch.nan)
-        molecules = self._model.collate([molecules.records[row] for row in rows])
-        atoms = torch.cat([self._atoms[row] for row in rows]) if self._atoms else None
-        return LabeledBatch(molecules, targets, weights, features, bounds, atoms)
-
-
-def _up_to(most: int, records: Sequence[MoleculeRecord]) -> Iterator[int]:
-    """Yield the number of atoms of each molecule, as long as their sum is at most ``most``."""
-    for record in records:
-        most -= record.num_atoms
-        if most < 0:
-            return
-        yield record.num_atoms
-
-
-def _costs(records: Sequence[MoleculeRecord | None]) -> NDArray[np.int64]:
-    """Return the estimated cost of each molecule, relative to the others."""
-    costs = graph_costs(np.array([0 if one is None else one.num_atoms for one in records]))
-    for place, one in enumerate(records):
-        if one is not None and one.edge_index is not None:
-            costs[place] += len(one.pairs) - one.num_atoms**2
-    return costs
+            bounds = None
+        return LabeledBatch(
+            self._model.collate([known.records[row] for row in rows]),
+            targets,
+            None if known.weights is None else torch.tensor(known.weights[rows]).float(),
+            None if known.features is None else torch.tensor(known.features[rows], dtype=dtype),
+            bounds,
+            torch.cat([self._atoms[row] for row in rows]) if self._atoms else None,
+        )

@@ -4,24 +4,111 @@ Tensors are stored as tensors and everything else as JSON in the header of the f
 pickled. The header has the SHA-256 of the file, in which a placeholder stands for it.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from molattn.config import RunConfig, check_same_digest, check_same_options
 from molattn.errors import InputError
+from molattn.model.model import MolAttn
+from molattn.utils.console import print_line
 from molattn.utils.files import write_file
+from molattn.version import package_versions, version_changes
 
-__all__ = ["CHECKPOINT_FILE", "read_checkpoint", "write_checkpoint"]
+__all__ = [
+    "CHECKPOINT_FILE",
+    "RUN_KEY",
+    "STATE_KEY",
+    "RunCheckpoint",
+    "read_checkpoint",
+    "write_checkpoint",
+]
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
+RUN_KEY = "molattn_about"
+"""Key of a checkpoint for the fingerprint of its run."""
+STATE_KEY = "molattn_state"
+"""Key of a checkpoint for the state that Lightning does not save."""
 _HEADER = "molattn_checkpoint"
 _PLACEHOLDER = "sha256-of-this-file".ljust(64, "-")
+
+
+@dataclass(frozen=True)
+class RunCheckpoint:
+    """The checkpoint of a run, and what identifies the run.
+
+    Args:
+        folder: The folder of the checkpoint.
+        config: The options.
+        data: What was learned from, as the subject of a message, and its SHA-256.
+        init_from: The initial model, likewise; the SHA-256 is None for random weights.
+        model: The new model, whose structure is compared.
+    """
+
+    folder: Path
+    config: RunConfig
+    data: tuple[str, str]
+    init_from: tuple[str, str | None]
+    model: MolAttn
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the run in its checkpoints."""
+        return {
+            "config": self.config.to_dict(),
+            "init_from": self.init_from[1],
+            "data": self.data[1],
+            "versions": package_versions(),
+            "model": self._structure(),
+        }
+
+    def _structure(self) -> dict[str, str]:
+        """Return digests of the featurizer, of custom parts, and of the shapes of weights."""
+        config = self.model.config.to_dict()
+        parts = {name: config[name] for name in ("featurizer", "custom_parts")}
+        weights = self.model.state_dict().items()
+        parts["weights"] = {name: list(tensor.shape) for name, tensor in weights}
+        return {
+            name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
+            for name, part in parts.items()
+        }
+
+    def read(self, console: Console | None = None) -> dict[str, Any] | None:
+        """Return the checkpoint if there is one, and log where the training resumes.
+
+        A package that affects results and has changed its version is logged too.
+
+        Raises:
+            InputError: The checkpoint cannot be read, or is of a run with other options, data,
+                initial weights or another model.
+        """
+        path = self.folder / CHECKPOINT_FILE
+        if not path.exists():
+            return None
+        checkpoint = read_checkpoint(path)
+        before = checkpoint[RUN_KEY]
+        check_same_options(type(self.config).from_dict(before["config"]), self.config, self.folder)
+        for (what, digest), key in ((self.data, "data"), (self.init_from, "init_from")):
+            check_same_digest(f"{what} has", digest, before[key], self.folder)
+        for name, digest in self._structure().items():
+            if before["model"][name] != digest:
+                raise InputError(
+                    f"make_model or featurizer: the model has other {name.replace('_', ' ')} than "
+                    f"that of the run in {self.folder}; use the original or start a new run"
+                )
+        for line in version_changes(before["versions"]):
+            print_line(console, line)
+        epochs, step = len(checkpoint[STATE_KEY]["epochs"]), checkpoint["global_step"]
+        print_line(console, f"Resuming after epoch {epochs}, step {step}")
+        return checkpoint
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -39,7 +126,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     header = json.dumps([_PLACEHOLDER, _packed(dict(state), tensors)])
     content = safetensors.torch.save(tensors, {_HEADER: header})
-    digest = sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     write_file(path, content.replace(_PLACEHOLDER.encode(), digest.encode(), 1))
 
 
@@ -55,7 +142,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         digest, packed = json.loads(header)
         content = path.read_bytes().replace(str(digest).encode(), _PLACEHOLDER.encode(), 1)
-        if sha256(content).hexdigest() != digest:
+        if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its content is not what was written")
         return _unpacked(packed, tensors)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -93,6 +180,4 @@ def _unpacked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return tensors[content]
     if kind == "tuple":
         return tuple(_unpacked(item, tensors) for item in content)
-    if kind == "dict":
-        return {key: _unpacked(item, tensors) for key, item in content}
-    raise ValueError(f"unknown kind {kind!r}")
+    return {key: _unpacked(item, tensors) for key, item in content}

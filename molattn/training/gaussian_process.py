@@ -1,7 +1,7 @@
 """The Gaussian process of a trained model, and its share in the predictions."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,15 +10,16 @@ from rich.console import Console
 
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
-from molattn.data.dataset import TrainingTable
+from molattn.data.dataset import Molecules, TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
+from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members, shares_of_second
 from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["add_gaussian_process", "share_lines", "some_rows"]
+__all__ = ["KnownRows", "combine", "fit_gaussian_process", "sample_rows", "share_lines"]
 
 Array = NDArray[np.float64]
 
@@ -27,30 +28,156 @@ _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
 
-def add_gaussian_process(
+@dataclass
+class KnownRows:
+    """The rows that the Gaussian process of a model learns from, training rows first.
+
+    Args:
+        model: The trained model.
+        config: Options of the run.
+        rows: Their indices in the table, ``[n]``.
+        size: Number of training rows among them.
+        molecules: The molecules.
+        network: Outputs of each member's network, ``[members, n, outputs]``.
+        inputs: What the kernels read.
+        labels: Scaled labels ``[n, T]``, NaN where missing or censored.
+        bounds: Scaled bounds of the censored labels ``[2, n, T]``; None = there are none.
+        keys: What identifies each row, wherever it stands.
+        start: When this began.
+    """
+
+    model: MolAttn
+    config: TrainConfig
+    rows: NDArray[np.int64]
+    size: int
+    molecules: Molecules
+    network: Array
+    inputs: KernelInputs
+    labels: Array
+    bounds: Array | None
+    keys: list[str]
+    start: float
+
+    @classmethod
+    def of(
+        cls, model: MolAttn, config: TrainConfig, table: TrainingTable, parts: Split
+    ) -> "KnownRows":
+        """Predict at most 100,000 training and 20,000 validation rows with a trained model."""
+        start, seed = time.perf_counter(), config.training.seed
+        train = sample_rows(table, parts.train, _MOST_LEARNED, seed)
+        rows = np.concatenate([train, sample_rows(table, parts.val, _MOST_HELD_OUT, seed)])
+        known = table.molecules(rows)
+        network, inputs = model.network_outputs(known.records, features=known.features)
+
+        def scaled(labels: Array) -> Array:
+            return model.scale(torch.from_numpy(labels)).double().numpy()
+
+        bounds = None if known.bounds is None else np.stack([*map(scaled, known.bounds)])
+        labels = scaled(known.targets)
+        keys = [_key(table, row) for row in rows.tolist()]
+        given = rows, len(train), known, network, inputs, labels, bounds, keys, start
+        return cls(model, config, *given)
+
+    def fit(self, count: int) -> GaussianProcessHead:
+        """Fit a Gaussian process to the first rows.
+
+        A censored label counts as its bound if the Gaussian process of the others predicts a value
+        on the wrong side of it, and is left out otherwise.
+        """
+        labels = self.labels[:count]
+        process = self._fit(labels)
+        if self.bounds is None:
+            return process
+        low, high = self.bounds[:, :count]
+        starts = [part.start for part in output_slices(self.model.config.tasks)]
+        predicted = process.predict(self.inputs[np.arange(count)])[:, starts]
+        violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
+        if np.isnan(violated).all():
+            return process
+        return self._fit(np.fmax(labels, violated))
+
+    def _fit(self, labels: Array) -> GaussianProcessHead:
+        count, weights = len(labels), self.molecules.weights
+        return GaussianProcessHead.fit(
+            self.model.config,
+            self.inputs[np.arange(count)],
+            labels,
+            weights=None if weights is None else weights[:count],
+            keys=self.keys[:count],
+            inducing_points=self.config.gaussian_process.inducing_points,
+            seed=self.config.training.seed,
+        )
+
+    def select_kernels(self, console: Console | None) -> None:
+        """Compare descriptors only if there is very strong evidence for that."""
+        weights, train = self.molecules.weights, np.arange(self.size)
+        factor = log_bayes_factor(
+            self.model.config,
+            self.inputs[train],
+            self.labels[train],
+            _DESCRIPTORS,
+            weights=None if weights is None else weights[train],
+            keys=self.keys[: self.size],
+            seed=self.config.training.seed,
+        )
+        compares = factor > _VERY_STRONG
+        verb, relation = ("compares", "above") if compares else ("does not compare", "at most")
+        print_line(
+            console,
+            f"the Gaussian process {verb} descriptors: their log Bayes factor is {factor:.1f}, "
+            f"{relation} {_VERY_STRONG:.0f}",
+        )
+        if not compares:
+            kernels = tuple(name for name in self.config.kernels if name != _DESCRIPTORS)
+            self.model.config = replace(self.model.config, kernels=kernels)
+            found = self.inputs.numbers.items()
+            numbers = {name: one for name, one in found if name in kernels}
+            self.inputs = replace(self.inputs, numbers=numbers)
+
+
+def fit_gaussian_process(
     model: MolAttn,
     config: TrainConfig,
     table: TrainingTable,
     parts: Split,
     console: Console | None = None,
+) -> tuple[GaussianProcessHead, KnownRows] | None:
+    """Fit the Gaussian process of a run to its training rows; return None if it has none.
+
+    With the default kernels, it compares descriptors only if they make the labels of the training
+    rows, or of 800 of them, more likely by a factor of exp(5).
+
+    Args:
+        model: A model with trained networks; its config gets the kernels.
+        config: Of the run.
+        table: The usable rows.
+        parts: Which of them are training and validation rows.
+        console: Where to log.
+    """
+    model.gaussian_process = None
+    model.config = replace(model.config, kernels=config.kernels)
+    if not config.kernels:
+        return None
+    known = KnownRows.of(model, config, table, parts)
+    if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
+        known.select_kernels(console)
+    return known.fit(known.size), known
+
+
+def combine(
+    fitted: tuple[GaussianProcessHead, KnownRows],
+    table: TrainingTable,
+    parts: Split,
+    console: Console | None = None,
 ) -> Array:
-    """Add the Gaussian process of a run to its model, and predict the validation rows.
+    """Give a model its Gaussian process, with its share in the predictions.
 
-    A Gaussian process of the training rows predicts the validation rows, which determines its
-    share in the predictions of the model. The model then gets one of both sets of rows. Of more
-    than 100,000 training rows or 20,000 validation rows, so many are drawn (:func:`some_rows`).
-    With the default kernels, it compares descriptors only if there is very strong evidence for
-    that: if they make the labels of the training rows, or of 800 of them, more likely by a factor
-    of exp(5).
-
-    A censored label counts as its bound if the Gaussian process of the others predicts a value on
-    the wrong side of it, and is left out otherwise; it has no part in the share. Without validation
-    rows, the share beside a network is a half until
+    The share follows from the predictions for the validation rows; then the Gaussian process learns
+    from these too. Without validation rows, the share beside a network is a half until
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
 
     Args:
-        model: A model with trained networks; its config gets the kernels of the run.
-        config: Of the run.
+        fitted: What :func:`fit_gaussian_process` returned.
         table: The usable rows.
         parts: Which of them are training and validation rows.
         console: Where to log.
@@ -59,100 +186,34 @@ def add_gaussian_process(
         Outputs of each member for the validation rows as of
         :meth:`molattn.MolAttn.predict_outputs`. Their labels determine only the shares.
     """
-    model.gaussian_process = None
-    model.config = replace(model.config, kernels=config.kernels)
-    options, tasks = config.gaussian_process, model.config.tasks
-    if not config.kernels:
-        validation = table.molecules(parts.val)
-        return model.predict_outputs(validation.records, features=validation.features)
-    start = time.perf_counter()
-    train = some_rows(table, parts.train, _MOST_LEARNED, config.training.seed)
-    val = some_rows(table, parts.val, _MOST_HELD_OUT, config.training.seed)
-    rows = np.concatenate([train, val])
-    molecules, held_out = table.molecules(rows), np.arange(len(train), len(rows))
-    network, inputs = model.network_outputs(molecules.records, features=molecules.features)
-    labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
-    bounds = None
-    if molecules.bounds is not None:
-        bounds = [model.scale(torch.from_numpy(one)).double().numpy() for one in molecules.bounds]
-    keys = [_key(table, row) for row in rows.tolist()]
-    if _DESCRIPTORS in config.kernels and not options.kernels:
-        factor = log_bayes_factor(
-            model.config,
-            inputs[np.arange(len(train))],
-            labels[: len(train)],
-            _DESCRIPTORS,
-            weights=None if molecules.weights is None else molecules.weights[: len(train)],
-            keys=keys[: len(train)],
-            seed=config.training.seed,
-        )
-        compares = factor > _VERY_STRONG
-        said, relation = ("compares", "above") if compares else ("does not compare", "at most")
-        print_line(
-            console,
-            f"the Gaussian process {said} descriptors: their log Bayes factor is {factor:.1f}, "
-            f"{relation} {_VERY_STRONG:.0f}",
-        )
-        if not compares:
-            kernels = tuple(name for name in config.kernels if name != _DESCRIPTORS)
-            model.config = replace(model.config, kernels=kernels)
-            numbers = {name: inputs.numbers[name] for name in inputs.numbers if name in kernels}
-            inputs = replace(inputs, numbers=numbers)
-
-    def fit(chosen: NDArray[np.int64]) -> GaussianProcessHead:
-        process = fit_labels(chosen, labels[chosen])
-        if bounds is None:
-            return process
-        low, high = (one[chosen] for one in bounds)
-        starts = [part.start for part in output_slices(tasks)]
-        predicted = process.predict(inputs[chosen])[:, starts]
-        violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
-        if np.isnan(violated).all():
-            return process
-        return fit_labels(chosen, np.fmax(labels[chosen], violated))
-
-    def fit_labels(chosen: NDArray[np.int64], known: Array) -> GaussianProcessHead:
-        return GaussianProcessHead.fit(
-            model.config,
-            inputs[chosen],
-            known,
-            weights=None if molecules.weights is None else molecules.weights[chosen],
-            keys=[keys[row] for row in chosen.tolist()],
-            inducing_points=options.inducing_points,
-            seed=config.training.seed,
-        )
-
-    process = fit(np.arange(len(train)))
-    if options.predictor == "both" and not len(held_out):
-        process = replace(process, shares=np.full(len(tasks), 0.5))
-    unseen = inputs[held_out]
-    first = mean_of_members(torch.from_numpy(network[:, held_out]), tasks).numpy()
-    second, known = process.predict(unseen), labels[held_out]
-    shares = process.shares
-    if options.predictor == "both" and len(held_out):
-        shares = shares_of_second(tasks, first, second, known)
-    process = replace(process, shares=shares)
+    process, known = fitted
+    model, tasks = known.model, known.model.config.tasks
+    held_out = np.arange(known.size, len(known.rows))
+    unseen, network = known.inputs[held_out], known.network[:, held_out]
+    if known.config.gaussian_process.predictor == "both":
+        shares = np.full(len(tasks), 0.5)
+        if len(held_out):
+            first = mean_of_members(torch.from_numpy(network), tasks).numpy()
+            shares = shares_of_second(tasks, first, process.predict(unseen), known.labels[held_out])
+        process = replace(process, shares=shares)
     if len(held_out) == len(parts.val):
-        outputs = model.to_transformed(process.combine(network[:, held_out], unseen))
+        outputs = model.to_transformed(process.combine(network, unseen))
     else:
         model.gaussian_process, validation = process, table.molecules(parts.val)
         outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
-        process = replace(fit(np.arange(len(rows))), shares=shares)
-    lines = np.array([table.rows[row].line for row in rows])
+        process = replace(known.fit(len(known.rows)), shares=process.shares)
+    lines = np.array([table.rows[row].line for row in known.rows])
     model.gaussian_process = process.with_rows(lines)
-    seconds = time.perf_counter() - start
-    if len(held_out):
-        for line in share_lines(model):
-            print_line(console, line)
-    print_line(
-        console,
-        f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
-    )
+    seconds = time.perf_counter() - known.start
+    for line in share_lines(model) if len(held_out) else ():
+        print_line(console, line)
+    count = len(process.rows)
+    print_line(console, f"Gaussian process with {count} inducing points fitted in {seconds:.1f} s")
     return outputs
 
 
-def some_rows(
+def sample_rows(
     table: TrainingTable, rows: NDArray[np.int64], most: int, seed: int
 ) -> NDArray[np.int64]:
     """Return rows of a table; of more than ``most``, so many drawn at random, ascending.

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from molattn.data.table import write_table
 
-__all__ = ["Epoch", "History", "RunningMean", "write_history"]
+__all__ = ["Epoch", "History", "write_history"]
 
 
 class Epoch(NamedTuple):
@@ -50,35 +47,3 @@ def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
     with write_table(folder / "history.csv", Epoch._fields) as write:
         for epoch in epochs:
             write(epoch)
-
-
-class RunningMean:
-    """A weighted mean over batches, whose numbers are copied from a GPU many at a time."""
-
-    def __init__(self, total: float = 0.0, weight: float = 0.0) -> None:
-        self.total, self.weight = total, weight
-        self._unread: list[Tensor] = []
-
-    def add(self, total: Tensor, weight: Tensor) -> None:
-        """Add a sum and its weight, without waiting for the device that computes them."""
-        self._unread += (total.detach(), weight.detach())
-
-    def read(self) -> list[float]:
-        """Wait for what was added since the last call, and return the mean of each batch."""
-        if not self._unread:
-            return []
-        numbers = torch.stack(self._unread).tolist()
-        self._unread = []
-        means = []
-        for total, weight in zip(numbers[::2], numbers[1::2], strict=True):
-            self.total += total
-            self.weight += weight
-            means.append(total / weight if weight else total)
-        return means
-
-    def pop(self) -> float:
-        """Return the mean (0 without any weight) and reset it."""
-        self.read()
-        mean = self.total / self.weight if self.weight else 0.0
-        self.total, self.weight = 0.0, 0.0
-        return mean

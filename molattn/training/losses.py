@@ -13,23 +13,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from molattn.config import SupervisedConfig
+from molattn.model.model import MolAttn
 from molattn.task import Task, output_slices
+from molattn.training.batches import LabeledBatch
+from molattn.training.optimizer import FineTuningPlan
+from molattn.utils.process_group import summed
 
-__all__ = ["Objective", "TaskLoss", "class_weights"]
+__all__ = ["LabeledObjective", "Objective", "TaskLoss", "class_weights"]
 
 
 class Objective(nn.Module, ABC):
-    """The loss of a batch, together with the module that it trains."""
+    """The loss of a batch, together with the module that it trains.
+
+    Attributes:
+        plan: How to train pretrained weights; by default as random ones.
+    """
+
+    plan = FineTuningPlan()
 
     @property
     @abstractmethod
     def trained(self) -> nn.Module:
-        """The module whose weights are optimized and checkpointed."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """Width of the network, which determines the precision that pays."""
+        """The module whose weights are optimized."""
 
     @abstractmethod
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -38,6 +43,31 @@ class Objective(nn.Module, ABC):
         Of several processes that train together, each has the sum of its part of the batch, and
         the weight of the whole one.
         """
+
+
+class LabeledObjective(Objective):
+    """The loss of a model on labeled molecules."""
+
+    def __init__(self, model: MolAttn, loss: "TaskLoss", plan: FineTuningPlan) -> None:
+        super().__init__()
+        self.model, self.loss, self.plan = model, loss, plan
+
+    @property
+    def trained(self) -> MolAttn:
+        """The model."""
+        return self.model
+
+    def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
+        """Return the loss and the weight; see :class:`Objective`."""
+        if batch.atoms is None:
+            output = self.model(batch.molecules, batch.features)
+        else:
+            (output,) = self.model.member_outputs(batch.molecules, batch.features, batch.atoms)
+        scale, bounds = self.model.scale, batch.bounds
+        if bounds is not None:
+            bounds = torch.stack([scale(limits) for limits in bounds])
+        total, weight = self.loss(output, scale(batch.targets), batch.weights, bounds)
+        return total, summed(weight)
 
 
 class TaskLoss(nn.Module):
@@ -59,6 +89,7 @@ class TaskLoss(nn.Module):
     number_outputs: Tensor
     pairs: Tensor
     pair_outputs: Tensor
+    pair_weights: Tensor
     task_weights: Tensor
 
     def __init__(
@@ -70,23 +101,19 @@ class TaskLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        outputs = output_slices(tasks)
-        self._binary_places = [place for place, task in enumerate(tasks) if task.kind == "binary"]
-        kinds = {"regression": "number", "binary": "pair"}
-        for kind, name in kinds.items():
-            places = [place for place, task in enumerate(tasks) if task.kind == kind]
-            starts = [outputs[place].start for place in places]
-            self.register_buffer(f"{name}s", torch.tensor(places, dtype=torch.long))
-            self.register_buffer(f"{name}_outputs", torch.tensor(starts, dtype=torch.long))
-        self.several = [
-            (place, part)
-            for place, (task, part) in enumerate(zip(tasks, outputs, strict=True))
-            if task.kind == "multiclass"
-        ]
+        slices = [*enumerate(zip(tasks, output_slices(tasks), strict=True))]
+        for kind, name in (("regression", "number"), ("binary", "pair")):
+            own = [(index, part.start) for index, (task, part) in slices if task.kind == kind]
+            columns = torch.tensor(own, dtype=torch.long).reshape(-1, 2).T
+            self.register_buffer(f"{name}s", columns[0].clone())
+            self.register_buffer(f"{name}_outputs", columns[1].clone())
+        self._multiclass = [(i, part) for i, (task, part) in slices if task.kind == "multiclass"]
         self.register_buffer("task_weights", torch.tensor(task_weights or [1.0] * len(tasks)))
-        for place, task in enumerate(tasks):
-            weights = class_weights(task, targets[:, place], config)
-            self.register_buffer(f"class_weights_{place}", weights)
+        weights = [class_weights(task, targets[:, i], config) for i, (task, _) in slices]
+        pairs = [weights[index] for index in self.pairs.tolist()]
+        self.register_buffer("pair_weights", torch.stack(pairs) if pairs else torch.ones(0, 2))
+        for index, _ in self._multiclass:
+            self.register_buffer(f"class_weights_{index}", weights[index])
 
     def forward(
         self,
@@ -127,8 +154,13 @@ class TaskLoss(nn.Module):
             losses[:, self.pairs] = self._binary(
                 output[:, self.pair_outputs], filled[:, self.pairs]
             )
-        for place, part in self.several:
-            losses[:, place] = self._multiclass(output[:, part], filled[:, place].long(), place)
+        for index, part in self._multiclass:
+            classes = filled[:, index].long()
+            smoothing = self.config.label_smoothing
+            found = functional.cross_entropy(
+                output[:, part], classes, reduction="none", label_smoothing=smoothing
+            )
+            losses[:, index] = found * self.get_buffer(f"class_weights_{index}")[classes]
         weights = known * self.task_weights
         weighted = losses * weights
         if row_weights is not None:
@@ -140,26 +172,15 @@ class TaskLoss(nn.Module):
         if self.config.loss == "mae":
             return functional.l1_loss(output, target, reduction="none")
         if self.config.loss == "huber":
-            return functional.huber_loss(
-                output, target, reduction="none", delta=self.config.huber_delta
-            )
+            delta = self.config.huber_delta
+            return functional.huber_loss(output, target, reduction="none", delta=delta)
         return functional.mse_loss(output, target, reduction="none")
 
     def _binary(self, logits: Tensor, target: Tensor) -> Tensor:
         smoothing = self.config.label_smoothing
         smoothed = target * (1.0 - smoothing) + 0.5 * smoothing
         losses = functional.binary_cross_entropy_with_logits(logits, smoothed, reduction="none")
-        weights = torch.stack([self._class_weights(place) for place in self._binary_places])
-        return losses * weights.T.gather(0, target.long())
-
-    def _multiclass(self, logits: Tensor, target: Tensor, place: int) -> Tensor:
-        losses = functional.cross_entropy(
-            logits, target, reduction="none", label_smoothing=self.config.label_smoothing
-        )
-        return losses * self._class_weights(place)[target]
-
-    def _class_weights(self, place: int) -> Tensor:
-        return self.get_buffer(f"class_weights_{place}")
+        return losses * self.pair_weights.T.gather(0, target.long())
 
 
 def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:

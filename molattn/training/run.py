@@ -1,27 +1,23 @@
 """A training run: from a table to a trained model."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
-from molattn.config import DataConfig, SupervisedConfig, TrainConfig
+from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
-from molattn.data.dataset import (
-    TrainingTable,
-    describe_tasks,
-    read_training_table,
-    table_calculator,
-)
+from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import marks_validation, missing_classes, split_rows
 from molattn.errors import InputError, is_out_of_memory, quoted
@@ -31,35 +27,30 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
-from molattn.task import Task
+from molattn.training.batches import LabeledLoader
+from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.gaussian_process import add_gaussian_process, some_rows
+from molattn.training.gaussian_process import combine, fit_gaussian_process, sample_rows
 from molattn.training.history import Epoch, History
-from molattn.training.lightning.loop import check_processes
+from molattn.training.loop import check_processes, fit
+from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
-from molattn.training.resume import (
-    check_same_model,
-    model_fingerprint,
-    resume_checkpoint,
-    resume_message,
-    run_fingerprint,
-)
+from molattn.training.resolve import ResolvedConfig, resolve
 from molattn.training.run_folder import CONFIG_FILE, member_folders
-from molattn.training.scaling import scale_by
-from molattn.training.supervised import fit_model
-from molattn.training.target_transform import check_logarithms, target_transforms
+from molattn.training.scaling import check_logarithms, scale_by, target_transforms
 from molattn.utils.console import print_line
+from molattn.utils.process_group import process_rank
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import seeded, threads
-from molattn.utils.spooled_list import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "TrainingJob",
     "TrainingRun",
     "building_network",
-    "number_of_epochs",
+    "fit_networks",
     "read_rows",
     "train",
     "train_model",
@@ -68,11 +59,30 @@ __all__ = [
 ]
 
 _NO_NETWORK = "gaussian_process"
-# After more, classifications of some thousand rows overfit (docs/accuracy.md).
-_CLASSIFICATION_STEPS = 1_500
-_LEAST_EPOCHS = 10
-_FEW_LABELS = 2_500  # of classes: training the encoder does not pay (docs/accuracy.md)
 _MOST_CALIBRATION = 20_000  # labeled validation rows of a target
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What a model is trained on, and how.
+
+    Args:
+        config: All options.
+        table: The usable rows.
+        parts: Which of them are training, validation and test rows.
+        base: The model to start from, if any.
+        console: Where to log; silent without one.
+        folder: Folder for checkpoints; one that is there is resumed.
+        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
+    """
+
+    config: TrainConfig
+    table: TrainingTable
+    parts: Split
+    base: PretrainedWeights | None = None
+    console: Console | None = None
+    folder: Path | None = None
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +124,8 @@ def train(
     """Read a table and train a model on it.
 
     The members of an ensemble are trained one after another on the same rows, with consecutive
-    seeds. On a CPU, the same configuration gives the same weights, bit for bit.
+    seeds. On a CPU, the same configuration gives the same weights, bit for bit. Of several
+    processes that train together, only the first one has the whole model in the end.
 
     Args:
         config: The table, the network and how to train it.
@@ -133,44 +144,34 @@ def train(
     if config.data.validation_size == 0.0:
         raise InputError("--validation-size 0 needs all folds; leave out --only-fold")
     check_processes(config.training)
-    config, pretrained = load_pretrained(config)
+    config, base = load_pretrained(config)
+    folder = None if process_rank() else folder
     with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console, frame)
         parts = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        run = train_split(config, table, parts, pretrained, console, folder, make_model=make_model)
+        run = train_split(TrainingJob(config, table, parts, base, console, folder, make_model))
     return replace(run, seconds=reading + run.seconds)
 
 
-def train_split(
-    config: TrainConfig,
-    table: TrainingTable,
-    parts: Split,
-    pretrained: PretrainedWeights | None,
-    console: Console | None = None,
-    folder: Path | None = None,
-    *,
-    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
-) -> TrainingRun:
+def train_split(job: TrainingJob) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`."""
-    molecules = None if pretrained is None else pretrained.molecules
-    with step_progress(console, "comparing training and test molecules"):
-        leakage = find_leakage(table, parts, config.training.seed, molecules)
+    config, table, parts, base = job.config, job.table, job.parts, job.base
+    with step_progress(job.console, "comparing training and test molecules"):
+        leakage = find_leakage(table, parts, config.training.seed, base and base.molecules)
     for line in (*_part_lines(parts, table, config.data), *leakage.lines()):
-        print_line(console, line)
-    if pretrained is not None and molecules is None and not is_packaged(pretrained.name):
+        print_line(job.console, line)
+    if base is not None and base.molecules is None and not is_packaged(base.name):
         print_line(
-            console,
-            f"leakage from --init-from {pretrained.name} not checked: the model has no "
-            "fingerprints of its training molecules",
+            job.console,
+            f"leakage from --init-from {base.name} not checked: the model has no fingerprints of "
+            "its training molecules",
         )
     start = time.perf_counter()
-    model, histories, outputs = train_model(
-        config, table, parts, pretrained, console, folder=folder, make_model=make_model
-    )
+    model, histories, outputs = train_model(job)
     # Of a resumed run, the epochs before the interruption count too.
     seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
-    digest = pretrained and pretrained.digest
+    digest = base and base.digest
     return TrainingRun(config, table, parts, leakage, model, histories, seconds, outputs, digest)
 
 
@@ -178,12 +179,10 @@ def read_rows(
     config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
 ) -> TrainingTable:
     """Read the table of a run and log a summary."""
-    source = config.file if frame is None else frame
-    featurizer = FEATURIZERS[config.data.featurizer]()
     table = read_training_table(
-        source,
+        config.file if frame is None else frame,
         config.data,
-        featurizer,
+        FEATURIZERS[config.data.featurizer](),
         console,
         baseline=config.report.baselines and config.data.test_size > 0.0,
         counter=substructure_counter(config.kernels),
@@ -198,156 +197,140 @@ def read_rows(
     return table
 
 
-def train_model(
-    config: TrainConfig,
-    table: TrainingTable,
-    parts: Split,
-    pretrained: PretrainedWeights | None,
-    console: Console | None = None,
-    *,
-    folder: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
-    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
-) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
-    """Train and calibrate a model; see :func:`train_split`.
-
-    At most 20,000 labeled validation rows of each target, drawn at random, calibrate it; without
-    validation rows it is not calibrated.
+def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
+    """Resolve the options, fit networks and Gaussian process, combine and calibrate them.
 
     Returns:
         The model, the history of each member, and the outputs of each member for the validation
         rows.
     """
-    training, validation = table.molecules(parts.train), table.molecules(parts.val)
-    init_from = config.fine_tuning.init_from
-    fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
-    epochs = number_of_epochs(config.training, table.tasks, len(parts.train))
-    if epochs < config.training.num_epochs and config.gaussian_process.predictor != _NO_NETWORK:
-        print_line(
-            console,
-            f"training for {epochs} epochs, as there are many rows and only classes (--epochs sets "
-            "another number)",
-        )
-    for line in missing_classes(table, parts):
-        print_line(console, line)
-    members = [replace(member, epochs=epochs) for member in config.training.members()]
-    folders = [None] * len(members)
-    checkpoints = [None] * len(members)
-    if folder is not None:
-        folders = member_folders(folder, len(members))
-        data = f"{table.path}: the file has"
-        # All are read before any member is trained, which may take hours.
-        checkpoints = [
-            resume_checkpoint(place, config, init_from, fingerprint, data, console)
-            for place in folders
-        ]
-    models, histories, transforms, said = [], [], (), None
-    for number, (member, place, checkpoint) in enumerate(
-        zip(members, folders, checkpoints, strict=True)
-    ):
-        if len(members) > 1:
-            print_line(console, f"Member {number + 1} of {len(members)} (seed {member.seed})")
-        if place is not None:
-            place.mkdir(exist_ok=True)
-        with seeded(member.seed):
-            model = _new_model(config, table, make_model)
-            structure = model_fingerprint(model)
-            check_same_model(checkpoint, structure, folder or Path())
-            plan, message = FineTuningPlan(), "Starting from random weights"
-            if pretrained is not None:
-                plan, message = pretrained.apply(
-                    model,
-                    number,
-                    config.fine_tuning,
-                    transforms=config.data.target_transform,
-                    few_classes=_few_classes(table),
-                )
-            if plan.keeps_scaling:
-                check_logarithms(model.config, table, parts)
-            elif not transforms:
-                transforms, lines = target_transforms(
-                    table.tasks,
-                    config.data.target_transform,
-                    training.targets,
-                    np.concatenate([training.values, validation.values]),
-                )
-                for line in lines:
-                    print_line(console, line)
-            if config.gaussian_process.predictor == _NO_NETWORK:
-                message = "no network is trained"
-                if pretrained is not None:
-                    message += f"; embeddings of the pretrained model {pretrained.name}"
-            if checkpoint is not None:
-                print_line(console, resume_message(checkpoint))
-            elif message != said:  # members mostly start alike
-                print_line(console, message)
-                said = message
-            models.append(model)
-            if config.gaussian_process.predictor == _NO_NETWORK:
-                if not plan.keeps_scaling:
-                    scale_by(model, training, transforms)
-                model.freeze("none")
-                continue
-            history = fit_model(
-                model,
-                training,
-                validation,
-                member,
-                console,
-                transforms=transforms,
-                task_weights=config.data.task_weights,
-                folder=place,
-                checkpoint=checkpoint,
-                fingerprint={**fingerprint, "model": structure},
-                plan=plan,
-                on_epoch=on_epoch,
-            )
-        model.freeze("none")
-        histories.append(history)
-    model = (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval()
+    config, table, parts = job.config, job.table, job.parts
+    resolved = resolve(config, table, parts, job.base)
+    for line in (*resolved.remarks, *missing_classes(table, parts)):
+        print_line(job.console, line)
+    model, histories = fit_networks(job, resolved)
+    if process_rank():
+        return model, histories, np.zeros((0, 0, 0))
     step = "fitting the Gaussian process" if config.kernels else "predicting the validation rows"
-    with threads(config.training.threads), step_progress(console, step):
-        outputs = add_gaussian_process(model, config, table, parts, console)
+    with threads(config.training.threads), step_progress(job.console, step):
+        fitted = fit_gaussian_process(model, config, table, parts, job.console)
+        if fitted is None:
+            validation = table.molecules(parts.val)
+            outputs = model.predict_outputs(validation.records, features=validation.features)
+        else:
+            outputs = combine(fitted, table, parts, job.console)
     molecules = training_molecules(config, table, parts)
     model.training_set = _training_set(config, table, parts, molecules)
     model.reference_inputs = ReferenceInputs.of(model.config)
-    if not len(parts.val):
-        return model, histories, outputs
-    targets = validation.targets
-    held_out = _calibration_rows(targets, config.training.seed)
-    with threads(config.training.threads), step_progress(console, "calibrating"):
-        known = _fingerprints(config, table, parts.train) if config.kernels else molecules
-        prints = table.fingerprints(parts.val[held_out])
-        uncertainty = Uncertainty.fit(
-            model.config, known, prints, outputs[:, held_out], targets[held_out]
-        )
-    model.uncertainty = replace(uncertainty, molecules=molecules)
-    for line in model.uncertainty.calibration.lines():
-        print_line(console, line)
-    if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
-        print_line(console, f"{unusable} validation rows without a finite prediction")
+    if len(parts.val):
+        with threads(config.training.threads), step_progress(job.console, "calibrating"):
+            _calibrate(model, job, outputs, molecules)
     return model, histories, outputs
 
 
-def _calibration_rows(targets: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
-    """Return at most 20,000 labeled rows of each target ``[n, T]``, the same ones if possible."""
-    order = np.random.default_rng(seed).permutation(len(targets))
+def fit_networks(
+    job: TrainingJob, resolved: ResolvedConfig, on_epoch: Callable[[Epoch], None] | None = None
+) -> tuple[MolAttn, list[History]]:
+    """Train the network of each member, or take it as it is if only a Gaussian process predicts.
+
+    Args:
+        job: What to train on.
+        resolved: Its resolved options.
+        on_epoch: Called after each epoch; an exception that it raises stops the training.
+
+    Returns:
+        The model of all members, and their histories.
+    """
+    members = resolved.training.members()
+    folders = [None] * len(members)
+    if job.folder is not None:
+        folders = member_folders(job.folder, len(members))
+    models, histories, lines = [], [], None
+    for number, (member, folder) in enumerate(zip(members, folders, strict=True)):
+        if len(members) > 1:
+            print_line(job.console, f"Member {number + 1} of {len(members)} (seed {member.seed})")
+        with seeded(member.seed):
+            model, plan, found = _new_model(job, resolved, number)
+            for line in found if found != lines else ():  # members mostly start the same
+                print_line(job.console, line)
+            lines = found
+            if job.config.gaussian_process.predictor != _NO_NETWORK:
+                training, validation = map(job.table.molecules, (job.parts.train, job.parts.val))
+                targets = torch.from_numpy(training.targets)
+                loss = TaskLoss(model.config.tasks, member, targets, job.config.data.task_weights)
+                size = member.batch_size
+                history = fit(
+                    LabeledObjective(model, loss, plan),
+                    LabeledLoader(model, training, size, member.seed),
+                    LabeledLoader(model, validation, size) if len(job.parts.val) else None,
+                    member,
+                    job.console,
+                    run=folder and _checkpoint(job, folder, model),
+                    on_epoch=on_epoch,
+                )
+                histories.append(history)
+        model.freeze("none")
+        models.append(model)
+    return (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval(), histories
+
+
+def _new_model(
+    job: TrainingJob, resolved: ResolvedConfig, number: int
+) -> tuple[MolAttn, FineTuningPlan, list[str]]:
+    """Return a new model that is scaled, how to train it, and log lines on that."""
+    table, parts = job.table, job.parts
+    with building_network():
+        model = job.make_model(resolved.model)
+    if difference := resolved.model.difference(replace(model.config, custom_parts=())):
+        raise InputError(f"make_model: the model differs from the given config in {difference}")
+    plan, message, lines = FineTuningPlan(), "Starting from random weights", []
+    if job.base is not None:
+        keeps_head = resolved.keeps_head and not model.config.custom_parts
+        options = resolved.fine_tuning
+        plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
+    if plan.keeps_scaling:
+        check_logarithms(model.config, table, parts)
+    else:
+        training, validation = table.molecules(parts.train), table.molecules(parts.val)
+        transforms, lines = target_transforms(
+            table.tasks,
+            job.config.data.target_transform,
+            training.targets,
+            np.concatenate([training.values, validation.values]),
+        )
+        scale_by(model, training, transforms)
+    if job.config.gaussian_process.predictor == _NO_NETWORK:
+        message = "no network is trained"
+        if job.base is not None:
+            message += f"; embeddings of the pretrained model {job.base.name}"
+    return model, plan, [*lines, message]
+
+
+def _checkpoint(job: TrainingJob, folder: Path, model: MolAttn) -> RunCheckpoint:
+    folder.mkdir(exist_ok=True)
+    data = f"{job.table.path}: the file", job.table.digest
+    name = job.config.fine_tuning.init_from
+    base = f"--init-from: the model {name}", job.base and job.base.digest
+    return RunCheckpoint(folder, job.config, data, base, model)
+
+
+def _calibrate(
+    model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], molecules: FingerprintIndex
+) -> None:
+    """Calibrate by at most 20,000 labeled validation rows of each target, drawn at random."""
+    config, table, parts = job.config, job.table, job.parts
+    targets = table.targets[parts.val]
+    order = np.random.default_rng(config.training.seed).permutation(len(targets))
     found = [order[~np.isnan(labels[order])][:_MOST_CALIBRATION] for labels in targets.T]
-    return np.unique(np.concatenate(found))
-
-
-def number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int) -> int:
-    """Return the number of epochs, fewer for large classifications: these overfit."""
-    if config.epochs is not None or any(task.kind == "regression" for task in tasks):
-        return config.num_epochs
-    steps = -(-rows // config.batch_size)
-    return min(config.num_epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
-
-
-def _few_classes(table: TrainingTable) -> bool:
-    """Return whether a table has only classes, and few labels; the same for each fold of it."""
-    are_classes = all(task.kind != "regression" for task in table.tasks)
-    return are_classes and int(np.count_nonzero(~np.isnan(table.targets))) <= _FEW_LABELS
+    chosen = np.unique(np.concatenate(found))
+    known = _fingerprints(config, table, parts.train) if config.kernels else molecules
+    prints = table.fingerprints(parts.val[chosen])
+    uncertainty = Uncertainty.fit(model.config, known, prints, outputs[:, chosen], targets[chosen])
+    model.uncertainty = replace(uncertainty, molecules=molecules)
+    for line in model.uncertainty.calibration.lines():
+        print_line(job.console, line)
+    if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
+        print_line(job.console, f"{unusable} validation rows without a finite prediction")
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
@@ -363,7 +346,7 @@ def _fingerprints(
     config: TrainConfig, table: TrainingTable, rows: NDArray[np.int64]
 ) -> FingerprintIndex:
     seed = config.training.seed
-    rows = some_rows(table, rows, 2 * MOST_KEPT, seed)  # more than are kept, as some may be equal
+    rows = sample_rows(table, rows, 2 * MOST_KEPT, seed)  # more than are kept: some may be equal
     labeled = ~np.isnan(table.values[rows])
     return FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
 
@@ -376,7 +359,7 @@ def _training_set(
     targets, kept = table.targets[rows], None
     if config.data.keep_training_molecules:
         lines = np.array([table.rows[row].line for row in rows])
-        smiles = Selection(table.smiles, rows.tolist())
+        smiles = [table.smiles[row] for row in rows.tolist()]
         kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints(rows), known)
     bounds = None if table.bounds is None else table.bounds[:, rows]
     return TrainingSet.of(table.tasks, targets, kept, bounds)
@@ -397,28 +380,6 @@ def building_network() -> Iterator[None]:
         raise InputError(f"the network cannot be built: {reason}") from error
 
 
-def _new_model(
-    config: TrainConfig, table: TrainingTable, make_model: Callable[[MolAttnConfig], MolAttn]
-) -> MolAttn:
-    calculator = table_calculator(config.data)
-    with building_network():
-        wanted = MolAttnConfig(
-            table.tasks,
-            config.network,
-            FEATURIZERS[config.data.featurizer](),
-            features=config.data.feature_columns,
-            descriptors=calculator.descriptors,
-            morgan_counts=calculator.morgan_counts,
-            partner_column=config.data.partner_column,
-            relation_columns=config.data.relation_columns,
-            standardize=config.data.standardize,
-        )
-        model = make_model(wanted)
-    if difference := wanted.difference(replace(model.config, custom_parts=())):
-        raise InputError(f"make_model: the model differs from the given config in {difference}")
-    return model
-
-
 def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
     sizes = f"{len(parts.train)} training, {len(parts.val)} validation, {len(parts.test)} test rows"
     unused = len(table.rows) - sum(map(len, parts))
@@ -437,13 +398,10 @@ def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Itera
             for name in ("split", "split_duplicates", "validation_size")
             if getattr(config, name) != getattr(DataConfig, name)
         ]:
-            column += f", which marks the validation rows too: no effect of {', '.join(given)}"
+            column += f", validation rows too: {', '.join(given)} without effect"
         yield column
     elif (name := "split") in table.header:
-        yield (
-            f"column {quoted(name)} is not used, the split is {method} "
-            f"(--split-column {name} uses the column)"
-        )
+        yield f"split is {method}; column {name!r} is not used (--split-column {name} uses it)"
 
 
 def _row_counts(table: TrainingTable) -> str:

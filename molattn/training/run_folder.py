@@ -10,10 +10,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 
-from molattn.errors import InputError, MolattnError
+from molattn.errors import InputError, MolattnError, did_you_mean
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.utils.files import UNFINISHED, check_output_folder, locked, replace_folder
 
@@ -33,32 +32,15 @@ __all__ = [
 CONFIG_FILE = "config.yaml"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
-# Of a pretraining: the prepared molecules, all of them or those before an interruption.
-_PREPARED = ("molecules", "molecules.unfinished/shard_00000.arrow")
-_FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a round of a cross-validation
-_MEMBER = re.compile(r"member_\d+")  # of one member of an ensemble
-_LEFTOVER = re.compile(r".+\.part|\..+\.lock")  # of a process that was killed while writing
-_CONTENTS = {
-    CHECKPOINT_FILE,
-    CONFIG_FILE,
-    PAGE_FILE,
-    RESULT_FILE,
-    "calibration.png",
-    "coverage.png",
-    "history.csv",
-    "learning_curve.png",
-    "model",
-    "molecules",
-    "molecules.unfinished",
-    "out_of_fold.safetensors",
-    "parity.png",
-    "predictions.csv",
-    "rejected.csv",
-    "roc_pr.png",
-    "similarity.png",
-    "skipped.csv",
-    "tensorboard",
-}
+# Finished rounds of a cross-validation, and prepared molecules of a pretraining.
+_RESUMABLE = (f"*fold_*/{RESULT_FILE}", "molecules", "molecules.unfinished/shard_00000.arrow")
+_CONTENTS = re.compile(
+    r"(repeat_\d+_)?fold_\d+(\.unfinished)?|member_\d+|molecules(\.unfinished)?|model|tensorboard"
+    r"|config\.yaml|report\.html|metrics\.json|(checkpoint|out_of_fold)\.safetensors"
+    r"|(history|predictions|rejected|skipped)\.csv"
+    r"|(calibration|coverage|learning_curve|parity|roc_pr|similarity)\.png"
+    r"|.+\.part|\..+\.lock"
+)
 
 
 @contextmanager
@@ -86,10 +68,10 @@ def run_folder(
     """
     path = final_folder(path)
     partial = _partial(path)
-    _check_replaceable(path)
-    _check_replaceable(partial)
-    is_kept = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
-    if is_kept and not (resume or overwrite):
+    for folder in (path, partial):
+        check_output_folder(folder, "a run", _CONTENTS.fullmatch, (CONFIG_FILE,))
+    is_finished = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
+    if is_finished and not (resume or overwrite):
         raise InputError(
             f"{path}: contains a finished run; use --overwrite to replace it, or another --output"
         )
@@ -100,23 +82,36 @@ def run_folder(
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
         with locked(partial):
-            _remove_leftovers(partial)
-            try:
-                if not resume:
-                    _clear(partial, path, overwrite)
-                yield partial
-                _finish(partial, path)
-            except BaseException as error:
-                is_useless = isinstance(error, MolattnError) and not (resume or _has_round(partial))
-                if partial.exists() and not (resume or has_checkpoint(path)):
-                    is_useless = True
-                if is_useless and not isinstance(error, _KeptError):
-                    shutil.rmtree(partial, ignore_errors=True)
-                raise
+            if has_checkpoint(path) and not (resume or overwrite):
+                raise InputError(
+                    f"{partial}: contains an unfinished run; --resume {path} continues it, "
+                    "--overwrite replaces it"
+                )
+            yield from _filled(partial, path, resume)
     finally:
         for parent in new_parents:
             with suppress(OSError):  # it is not empty
                 parent.rmdir()
+
+
+def _filled(partial: Path, path: Path, resume: bool) -> Iterator[Path]:
+    """Let the block fill a folder, and rename it, or remove it after an error if it is useless."""
+    if not resume:
+        shutil.rmtree(partial)
+        partial.mkdir()
+    try:
+        yield partial
+    except BaseException as error:
+        has_rounds = any(partial.glob(_RESUMABLE[0])) or len([*partial.glob("*fold_*")]) > 1
+        is_wrong = isinstance(error, MolattnError) and not has_rounds
+        if not resume and (is_wrong or not has_checkpoint(path)):
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    replace_folder(partial, path)
+    # Last, so that an interruption before leaves a run that can be resumed.
+    leftovers = (entry for name in (".*.part", ".*.lock") for entry in path.rglob(name))
+    for entry in (*path.rglob(CHECKPOINT_FILE), *leftovers):
+        entry.unlink(missing_ok=True)
 
 
 def unfinished_run(path: str | Path) -> Path | None:
@@ -132,10 +127,8 @@ def unfinished_run(path: str | Path) -> Path | None:
     if (path / RESULT_FILE).is_file() and (path / CONFIG_FILE).is_file():
         return None
     others = path.parent.glob(f"*{UNFINISHED}") if path.parent.is_dir() else ()
-    names = {str(final_folder(other)) for other in others} - {str(path)}
-    close = get_close_matches(str(path), names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f" (no folder {partial})"
-    raise InputError(f"--resume {path}: no unfinished run{hint}")
+    hint = did_you_mean(str(path), [str(final_folder(other)) for other in others])
+    raise InputError(f"--resume {path}: no unfinished run (no folder {partial}){hint}")
 
 
 def final_folder(path: str | Path) -> Path:
@@ -162,18 +155,13 @@ def has_checkpoint(path: str | Path) -> bool:
     cross-validation; or a finished round; or the prepared molecules of a pretraining.
     """
     partial = _partial(final_folder(path))
-    return (
-        latest_checkpoint(path) is not None
-        or _has_round(partial)
-        or any((partial / name).exists() for name in _PREPARED)
-    )
+    found = (any(partial.glob(name)) for name in _RESUMABLE)
+    return latest_checkpoint(path) is not None or any(found)
 
 
 def latest_checkpoint(path: str | Path) -> Path | None:
     """Return the checkpoint of an unfinished run that was written last, if it has any."""
-    partial = _partial(final_folder(path))
-    places = (place for run in (partial, *_rounds(partial)) for place in (run, *_members(run)))
-    found = [file for place in places if (file := place / CHECKPOINT_FILE).exists()]
+    found = _partial(final_folder(path)).rglob(CHECKPOINT_FILE)
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
@@ -182,60 +170,5 @@ def member_folders(folder: Path, count: int) -> list[Path]:
     return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
 
 
-class _KeptError(InputError):
-    """The unfinished run was not touched and must be kept."""
-
-
-def _rounds(run: Path) -> list[Path]:
-    return [entry for entry in run.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
-
-
-def _has_round(run: Path) -> bool:
-    """Return whether a round of a cross-validation is trained; it outlives errors in others."""
-    rounds = _rounds(run)  # the second is begun when the first is trained
-    return len(rounds) > 1 or any((fold / RESULT_FILE).exists() for fold in rounds)
-
-
-def _members(run: Path) -> list[Path]:
-    return [entry for entry in run.glob("member_*") if _MEMBER.fullmatch(entry.name)]
-
-
 def _partial(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
-
-
-def _clear(partial: Path, path: Path, overwrite: bool) -> None:
-    if has_checkpoint(path) and not overwrite:
-        raise _KeptError(
-            f"{partial}: contains an unfinished run; --resume {path} continues it, --overwrite "
-            "replaces it"
-        )
-    for entry in partial.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _finish(partial: Path, path: Path) -> None:
-    replace_folder(partial, path)
-    # Last, so that an interruption before leaves a run that can be resumed.
-    for place in (path, *_members(path)):
-        (place / CHECKPOINT_FILE).unlink(missing_ok=True)
-    _remove_leftovers(path)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed."""
-    for place in (folder, *_members(folder)):
-        for entry in [*place.glob(".*.part"), *place.glob(".*.lock")]:
-            with suppress(OSError):  # such as a folder
-                entry.unlink()
-
-
-def _check_replaceable(path: Path) -> None:
-    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE,))
-
-
-def _is_of_run(name: str) -> bool:
-    return name in _CONTENTS or any(kind.fullmatch(name) for kind in (_LEFTOVER, _FOLD, _MEMBER))

@@ -1,21 +1,38 @@
-"""Standardization of targets and extra features by the training rows."""
+"""Transforms and standardization of targets, and of extra features, by the training rows."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.data.dataset import Molecules
+from molattn.chem.split import Split
+from molattn.config import TransformChoice
+from molattn.data.dataset import Molecules, TrainingTable
+from molattn.errors import InputError, quoted
+from molattn.model.config import MolAttnConfig
 from molattn.model.model import MolAttn
-from molattn.model.target_transform import TargetTransform, transformed_labels
+from molattn.model.target_transform import TRANSFORMS, TargetTransform, transformed_labels
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 
-__all__ = ["number_scaling", "scale_by", "target_scaling", "varies"]
+__all__ = [
+    "check_logarithms",
+    "number_scaling",
+    "scale_by",
+    "select_transform",
+    "target_scaling",
+    "target_transforms",
+]
+
+Array = NDArray[np.float64]
 
 _UNUSED = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
+_CANDIDATES = ("none", "log", "yeo_johnson")
+_FEWEST_LABELS = 20
+_MARGIN, _MARGIN_PER_LABEL = 2.0, 0.1
 
 
 def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransform] = ()) -> None:
@@ -30,9 +47,7 @@ def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransfo
     model.set_feature_scaling(*number_scaling(rows.records, rows.features))
 
 
-def target_scaling(
-    targets: NDArray[np.float64], tasks: Sequence[Task]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def target_scaling(targets: Array, tasks: Sequence[Task]) -> tuple[Array, Array]:
     """Return the mean and standard deviation of each target over its labels.
 
     They are 0 and 1 for a classification; a constant target has scale 1.
@@ -43,18 +58,13 @@ def target_scaling(
     """
     mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     is_number = np.array([task.kind == "regression" for task in tasks])
-    does_vary = is_number & varies(mean, scale)
+    does_vary = is_number & _varies(mean, scale)
     return np.where(is_number, mean, 0.0), np.where(does_vary, scale, 1.0)
 
 
-def varies(mean: ArrayLike, scale: ArrayLike) -> NDArray[np.bool_]:
-    """Return whether values of a mean and standard deviation differ by more than rounding noise."""
-    return np.asarray(scale) > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
-
-
 def number_scaling(
-    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    records: Sequence[MoleculeRecord], features: Array | None
+) -> tuple[Array, Array]:
     """Return mean and standard deviation of the extra features of molecules, ``[F]`` each.
 
     A feature that is constant, or undefined for all of them, gets so large a scale that it is 0 for
@@ -64,32 +74,137 @@ def number_scaling(
         records: One or more molecules, all with the same descriptors and fingerprints.
         features: Features from the columns of the table, ``[n, ...]``, or None.
     """
-    size = sum(map(len, _row(records, features, 0)))
+    size = len(_numbers(records, features, 0))
     count, total, squares = (np.zeros(size) for _ in range(3))
-    for rows in _rows(records, features):
+    for rows in _blocks(records, features):
         count += (~np.isnan(rows)).sum(axis=0)
         total += np.nansum(rows, axis=0)
     mean = total / np.maximum(count, 1)
-    for rows in _rows(records, features):
+    for rows in _blocks(records, features):
         squares += np.nansum((rows - mean) ** 2, axis=0)
     scale = np.sqrt(squares / np.maximum(count, 1))
-    return mean, np.where(varies(mean, scale), scale, _UNUSED)
+    return mean, np.where(_varies(mean, scale), scale, _UNUSED)
 
 
-def _rows(
-    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None
-) -> Iterator[NDArray[np.float64]]:
+def _blocks(records: Sequence[MoleculeRecord], features: Array | None) -> Iterator[Array]:
     for start in range(0, len(records), _ROWS_AT_ONCE):
-        places = range(start, min(start + _ROWS_AT_ONCE, len(records)))
-        yield np.array(
-            [np.concatenate(_row(records, features, place)) for place in places], dtype=np.float64
-        )
+        rows = range(start, min(start + _ROWS_AT_ONCE, len(records)))
+        yield np.array([_numbers(records, features, row) for row in rows], dtype=np.float64)
 
 
-def _row(
-    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None, place: int
-) -> list[NDArray[np.floating]]:
-    record = records[place]
+def _numbers(
+    records: Sequence[MoleculeRecord], features: Array | None, row: int
+) -> NDArray[np.floating]:
+    record = records[row]
     partner = None if record.partner is None else record.partner.numbers
-    parts = [None if features is None else features[place], record.numbers, partner]
-    return [np.zeros(0), *(part for part in parts if part is not None)]
+    parts = [None if features is None else features[row], record.numbers, partner]
+    return np.concatenate([np.zeros(0), *(part for part in parts if part is not None)])
+
+
+def select_transform(
+    labels: Array, *, positive: bool = True
+) -> tuple[TargetTransform, dict[str, float]]:
+    r"""Choose none, log or yeo_johnson by the log-likelihood of the labels.
+
+    For transformed labels :math:`z_i` of mean :math:`m` and standard deviation :math:`s`, with the
+    density :math:`\phi` of a standard normal distribution, it is
+
+    .. math::
+        \sum_i \log \phi\big((z_i - m) / s\big)
+        + \sum_i \log \frac{\mathrm d z_i}{\mathrm d y_i} - n \log s
+
+    In this order, a transform is taken if its log-likelihood is larger than that of the one taken
+    before by more than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
+    Fewer than 20 labels, or equal ones, are not transformed.
+
+    Args:
+        labels: Training labels ``[n]``, NaN where missing.
+        positive: Whether log may be chosen, if all labels are above 0.
+
+    Returns:
+        The transform, and the log-likelihood by the kind of each that was compared.
+    """
+    known = labels[~np.isnan(labels)]
+    chosen, found = TargetTransform(), dict[str, float]()
+    if len(known) < _FEWEST_LABELS:
+        return chosen, found
+    margin = _MARGIN + _MARGIN_PER_LABEL * len(known)
+    for kind in _CANDIDATES:
+        if kind == "log" and not (positive and (known > 0.0).all()):
+            continue
+        transform = _fit(kind, known)
+        given = torch.from_numpy(known)
+        values = transform.forward(given).numpy()
+        mean, scale = values.mean(), values.std()
+        if transform.kind != kind or not _varies(mean, scale):
+            continue
+        jacobian = float(transform.log_jacobian(given).sum()) - len(known) * math.log(scale)
+        squares = ((values - mean) / scale) ** 2
+        found[kind] = -0.5 * float(np.sum(squares + math.log(2.0 * math.pi))) + jacobian
+        if found[kind] > found.get(chosen.kind, -math.inf) + margin:
+            chosen = transform
+    return chosen, found
+
+
+def target_transforms(
+    tasks: Sequence[Task],
+    choices: Sequence[TransformChoice],
+    training: Array,
+    others: Array,
+) -> tuple[tuple[TargetTransform, ...], list[str]]:
+    """Return the transform of each task, and a log line for each that is transformed.
+
+    ``auto`` calls :func:`select_transform`; a transform that is asked for is fitted to the training
+    labels. A target that does not vary, and a classification, is not transformed.
+
+    Args:
+        tasks: T tasks.
+        choices: One for all of them, or one for each.
+        training: Labels of the training rows ``[n, T]``, NaN where missing or censored.
+        others: Labels of the validation rows, and bounds of censored ones, ``[m, T]``: auto does
+            not take log if one of them has no logarithm.
+    """
+    wanted = [*choices] * len(tasks) if len(choices) == 1 else choices
+    transforms, lines = [], []
+    for task, choice, labels, more in zip(tasks, wanted, training.T, others.T, strict=True):
+        transform, found = TargetTransform(), dict[str, float]()
+        if task.kind == "regression" and choice == "auto":
+            transform, found = select_transform(labels, positive=not (more <= 0.0).any())
+        elif task.kind == "regression":
+            transform = _fit(choice, labels[~np.isnan(labels)])
+        transforms.append(transform)
+        if transform.kind != "none":
+            scores = ", ".join(f"{kind} {one:.1f}" for kind, one in found.items())
+            remark = f" (log-likelihood: {scores})" if scores else ""
+            lines.append(f"{quoted(task.name)}: {transform.describe()}{remark}")
+    return tuple(transforms), lines
+
+
+def check_logarithms(config: MolAttnConfig, table: TrainingTable, parts: Split) -> None:
+    """Check that labels can be transformed as those of the pretrained model, whose head is kept.
+
+    Raises:
+        InputError: A training or validation label without a logarithm; names its row and column.
+    """
+    for task, transform, labels in zip(
+        config.tasks, config.target_transforms, table.values.T, strict=True
+    ):
+        for row in (*parts.train, *parts.val):
+            if transform.kind == "log" and labels[row] <= 0.0:
+                raise InputError(
+                    f"{table.path}, {table.where(row)}, column {quoted(task.name)}: got "
+                    f"{labels[row]:g}, but the model of --init-from learned logarithms; use "
+                    "--target-transform none",
+                    option="init_from",
+                )
+
+
+def _fit(kind: str, labels: Array) -> TargetTransform:
+    """Fit a transform to labels ``[n]``; a target that does not vary gets none."""
+    does_vary = len(labels) > 1 and bool(_varies(labels.mean(), labels.std()))
+    return TRANSFORMS[kind].fit(labels) if does_vary else TargetTransform()
+
+
+def _varies(mean: ArrayLike, scale: ArrayLike) -> NDArray[np.bool_]:
+    """Return whether values of a mean and standard deviation differ by more than rounding noise."""
+    return np.asarray(scale) > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)

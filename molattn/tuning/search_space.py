@@ -1,13 +1,14 @@
 """The options that a search varies, and their values."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from pydantic import TypeAdapter, ValidationError
 
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
@@ -22,6 +23,7 @@ __all__ = [
     "default_space",
     "read_space",
     "suggest",
+    "with_options",
     "write_space",
 ]
 
@@ -44,7 +46,6 @@ _RANGE_KEYS = ("low", "high", "log")
 _OF_HEADS = ("width", "heads", "combine", "layer")
 """Options on which it depends whether the heads must divide the width."""
 
-
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = Mapping[str, Distribution]
 
@@ -63,19 +64,17 @@ def default_space(config: TrainConfig) -> Space:
     space = {}
     for name, value in DEFAULT_SPACE.items():
         option = TrainConfig.options()[name]
-        section = option.section
-        if section == "network" and option.from_pretrained and is_pretrained:
-            continue
-        if section == "fine_tuning" and not is_pretrained:
+        is_fixed = option.section == "network" and option.from_pretrained and is_pretrained
+        if is_fixed or (option.section == "fine_tuning" and not is_pretrained) or name in unused:
             continue
         if name == "descriptors" and name in config.gaussian_process.kernels:
             value = [one for one in value if one != "none"]  # which the kernel needs
-        is_set = getattr(getattr(config, section), name) != option.default
-        if not is_set and name not in unused:
+        if getattr(getattr(config, option.section), name) == option.default:
             space[name] = _read(name, name, value)
     if not space:
         raise InputError(
-            "every option of the default search space has been set; select others with --space"
+            "every option of the default search space has been set; select others with --space",
+            option="space",
         )
     return space
 
@@ -91,9 +90,7 @@ def read_space(path: Path) -> Space:
     """
     content = load_yaml(path)
     if not isinstance(content, dict) or not content:
-        raise InputError(
-            f"{path}: got {quoted(content)}, expected names of options with their values"
-        )
+        raise InputError(f"{path}: got {quoted(content)}, expected options with their values")
     return {name: _read(f"{path}, {name}", name, value) for name, value in content.items()}
 
 
@@ -117,7 +114,16 @@ def suggest(trial: Trial, name: str, of: Distribution) -> Any:
     return trial.suggest_float(name, of.low, of.high, log=of.log)
 
 
-def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
+def with_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
+    """Return the run with other values of some options."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        sections.setdefault(TrainConfig.options()[name].section, {})[name] = value
+    changed = {name: replace(getattr(config, name), **own) for name, own in sections.items()}
+    return replace(config, **changed)
+
+
+def check_space(space: Space, config: TrainConfig) -> None:
     """Check that every value of a space is valid for its option.
 
     If only one of width, heads and the options that relate them is varied, each of its values must
@@ -126,77 +132,53 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     Raises:
         InputError: Names the option.
     """
+    varied = [name for name in _OF_HEADS if name in space]
     try:
-        _check_values(space, chosen)
+        for name, of in space.items():
+            bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
+            for value in bounds:  # if these are valid, so are all others
+                check_network(with_options(config, {name: value}).network)
+            if varied == [name]:
+                is_range = isinstance(of, IntDistribution)
+                for value in range(of.low, of.high + 1) if is_range else bounds:
+                    check_heads(with_options(config, {name: value}).network)
     except InputError as error:
         raise InputError(f"search space: {error}") from error
 
 
-def _check_values(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
-    varied = [name for name in _OF_HEADS if name in space]
-    for name, of in space.items():
-        bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
-        for value in bounds:  # if these are valid, so are all others
-            check_network(chosen({name: value}).network)
-        if varied == [name]:
-            is_range = isinstance(of, IntDistribution)
-            for value in range(of.low, of.high + 1) if is_range else bounds:
-                check_heads(chosen({name: value}).network)
-
-
 def _read(where: str, name: Any, value: Any) -> Distribution:
+    """Return the distribution of an option from the content of a file."""
     options = TrainConfig.options()
-    kinds = {name: option.kind for name, option in options.items() if option.tunable}
-    if name not in kinds:
-        hint = did_you_mean(name, kinds)
+    known = {name: option.kind for name, option in options.items() if option.tunable}
+    if name not in known:
         what = "cannot be varied" if name in options else "unknown option"
-        hint = hint or f"; expected one of {', '.join(sorted(kinds))}"
+        hint = did_you_mean(name, known) or f"; expected one of {', '.join(sorted(known))}"
         raise InputError(f"{where}: {what}{hint}")
-    kind = kinds[name]
-    if type(None) in (kinds_or_none := get_args(kind)):
-        kind = next(one for one in kinds_or_none if one is not type(None))
-    if isinstance(value, dict):
-        return _range(where, kind, value)
-    if not isinstance(value, list) or not value:
-        raise InputError(
-            f"{where}: got {quoted(value)}, expected a list of values, or low and high"
-        )
-    if any(isinstance(item, list | dict) for item in value):
-        raise InputError(f"{where}: got {quoted(value)}, expected numbers, strings, true or false")
-    values = tuple(_number(where, kind, item) if kind in (int, float) else item for item in value)
-    if len(set(values)) != len(values):
-        raise InputError(f"{where}: got {quoted(value)}, expected no value more than once")
-    return CategoricalDistribution(values)
-
-
-def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Distribution:
-    if kind not in (int, float):
-        raise InputError(
-            f"{where}: got a range for an option that is not a number, expected a list of values"
-        )
-    if unknown := sorted(map(str, value.keys() - {*_RANGE_KEYS})):
-        raise InputError(f"{where}: got {quoted(unknown[0])}, expected {', '.join(_RANGE_KEYS)}")
-    if missing := sorted({"low", "high"} - value.keys()):
-        raise InputError(f"{where}: {missing[0]!r} is missing, expected low and high")
-    low, high = (_number(where, kind, value[end]) for end in ("low", "high"))
-    log = value.get("log", False)
-    if not isinstance(log, bool):
-        raise InputError(f"{where}, log: got {quoted(log)}, expected true or false")
-    if not low < high or (log and low <= 0):
-        least = "0 < low < high" if log else "low < high"
-        raise InputError(f"{where}: got {low} to {high}, expected {least}")
-    return (IntDistribution if kind is int else FloatDistribution)(low, high, log)
-
-
-def _number(where: str, kind: Any, value: Any) -> Any:
+    kind = known[name]
+    if len(parts := {*get_args(kind)} - {type(None)}) == 1:  # an option that may be left out
+        (kind,) = parts
+    is_number = kind in (int, float)
     try:
-        number = float(value)  # YAML reads 1e-4 as a string
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise InputError(f"{where}: got {quoted(value)}, expected a number")
-    if kind is float:
-        return number
-    if not number.is_integer():
-        raise InputError(f"{where}: got {quoted(value)}, expected a whole number")
-    return int(number)
+        if isinstance(value, dict):
+            unknown = sorted(map(str, value.keys() - {*_RANGE_KEYS}))
+            if unknown or not is_number:
+                raise ValueError("expected a list of values, or numbers low, high and log")
+            low, high = (TypeAdapter(kind).validate_python(value[end]) for end in ("low", "high"))
+            log = TypeAdapter(bool).validate_python(value.get("log", False), strict=True)
+            return (IntDistribution if kind is int else FloatDistribution)(low, high, log)
+        is_list = isinstance(value, list) and value != []
+        if not is_list or any(isinstance(one, list | dict) for one in value):
+            raise ValueError("expected a list of values, or low and high")
+        if is_number:
+            value = TypeAdapter(list[kind]).validate_python(value)
+        if len({*value}) != len(value):
+            raise ValueError("expected no value more than once")
+        return CategoricalDistribution(value)
+    except KeyError as error:
+        raise InputError(f"{where}: {error} is missing") from error
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        got, reason = quoted(first["input"]), first["msg"].lower()
+        raise InputError(f"{where}: got {got}: {reason}") from error
+    except ValueError as error:
+        raise InputError(f"{where}: got {quoted(value)}: {error}") from error

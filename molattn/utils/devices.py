@@ -35,17 +35,19 @@ def check_device(device: str, count: int = 1) -> None:
     Raises:
         InputError: There are fewer.
     """
-    if device == "gpu" and torch_device("auto") == "cpu":
+    kind = torch_device(device)
+    if device == "gpu" and kind == "cpu":
         raise InputError(
             "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
-            "and a build of PyTorch for it"
+            "and a build of PyTorch for it",
+            option="device",
         )
-    kind = torch_device(device)
     gpus = {"cpu": count, "cuda": torch.cuda.device_count()}.get(kind, 1)
     if count > gpus:
         raise InputError(
-            f"--devices: got {count}, but this machine has {gpus} GPU{'s' * (gpus != 1)}; --device "
-            "cpu trains on any number of CPU processes"
+            f"--devices: got {count}, expected at most the number of GPUs, {gpus}; --device cpu "
+            "trains on any number of CPU processes",
+            option="devices",
         )
 
 
@@ -56,11 +58,11 @@ def torch_device(device: str) -> str:
     return "mps" if device != "cpu" and torch.backends.mps.is_available() else "cpu"
 
 
-def to_device(thing: T, device: torch.device) -> T:
+def to_device(data: T, device: torch.device) -> T:
     """Return a copy on a device; that to a GPU is not waited for."""
     if device.type == "cuda":
-        thing = thing.pin_memory()  # from other memory the copy would be waited for
-    return thing.to(device, non_blocking=True)
+        data = data.pin_memory()  # from other memory the copy would be waited for
+    return data.to(device, non_blocking=True)
 
 
 def to_host(tensor: Tensor) -> Tensor:

@@ -7,9 +7,10 @@ from datetime import timedelta
 from threading import Event, Thread
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
-from molattn.utils.console import print_line, rate_text
+from molattn.utils.console import counted, print_line, rate_text
 
 __all__ = ["row_progress", "step_progress"]
 
@@ -33,22 +34,46 @@ def row_progress(
     Yields:
         A function that counts further rows, and how many of them have an error (by default none).
     """
-    count = _Count(total, done)
-    if console is None or console.quiet:
-        yield count.add
-    elif console.is_terminal:
-        columns = TextColumn(verb), BarColumn(), TextColumn("{task.fields[count]}")
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=total, completed=done, count=count)
+    start, rows, errors = time.monotonic(), done, 0
 
-            def advance(rows: int, errors: int = 0) -> None:
-                count.add(rows, errors)
-                bar.advance(task, rows)
+    def text() -> str:
+        rate = (rows - done) / max(time.monotonic() - start, 1e-9)
+        parts = [counted(rows, "row") if total is None else f"{rows:,} of {counted(total, 'row')}"]
+        if rate:
+            parts.append(f"{rate_text(rate)} a second")
+        if errors:
+            parts.append(f"{errors:,} with an error")
+        if total is not None and rate:
+            parts.append(f"{timedelta(seconds=round(max(0, total - rows) / rate))} left")
+        return ", ".join(parts)
 
-            yield advance
-    else:
-        with _lines(console, lambda: f"{verb}: {count}"):
-            yield count.add
+    bar = Progress(
+        *(TextColumn(verb), BarColumn(), _Count(text)),
+        console=console,
+        transient=True,
+        disable=console is None or console.quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=total, completed=done)
+
+    def advance(count: int, failed: int = 0) -> None:
+        nonlocal rows, errors
+        rows, errors = rows + count, errors + failed
+        bar.update(task, completed=rows)
+
+    with bar, _lines(console if bar.disable else None, lambda: f"{verb}: {text()}"):
+        yield advance
+
+
+class _Count(ProgressColumn):
+    """A text that is made when the bar is drawn."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        super().__init__()
+        self._text = text
+
+    def render(self, task: Task) -> Text:
+        """Return the text."""
+        return Text(self._text())
 
 
 @contextmanager
@@ -59,54 +84,27 @@ def step_progress(console: Console | None, verb: str) -> Iterator[None]:
         console: The terminal or log; None = silent.
         verb: The step, such as ``writing the report``.
     """
-    if console is None or console.quiet:
-        yield
-        return
     start = time.monotonic()
     with _lines(console, lambda: f"{verb}: {time.monotonic() - start:.0f} s so far"):
         yield
 
 
 @contextmanager
-def _lines(console: Console, line: Callable[[], str]) -> Iterator[None]:
+def _lines(console: Console | None, line: Callable[[], str]) -> Iterator[None]:
+    """Print a line every ten seconds."""
+    if console is None or console.quiet:
+        yield
+        return
     is_done = Event()
 
-    def tell() -> None:
+    def report() -> None:
         while not is_done.wait(_SECONDS_PER_LINE):
             print_line(console, line())
 
-    thread = Thread(target=tell, daemon=True)
+    thread = Thread(target=report, daemon=True)
     thread.start()
     try:
         yield
     finally:
         is_done.set()
         thread.join()
-
-
-class _Count:
-    """The rows so far, as a text."""
-
-    def __init__(self, total: int | None, done: int = 0) -> None:
-        self._total = total
-        self._done = self._rows = done
-        self._errors = 0
-        self._start = time.monotonic()
-
-    def add(self, rows: int, errors: int = 0) -> None:
-        self._rows += rows
-        self._errors += errors
-
-    def __str__(self) -> str:
-        new = self._rows - self._done
-        rate = new / max(time.monotonic() - self._start, 1e-9)
-        parts = [f"{self._rows:,}" + ("" if self._total is None else f" of {self._total:,}")]
-        parts[0] += " row" if (self._total or self._rows) == 1 else " rows"
-        if new:
-            parts.append(f"{rate_text(rate)} a second")
-        if self._errors:
-            parts.append(f"{self._errors:,} with an error")
-        if self._total is not None and new:
-            left = max(0, self._total - self._rows) / rate
-            parts.append(f"{timedelta(seconds=round(left))} left")
-        return ", ".join(parts)

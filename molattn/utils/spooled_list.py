@@ -6,17 +6,14 @@ import tempfile
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import IO, Any, Generic, TypeVar, overload
+from typing import IO, Any, TypeVar
 
 __all__ = ["Selection", "SpooledList"]
 
 Item = TypeVar("Item")
 
-_LEVEL = 1  # of zlib
 
-
-class SpooledList(Sequence[Item], Generic[Item]):
+class SpooledList(Sequence[Item]):
     """A list of which only the first items are in memory; the others are pickled to a file.
 
     The file is a temporary one without a name, in the folder that ``TMPDIR`` names, and ends with
@@ -27,15 +24,9 @@ class SpooledList(Sequence[Item], Generic[Item]):
         shared: Types of parts of items that stay in memory, each object once.
     """
 
-    def __init__(
-        self,
-        most_in_memory: int,
-        *,
-        shared: type | tuple[type, ...] = (),
-    ) -> None:
+    def __init__(self, most_in_memory: int, *, shared: type | tuple[type, ...] = ()) -> None:
+        self._most, self._types = most_in_memory, shared
         self._file: IO[bytes] | None = None
-        self._most = most_in_memory
-        self._types = shared
         self._shared: dict[int, Any] = {}
         self._items: list[Item] = []
         self._ends = array("Q", [0])
@@ -48,89 +39,60 @@ class SpooledList(Sequence[Item], Generic[Item]):
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="molattn-")  # noqa: SIM115 (ends with self)
         buffer = io.BytesIO()
-        _Pickler(buffer, item, self._types, self._shared).dump(item)
+        pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        pickler.persistent_id = lambda part: None if part is item else self._share(part)
+        pickler.dump(item)
         self._file.seek(self._ends[-1])
-        size = self._file.write(zlib.compress(buffer.getbuffer(), _LEVEL))
+        size = self._file.write(zlib.compress(buffer.getbuffer(), level=1))
         self._ends.append(self._ends[-1] + size)
+
+    def _share(self, part: Any) -> int | None:
+        if not isinstance(part, self._types):
+            return None
+        self._shared[id(part)] = part
+        return id(part)
 
     def __del__(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def __reduce__(self) -> Any:  # to pickle it as a list is, item by item
-        return partial(SpooledList, self._most, shared=self._types), (), None, iter(self)
-
     def __len__(self) -> int:
         return len(self._items) + len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        """Return an item, or a list of some."""
-        if isinstance(place, slice):
-            return [self[one] for one in range(len(self))[place]]
-        place = range(len(self))[place]
-        if place < len(self._items):
-            return self._items[place]
-        at = place - len(self._items)
-        assert self._file is not None
-        self._file.seek(self._ends[at])
-        data = zlib.decompress(self._file.read(self._ends[at + 1] - self._ends[at]))
-        return _Unpickler(io.BytesIO(data), self._shared).load()
+    def __getitem__(self, index: Any) -> Any:
+        """Return an item, or a list of those of a slice."""
+        if isinstance(index, slice):
+            return [self[one] for one in range(len(self))[index]]
+        index = range(len(self))[index]
+        if self._file is None or index < len(self._items):
+            return self._items[index]
+        index -= len(self._items)
+        start, end = self._ends[index], self._ends[index + 1]
+        self._file.seek(start)
+        unpickler = pickle.Unpickler(io.BytesIO(zlib.decompress(self._file.read(end - start))))
+        unpickler.persistent_load = self._shared.__getitem__
+        return unpickler.load()
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(
-        self, file: IO[bytes], item: Any, types: type | tuple[type, ...], shared: dict[int, Any]
-    ) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._item, self._types, self._shared = item, types, shared
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if obj is self._item or not isinstance(obj, self._types):
-            return None
-        self._shared[id(obj)] = obj
-        return id(obj)
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], shared: dict[int, Any]) -> None:
-        super().__init__(file)
-        self._shared = shared
-
-    def persistent_load(self, pid: Any) -> Any:
-        return self._shared[pid]
-
-
-class Selection(Sequence[Item], Generic[Item]):
+class Selection(Sequence[Item]):
     """Some items of a sequence, which are looked up when they are asked for.
 
     Args:
         items: The sequence.
-        places: Indices of the selected ones.
+        indices: Of the selected ones.
     """
 
-    def __init__(self, items: Sequence[Item], places: Sequence[int] | Any) -> None:
-        self._items, self._places = items, places
+    def __init__(self, items: Sequence[Item], indices: Any) -> None:
+        self._items, self._indices = items, indices
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> "Selection[Item]": ...
-
-    def __getitem__(self, place: "int | slice") -> "Item | Selection[Item]":
-        """Return an item, or a selection of some."""
-        if isinstance(place, slice):
-            return Selection(self._items, self._places[place])
-        return self._items[self._places[place]]
+    def __getitem__(self, index: Any) -> Any:
+        """Return an item, or the selection of a slice."""
+        if isinstance(index, slice):
+            return Selection(self._items, self._indices[index])
+        return self._items[self._indices[index]]
 
     def __iter__(self) -> Iterator[Item]:
-        return (self._items[place] for place in self._places)
+        return (self._items[index] for index in self._indices)

@@ -178,11 +178,11 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     words += " --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0"
     trained = []
 
-    def interrupted(config, *rest, **options):
-        trained.append(config.data.only_fold)
+    def interrupted(job):
+        trained.append(job.config.data.only_fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return train_split(config, *rest, **options)
+        return train_split(job)
 
     monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", interrupted)
     assert main(["train", *words.split()]) == 130
@@ -216,10 +216,10 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         read.append(config.file)
         return read_rows(config, *rest)
 
-    def failing(config, *rest, **options):
-        if config.data.only_fold == 2:
+    def failing(job):
+        if job.config.data.only_fold == 2:
             raise KeyboardInterrupt
-        return train_split(config, *rest, **options)
+        return train_split(job)
 
     table = tmp_path / "own.csv"
     table.write_text(Path(config.file).read_text())

@@ -3,7 +3,6 @@
 import inspect
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from molattn.explain import explain
 from molattn.graph import CompleteGraphs
 from molattn.nn import attention_conv, functional
 from molattn.tuning.search_space import check_space
-from molattn.tuning.study import _chosen
 
 REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.HEADS)
 SMALL = {"width": 8, "heads": 2, "layers": 1}
@@ -191,16 +189,16 @@ def test_a_network_takes_the_options_that_a_layer_of_ones_own_has():
 
 
 def test_a_search_takes_what_is_registered_and_refuses_other_names():
-    chosen = partial(_chosen, TrainConfig.from_options("", {}))
+    config = TrainConfig.from_options("", {})
     check_space(
         {
             "layer": CategoricalDistribution(("mat", "pyg")),
             "head": CategoricalDistribution(("auto", "linear")),
         },
-        chosen,
+        config,
     )
     with pytest.raises(InputError, match=r"search space: layer: got 'gat', expected .*, pyg"):
-        check_space({"layer": CategoricalDistribution(("pyg", "gat"))}, chosen)
+        check_space({"layer": CategoricalDistribution(("pyg", "gat"))}, config)
 
 
 def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monkeypatch):

@@ -8,13 +8,8 @@ from torch.nn import functional as F
 
 from molattn.config import MoleculesConfig
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import MaskedLoader, PretrainingData, draw_mask
-from molattn.pretraining.objective import (
-    GROUPS,
-    Outputs,
-    PretrainingObjective,
-    code_entropies,
-)
+from molattn.pretraining.batches import MaskedLoader, PretrainingData, draw_atoms, make_mask
+from molattn.pretraining.objective import GROUPS, Outputs, PretrainingObjective, code_entropies
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling
 
 from .conftest import SMALL
@@ -27,8 +22,9 @@ from .conftest import SMALL
 )
 def objective(request, store):
     rows = np.arange(len(store))
-    scaling = descriptor_scaling(store, rows)
-    model = MolAttn(MolAttnConfig(scaling.names, replace(SMALL, **request.param)))
+    model = MolAttn(
+        MolAttnConfig(descriptor_scaling(store, rows).names, replace(SMALL, **request.param))
+    )
     means, variances = count_scaling(store, rows)
     batch = batches(model, store, masked=1.0).batch(rows, (0, 0))
     entropies = code_entropies(batch, model.config.featurizer.atom_sizes)
@@ -37,29 +33,35 @@ def objective(request, store):
 
 
 def batches(model, store, size=None, **options):
-    data = PretrainingData(
-        store, descriptor_scaling(store, np.arange(len(store))), MoleculesConfig()
-    )
     rows = np.arange(len(store))
+    scaling = descriptor_scaling(store, rows)
+    data = PretrainingData(store, scaling, MoleculesConfig(), rows, rows)
     return MaskedLoader(model, data, rows, size or len(rows), mask_seed=3, **options)
 
 
-def test_a_part_of_atoms_and_as_many_bonds_as_other_pairs_are_hidden():
+def with_targets(objective, *targets, columns=0):
+    """Return an objective of the same model with fewer targets or with columns."""
+    scales = dict(zip(GROUPS, [*objective.scales.tolist(), 1.0], strict=True))
+    means = torch.zeros(objective.counts[-1].bias.size(0))
+    return PretrainingObjective(objective.model, scales, means, targets, columns).eval()
+
+
+def test_a_fraction_of_atoms_and_as_many_bonds_as_other_pairs_are_masked():
     chain = np.eye(27, k=1, dtype=bool) | np.eye(27, k=-1, dtype=bool)
     random = np.random.default_rng(0)
-    drawn = [draw_mask(chain, 0.15, random) for _ in range(500)]
-    assert {len(hidden.atoms) for hidden in drawn} == {4}
-    bonded = sum(chain[hidden.first, hidden.second].sum() for hidden in drawn)
-    pairs = sum(len(hidden.first) for hidden in drawn)
+    drawn = [make_mask(chain, *draw_atoms(27, 0.15, random)) for _ in range(500)]
+    assert {len(mask.atoms) for mask in drawn} == {4}
+    bonded = sum(chain[tuple(mask.pairs)].sum() for mask in drawn)
+    pairs = sum(mask.pairs.shape[1] for mask in drawn)
     assert bonded / 500 == pytest.approx(0.5 * 4 * 2 * 26 / 27, rel=0.1)
     assert 0.4 < bonded / pairs < 0.7
-    for atoms, first, second in drawn:
+    for atoms, (first, second) in drawn:
         assert (first < second).all()
         assert (np.isin(first, atoms) | np.isin(second, atoms)).all()
-    assert len(draw_mask(np.zeros((1, 1), bool), 0.15, random).atoms) == 1
+    assert len(draw_atoms(1, 0.15, random)[0]) == 1
 
 
-def test_what_is_hidden_does_not_reach_the_network(objective, store):
+def test_masked_codes_do_not_reach_the_network(objective, store):
     batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
     assert batch.pairs.numel() > 10
     assert len(batch.unmasked) == 10
@@ -67,21 +69,16 @@ def test_what_is_hidden_does_not_reach_the_network(objective, store):
     x, edges = molecules.x.clone(), molecules.edge_attr.clone()
     x[batch.atoms] = 0
     edges[batch.pairs.flatten()] = (edges[batch.pairs.flatten()] + 1) % len(molecules.pair_codes)
-    assert not torch.equal(edges, molecules.edge_attr)
     other = batch._replace(molecules=replace(molecules, x=x, edge_attr=edges))
-    outputs = (flat(objective.outputs(some)) for some in (batch, other))
-    assert all(torch.equal(one, two) for one, two in zip(*outputs, strict=True))
+    one, two = (objective.outputs(some) for some in (batch, other))
+    for first, second in zip((*one[:2], *one[2], one[3]), (*two[:2], *two[2], two[3]), strict=True):
+        assert torch.equal(first, second)
     seen = next(row for row in molecules.edge_index.node_row if row not in batch.atoms)
     x[seen] += 1  # while anything else does
-    changed = objective.outputs(other)
-    assert not torch.equal(changed.descriptors, objective.outputs(batch).descriptors)
+    assert not torch.equal(objective.outputs(other).descriptors, one.descriptors)
 
 
-def flat(outputs):
-    return [outputs.descriptors, outputs.counts, *outputs.atoms, outputs.bonds]
-
-
-def test_hidden_pairs_are_pairs_of_hidden_atoms_with_their_bonds(objective, store):
+def test_masked_pairs_are_pairs_of_masked_atoms_with_their_bonds(objective, store):
     batch = batches(objective.model, store, masked=1.0).batch(np.arange(12), (1, 4))
     molecules, featurizer = batch.molecules, objective.model.config.featurizer
     graph = molecules.edge_index
@@ -92,20 +89,21 @@ def test_hidden_pairs_are_pairs_of_hidden_atoms_with_their_bonds(objective, stor
         np.testing.assert_array_equal(featurizer.pair_table[codes, 0], batch.bonds)
     assert torch.isin(batch.pair_atoms, batch.atoms).any(dim=0).all()
     assert torch.equal(batch.atom_codes, molecules.x[batch.atoms].long())
+    # The parts of two processes have its masks.
+    loader = batches(objective.model, store, masked=1.0)
+    parts = [loader.batch(np.arange(12), (1, 4), np.arange(first, 12, 2)) for first in (0, 1)]
+    assert sum(len(part.atoms) for part in parts) == len(batch.atoms)
+    codes = [np.sort(np.concatenate([part.bonds for part in parts])), np.sort(batch.bonds)]
+    np.testing.assert_array_equal(*codes)
+    empty = loader.batch(np.arange(12), (1, 4), np.zeros(0, int))
+    assert (empty.count, len(empty.atoms), len(empty.unmasked)) == (0, 0, 0)
 
 
-def test_molecules_with_nothing_hidden_are_described_as_by_the_model(objective, store):
-    batch = batches(objective.model, store, masked=0.0).batch(np.arange(8), (0, 0))
-    model = objective.model
-    torch.testing.assert_close(objective.outputs(batch).descriptors, model(batch.molecules))
-
-
-def test_each_loss_of_a_prediction_that_knows_nothing_is_one(objective, store):
+def test_each_loss_of_an_uninformed_prediction_is_one(objective, store):
     count = len(store)
     whole = batches(objective.model, store, masked=0.0).batch(np.arange(count), (0, 0))
     masked = batches(objective.model, store, masked=1.0).batch(np.arange(count), (0, 0))
-    sizes = objective.model.config.featurizer.atom_sizes
-    kinds = objective.model.config.featurizer.pair_sizes[0]
+    featurizer = objective.model.config.featurizer
 
     def marginal(codes, size):
         part = torch.bincount(codes, minlength=size) / len(codes)
@@ -114,8 +112,8 @@ def test_each_loss_of_a_prediction_that_knows_nothing_is_one(objective, store):
     outputs = Outputs(
         torch.zeros_like(whole.descriptors),
         whole.counts.mean(dim=0).expand(count, -1),
-        tuple(map(marginal, masked.atom_codes.unbind(1), sizes)),
-        marginal(masked.bonds, kinds),
+        tuple(map(marginal, masked.atom_codes.unbind(1), featurizer.atom_sizes)),
+        marginal(masked.bonds, featurizer.pair_sizes[0]),
     )
     batch = masked._replace(descriptors=whole.descriptors, counts=whole.counts)
     losses = objective.losses(outputs, batch)
@@ -142,29 +140,26 @@ def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
     total.backward()
     assert objective.hidden_atom.grad is not None
     assert objective.hidden_pair.grad is not None
+    for masked, empty in ((0.0, [4, 5]), (1.0, [0, 1, 2, 3])):
+        batch = batches(objective.model, store, masked=masked).batch(np.arange(3), (0, 0))
+        losses = objective.losses(objective.outputs(batch), batch)
+        assert losses.isfinite().all()
+        assert losses[empty].eq(0).all()
 
 
-def test_targets_that_are_not_chosen_have_no_part_in_the_loss(objective, store):
+def test_only_chosen_targets_are_learned(objective, store):
     batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
-    means = torch.zeros(batch.counts.size(1))
-    scales = dict(zip(GROUPS[:-1], objective.scales.tolist(), strict=True))
-    some = PretrainingObjective(objective.model, scales, means, ("torsions", "morgan")).eval()
+    some = with_targets(objective, "torsions", "morgan")
     total, count = some(batch)
     losses = some.losses(some.outputs(batch), batch)
     torch.testing.assert_close(total / count, (losses[1] + losses[3]) / 2)
     total.backward()
     assert some.counts[-1].weight.grad[4096:8192].eq(0).all()
     assert some.counts[-1].weight.grad[8192:].ne(0).any()
-
-
-@pytest.mark.parametrize("target", ["descriptors", "morgan", "atoms", "bonds"])
-def test_only_heads_of_chosen_targets_are_trained(objective, target):
-    scales = dict(zip(GROUPS[:-1], objective.scales.tolist(), strict=True))
-    means = torch.zeros(objective.counts[-1].bias.size(0))
-    one = PretrainingObjective(objective.model, scales, means, (target,))
-    trained = {name.split(".")[0] for name, p in one.named_parameters() if p.requires_grad}
-    heads = {"descriptors": set(), "morgan": {"counts"}}.get(target, {target})
-    assert trained == {"model", "hidden_atom", "hidden_pair", *heads}
+    for target, heads in (("descriptors", set()), ("morgan", {"counts"}), ("atoms", {"atoms"})):
+        one = with_targets(objective, target)
+        trained = {name.split(".")[0] for name, p in one.named_parameters() if p.requires_grad}
+        assert trained == {"model", "hidden_atom", "hidden_pair", *heads}
 
 
 def test_columns_are_learned_as_a_linear_function_of_the_molecule(objective, store):
@@ -172,10 +167,7 @@ def test_columns_are_learned_as_a_linear_function_of_the_molecule(objective, sto
     columns = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
     columns[4, 1] = torch.nan
     batch = batch._replace(descriptors=torch.cat([batch.descriptors, columns], dim=1))
-    means = torch.zeros(batch.counts.size(1))
-    scales = dict(zip(GROUPS, [*objective.scales.tolist(), 1.0], strict=True))
-    targets = ("descriptors", "columns")
-    some = PretrainingObjective(objective.model, scales, means, targets, num_columns=3).eval()
+    some = with_targets(objective, "descriptors", "columns", columns=3)
     losses = some.losses(some.outputs(batch), batch)
     vectors = some.network.encode(batch.molecules)
     found = F.linear(vectors, some.columns.weight, some.columns.bias)
@@ -185,21 +177,10 @@ def test_columns_are_learned_as_a_linear_function_of_the_molecule(objective, sto
     torch.testing.assert_close(total / count, (losses[0] + losses[6]) / 2)
     total.backward()
     assert some.columns.weight.grad.ne(0).all()
-    assert some.counts[0].weight.grad is None  # wide layers that nothing asks for take no time
-    plain = batch._replace(descriptors=batch.descriptors[:, :-3])
-    alone = objective.losses(objective.outputs(plain), plain)
-    torch.testing.assert_close(losses[0], alone[0])
+    assert some.counts[0].weight.grad is None  # wide layers without a loss take no time
 
 
-def test_a_batch_without_anything_of_a_group_has_no_loss_of_it(objective, store):
-    for masked, empty in ((0.0, [4, 5]), (1.0, [0, 1, 2, 3])):
-        batch = batches(objective.model, store, masked=masked).batch(np.arange(3), (0, 0))
-        losses = objective.losses(objective.outputs(batch), batch)
-        assert losses.isfinite().all()
-        assert losses[empty].eq(0).all()
-
-
-def test_batches_follow_from_their_place_alone(objective, store):
+def test_batches_follow_from_their_index_alone(objective, store):
     def drawn(start):
         some = batches(objective.model, store, 16, order_seed=1)
         some.load_state_dict({"epoch": 1, "position": start})
@@ -209,18 +190,16 @@ def test_batches_follow_from_their_place_alone(objective, store):
     assert len({*map(tuple, drawn(0))}) == len(drawn(0))
 
 
-def test_descriptors_are_clipped_scaled_and_left_out_where_they_do_not_vary(store):
+def test_descriptors_are_clipped_and_scaled_and_constant_ones_left_out(store):
     rows = np.arange(len(store))
-    scaling = descriptor_scaling(store, rows)
-    descriptors = store.descriptors(rows)
+    scaling, descriptors = descriptor_scaling(store, rows), store.descriptors(rows)
     scaled = scaling.scaled(descriptors)
     np.testing.assert_allclose(np.nanmean(scaled, axis=0), 0.0, atol=1e-4)
     np.testing.assert_allclose(np.nanstd(scaled, axis=0), 1.0, atol=1e-4)
     wild = descriptors.copy()
     wild[0] = 6e4
     assert scaling.scaled(wild)[0].max() <= scaled.max() + 1e-6
-    constant = [name for name in store.names if name not in scaling.names]
-    for name in constant:
+    for name in {*store.names} - {*scaling.names}:
         values = np.nan_to_num(descriptors[:, store.names.index(name)].astype(float))
         assert len(np.unique(values)) <= 1
 

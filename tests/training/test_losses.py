@@ -15,44 +15,32 @@ Y, Z = Task("y"), Task("z")
 B = Task("b", "binary", ("no", "yes"))
 C = Task("c", "multiclass", ("red", "green", "blue"))
 MIXED = (Y, C, B, Z)  # outputs: y, c c c, b, z
+OPTIONS = [
+    {},
+    {"loss": "mae", "label_smoothing": 0.1},
+    {"loss": "huber", "huber_delta": 0.5},
+    {"balance_classes": True},
+    {"positive_weight": 3.0, "label_smoothing": 0.2},
+]
 
 
 def loss_of(tasks, targets, task_weights=(), **options):
     return TaskLoss(tasks, SupervisedConfig(**options), targets, task_weights)
 
 
-def test_missing_labels_add_neither_loss_nor_gradient():
-    output = torch.tensor([[1.0, 5.0], [2.0, 7.0]], requires_grad=True)
-    target = torch.tensor([[3.0, nan], [nan, 6.0]])
-    total, weight = loss_of((Y, Z), target)(output, target)
-    total.backward()
-    assert (total.item(), weight.item()) == (5.0, 2)
-    assert output.grad is not None
-    assert output.grad.tolist() == [[-4.0, 0.0], [0.0, 2.0]]
-
-
-def test_a_batch_without_labels_costs_nothing():
-    output = torch.ones(2, 6, requires_grad=True)
-    target = torch.full((2, 4), nan)
-    total, weight = loss_of(MIXED, torch.zeros(2, 4))(output, target)
-    total.backward()
-    assert (total.item(), weight.item()) == (0.0, 0)
-    assert output.grad is not None
-    assert not output.grad.any()
+def error_of(error, loss="mse", huber_delta=1.0, **_):
+    error = abs(error)
+    linear = huber_delta * (error - 0.5 * huber_delta)
+    huber = 0.5 * error**2 if error < huber_delta else linear
+    return {"mse": error**2, "mae": error, "huber": huber}[loss]
 
 
 def by_hand(row, labels, options, weights):
     """The loss of one row of MIXED, in NumPy."""
     total = 0.0
-    for place, at in ((0, 0), (3, 5)):
-        if not np.isnan(labels[place]):
-            error = abs(row[at] - labels[place])
-            delta = options.get("huber_delta", 1.0)
-            total += {
-                "mse": error**2,
-                "mae": error,
-                "huber": 0.5 * error**2 if error < delta else delta * (error - 0.5 * delta),
-            }[options.get("loss", "mse")]
+    for index, at in ((0, 0), (3, 5)):
+        if not np.isnan(labels[index]):
+            total += error_of(row[at] - labels[index], **options)
     smoothing = options.get("label_smoothing", 0.0)
     if not np.isnan(labels[1]):
         wanted = np.eye(3)[int(labels[1])] * (1 - smoothing) + smoothing / 3
@@ -65,18 +53,7 @@ def by_hand(row, labels, options, weights):
     return total
 
 
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from(
-        [
-            {},
-            {"loss": "mae", "label_smoothing": 0.1},
-            {"loss": "huber", "huber_delta": 0.5},
-            {"balance_classes": True},
-            {"positive_weight": 3.0, "label_smoothing": 0.2},
-        ]
-    ),
-)
+@given(st.integers(0, 10_000), st.sampled_from(OPTIONS))
 def test_the_loss_of_mixed_tasks_is_that_of_each_by_hand(seed, options):
     rng = np.random.default_rng(seed)
     labels = np.column_stack(
@@ -88,74 +65,40 @@ def test_the_loss_of_mixed_tasks_is_that_of_each_by_hand(seed, options):
     loss = loss_of(MIXED, targets, **options)
     weights = [np.ones(3), np.array([1.0, options.get("positive_weight", 1.0)])]
     if options.get("balance_classes"):
-        for place, column in enumerate((1, 2)):
+        for index, column in enumerate((1, 2)):
             known = labels[~np.isnan(labels[:, column]), column]
             for label in np.unique(known):
-                share = len(weights[place]) * (known == label).sum()
-                weights[place][int(label)] = len(known) / share
+                fraction = len(weights[index]) * (known == label).sum()
+                weights[index][int(label)] = len(known) / fraction
     total, weight = loss(torch.tensor(output), targets)
     expected = sum(by_hand(*row, options, weights) for row in zip(output, labels, strict=True))
     assert total.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert weight.item() == (~np.isnan(labels)).sum()
-
-
-def test_rows_and_tasks_are_weighed():
-    target = torch.tensor([[0.0, 0.0], [0.0, nan]])
-    output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])
-    loss = loss_of((Y, Z), target, (2.0, 0.5))
-    total, weight = loss(output, target, torch.tensor([0.5, 1.5]))
-    assert total.item() == pytest.approx(0.5 * 2 * 1 + 0.5 * 0.5 * 4 + 1.5 * 2 * 9)
-    assert weight.item() == 2.0 + 0.5 + 2.0
-
-
-def test_the_parts_of_a_whole_add_up():
-    targets = torch.tensor([[0.3, 2.0, 1.0, nan], [nan, 0.0, 0.0, 1.0], [1.0, 1.0, nan, 2.0]])
-    output = torch.randn(3, 6)
-    loss = loss_of(MIXED, targets, (1.0, 2.0, 3.0, 4.0))
-    whole = loss(output, targets)
-    parts = [loss(output[i : i + 1], targets[i : i + 1]) for i in range(3)]
-    for index in range(2):
-        assert sum(part[index].item() for part in parts) == pytest.approx(whole[index].item())
-
-
-def test_balanced_classes_are_those_of_scikit_learn():
-    labels = np.array([0, 0, 0, 1, 2, 2])
-    config = SupervisedConfig(balance_classes=True)
-    weights = class_weights(C, torch.tensor([*labels, nan]), config)
-    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
-    assert class_weights(B, torch.tensor([0.0, nan]), config).tolist() == [0.5, 1.0]
-    assert class_weights(Y, torch.tensor([0.0]), config).tolist() == []
-
-
-def test_half_precision_outputs_are_judged_in_full():
-    target = torch.tensor([[0.1]])
-    total, _ = loss_of((Y,), target)(torch.tensor([[0.1]], dtype=torch.bfloat16), target)
-    assert total.dtype == torch.float32
-    assert total.item() == pytest.approx((float(torch.tensor(0.1).bfloat16()) - 0.1) ** 2, rel=1e-3)
+    # The rows of a batch add up, and no bound changes no bit.
+    each = [loss(torch.tensor(output[i : i + 1]), targets[i : i + 1])[0] for i in range(8)]
+    assert sum(each).item() == pytest.approx(total.item(), rel=1e-4, abs=1e-5)
+    assert loss(torch.tensor(output), targets, None, torch.full((2, 8, 4), nan))[0] == total
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["mse", "mae", "huber"]))
-def test_a_bounded_loss_is_that_by_hand(seed, kind):
+def test_a_censored_loss_is_that_by_hand(seed, kind):
     rng = np.random.default_rng(seed)
     output, target = rng.normal(size=(9, 6)), rng.normal(size=(9, 4))
-    target[:, 1], target[:, 2] = rng.integers(0, 3, 9), rng.integers(0, 2, 9)
     bounds = np.full((2, 9, 4), np.nan)
     signs = rng.integers(-1, 3, (9, 2))  # -1: at most, 1: at least, 2: missing, 0: measured
     expected, count, gradient = 0.0, 0, np.zeros((9, 6))
     for row, at in np.ndindex(9, 2):
-        place, column, sign = (0, 3)[at], (0, 5)[at], signs[row, at]
-        value, y = output[row, column], target[row, place]
+        index, column, sign = (0, 3)[at], (0, 5)[at], signs[row, at]
+        value, y = output[row, column], target[row, index]
         if sign:
-            target[row, place] = np.nan
+            target[row, index] = np.nan
         if sign in (-1, 1):
-            bounds[0 if sign == 1 else 1, row, place] = y
+            bounds[0 if sign == 1 else 1, row, index] = y
         count += sign != 2
         if sign == 2 or (sign == 1 and value >= y) or (sign == -1 and value <= y):
             continue
         error = value - y
-        huber = 0.5 * error**2 if abs(error) < 1.0 else abs(error) - 0.5
-        expected += {"mse": error**2, "mae": abs(error), "huber": huber}[kind]
+        expected += error_of(error, kind)
         slope = {"mse": 2.0 * error, "mae": np.sign(error), "huber": np.clip(error, -1, 1)}
         gradient[row, column] = slope[kind]
     target[:, 1:3] = np.nan
@@ -168,17 +111,37 @@ def test_a_bounded_loss_is_that_by_hand(seed, kind):
     np.testing.assert_allclose(outputs.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_no_bound_changes_no_bit():
-    targets = torch.tensor([[0.3, 2.0, 1.0, nan], [nan, 0.0, 0.0, 1.0], [1.0, 1.0, nan, 2.0]])
-    output, weights = torch.randn(3, 6), torch.rand(3)
-    loss = loss_of(MIXED, targets, (1.0, 2.0, 3.0, 4.0))
-    with_bounds = loss(output, targets, weights, torch.full((2, 3, 4), nan))
-    assert with_bounds == loss(output, targets, weights)
+def test_missing_labels_add_neither_loss_nor_gradient():
+    output = torch.ones(2, 6, requires_grad=True)
+    total, weight = loss_of(MIXED, torch.zeros(2, 4))(output, torch.full((2, 4), nan))
+    total.backward()
+    assert (total.item(), weight.item()) == (0.0, 0)
+    assert not output.grad.any()
 
 
-def test_censored_labels_are_weighed_as_others():
+def test_rows_and_tasks_are_weighted():
+    target = torch.tensor([[0.0, 0.0], [0.0, nan]])
+    output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])
+    total, weight = loss_of((Y, Z), target, (2.0, 0.5))(output, target, torch.tensor([0.5, 1.5]))
+    assert total.item() == pytest.approx(0.5 * 2 * 1 + 0.5 * 0.5 * 4 + 1.5 * 2 * 9)
+    assert weight.item() == 2.0 + 0.5 + 2.0
     target = torch.tensor([[nan], [1.0]])
     bounds = torch.tensor([[[5.0], [nan]], [[nan], [nan]]])
     loss = loss_of((Y,), target, (2.0,))
     total, weight = loss(torch.tensor([[2.0], [2.0]]), target, torch.tensor([0.5, 1.5]), bounds)
     assert (total.item(), weight.item()) == (2 * 0.5 * 9 + 2 * 1.5 * 1, 4.0)
+
+
+def test_balanced_classes_are_those_of_scikit_learn():
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    config = SupervisedConfig(balance_classes=True)
+    weights = class_weights(C, torch.tensor([*labels, nan]), config)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+    assert class_weights(B, torch.tensor([0.0, nan]), config).tolist() == [0.5, 1.0]
+
+
+def test_half_precision_outputs_have_a_loss_in_single_precision():
+    target = torch.tensor([[0.1]])
+    total, _ = loss_of((Y,), target)(torch.tensor([[0.1]], dtype=torch.bfloat16), target)
+    assert total.dtype == torch.float32

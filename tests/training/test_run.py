@@ -1,49 +1,49 @@
+"""Runs: resumed, in ensembles, of weighted and of censored rows, and what their models keep."""
+
 import io
 import itertools
 from dataclasses import replace
-from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
-from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import (
     DataConfig,
     GaussianProcessConfig,
     NetworkConfig,
-    PredictConfig,
     PrepareConfig,
     ReportConfig,
     SupervisedConfig,
     TrainConfig,
 )
 from molattn.data.prepare import prepare_store
-from molattn.data.splitting import split_rows
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
-from molattn.inference.predict import predict_table
+from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
-from molattn.training import checkpoint
-from molattn.training import run as run_module
-from molattn.training.batches import LabeledLoader
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.lightning.module import epochs_done
+from molattn.training import run as module
+from molattn.training.checkpoint import CHECKPOINT_FILE, STATE_KEY, read_checkpoint
+from molattn.training.resolve import resolve
 from molattn.training.run import train
-
-from ..conftest import rows_of
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
 QUICK = SupervisedConfig(
-    checkpoint="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
+    checkpoint="best", epochs=4, batch_size=4, patience=4, device="cpu", learning_rate=0.01
 )
-DATA = DataConfig(target_columns=("logS",), split_column="split")
+ONCE = replace(QUICK, epochs=1, checkpoint="last", patience=None)
+DATA = DataConfig(target_columns=("logS",), split_column="split", descriptors="none")
+NETWORK = GaussianProcessConfig(predictor="network")
+QUIET = ReportConfig(baselines=False, bootstrap=0)
+NAN = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -51,91 +51,7 @@ def config(tmp_path_factory):
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
     path = tmp_path_factory.mktemp("training") / "small.csv"
     path.write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
-    return TrainConfig(str(path), DATA, SMALL, QUICK)
-
-
-def test_a_store_trains_the_same_model_as_its_table(config, tmp_path, monkeypatch):
-    short = Featurizer(max_distance=3)
-    monkeypatch.setitem(FEATURIZERS._items, "short", lambda: short)
-    lines = Path(config.file).read_text(encoding="utf-8").splitlines()
-    lines[5:5] = [lines[5].replace(lines[5].split(",")[0], "C1CC"), "CCO,1", "ethanol,1,x,train"]
-    (tmp_path / "in.csv").write_text("\n".join(lines) + "\n")
-    keep = {"keep_training_molecules": True}
-    config = replace(config, file=str(tmp_path / "in.csv"), data=replace(DATA, **keep))
-    kept = PrepareConfig(target_columns=("logS",), split_column="split")
-    prepare_store([config.file], tmp_path / "store", kept)
-    runs = [train(config), train(replace(config, file=str(tmp_path / "store")))]
-    skipped = [[row.line for row in run.table.skipped] for run in runs]
-    assert skipped[0] == skipped[1]
-    assert len(runs[0].table.skipped) == 3
-    contents = [run.model.to_files(tmp_path).content for run in runs]
-    assert contents[0] == contents[1]
-    assert len(contents[0]) > 3
-    other = replace(config, file=str(tmp_path / "store"), data=replace(DATA, featurizer="short"))
-    with pytest.raises(InputError, match="store: contains molecules prepared with featurizer"):
-        train(other)
-
-
-@pytest.mark.parametrize("predictor", ["network", "both"])
-def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor):
-    data = DataConfig(target_columns=("logS",), keep_training_molecules=True)
-    process = GaussianProcessConfig(predictor=predictor)
-    run = train(replace(config, data=data, gaussian_process=process))
-    model, parts = run.model, run.parts
-    prints = run.table.fingerprints(range(len(run.table.rows)))
-    known = np.array(model.uncertainty.molecules.contains(prints))
-    assert known[parts.train].all()
-    assert known[parts.val].all() == (predictor == "both")
-    assert (model.training_set.molecules.places[len(parts.train) :] >= 0).all() == known[
-        parts.val
-    ].all()
-    # Intervals are calibrated by the similarity to the training rows alone.
-    trained = FingerprintIndex(run.table.fingerprints(parts.train))
-    calibrated = Uncertainty.fit(
-        model.config,
-        trained,
-        run.table.fingerprints(parts.val),
-        run.validation_outputs,
-        run.table.targets[parts.val],
-    )
-    assert calibrated.calibration.to_dict() == model.uncertainty.calibration.to_dict()
-
-
-CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
-
-
-@pytest.mark.parametrize(
-    "given, tasks, rows, expected",
-    [
-        (None, [CLASSES], 1600, 30),
-        (None, [CLASSES], 1601, 30),
-        (None, [CLASSES, CLASSES], 1664, 29),
-        (None, [CLASSES], 4000, 12),
-        (None, [CLASSES], 100_000, 10),
-        (None, [NUMBERS], 100_000, 30),
-        (None, [CLASSES, NUMBERS], 100_000, 30),
-        (30, [CLASSES], 100_000, 30),
-        (3, [CLASSES], 10, 3),
-        (100, [CLASSES], 10, 100),
-    ],
-)
-def test_large_classifications_are_trained_for_fewer_epochs(given, tasks, rows, expected):
-    config = SupervisedConfig(epochs=given)
-    assert run_module.number_of_epochs(config, tasks, rows) == expected
-
-
-def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
-    monkeypatch.setattr(run_module, "_CLASSIFICATION_STEPS", 3)
-    monkeypatch.setattr(run_module, "_LEAST_EPOCHS", 2)
-    text = Path(config.file).read_text(encoding="utf-8").splitlines()
-    lines = [line.replace(line.rsplit(",", 2)[1], str(at % 2)) for at, line in enumerate(text[1:])]
-    path = Path(config.file).with_name("classes.csv")
-    path.write_text("\n".join([text[0], *lines]) + "\n")
-    told = Console(file=io.StringIO(), width=200)
-    options = replace(QUICK, epochs=None, batch_size=16, checkpoint="last", patience=None)
-    run = train(replace(config, file=str(path), training=options), told)
-    assert len(run.histories[0].epochs) == 2
-    assert "training for 2 epochs, as there are many rows and only classes" in told.file.getvalue()
+    return TrainConfig(str(path), DATA, SMALL, QUICK, QUIET, gaussian_process=NETWORK)
 
 
 class Killed(BaseException):
@@ -153,6 +69,7 @@ def interrupted(monkeypatch, config, folder, step):
             raise Killed
         return forward(self, *args)
 
+    folder.mkdir(exist_ok=True)
     with monkeypatch.context() as patch:
         patch.setattr(MolAttn, "forward", counted)
         with pytest.raises(Killed):
@@ -163,277 +80,80 @@ def assert_same(run, other):
     weights, others = run.model.state_dict(), other.model.state_dict()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
     for history, others in zip(run.histories, other.histories, strict=True):
-        assert [epoch[:4] for epoch in history.epochs] == [epoch[:4] for epoch in others.epochs]
+        np.testing.assert_allclose(
+            [epoch[1:4] for epoch in history.epochs], [epoch[1:4] for epoch in others.epochs]
+        )
         assert history.best == others.best
 
 
 CASES = {
     "each epoch": {},
-    "steps": {"checkpoint_steps": 3},
-    "each step": {"checkpoint_steps": 1},
-    "constant, bf16": {"schedule": "constant", "precision": "bf16", "loss": "huber"},
+    "each step": {"checkpoint_steps": 1, "checkpoint": "last", "schedule": "constant"},
+    "steps, bf16": {"checkpoint_steps": 3, "precision": "bf16", "loss": "huber"},
     "early stopping": {
-        "learning_rate": 30.0,
-        "schedule": "constant",
-        "patience": 1,
-        "checkpoint_steps": 2,
+        **{"learning_rate": 30.0, "schedule": "constant", "patience": 1, "checkpoint_steps": 2},
+        "epochs": 9,
     },
 }
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
+def test_a_resumed_training_has_the_same_weights_bit_for_bit(
     config, tmp_path, monkeypatch, options
 ):
-    data = replace(config.data, descriptors="none")
-    config = replace(config, data=data, training=replace(QUICK, **options))
+    config = replace(config, training=replace(QUICK, **options))
     whole = train(config)
-    assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
-    steps = 7 * len(whole.histories[0].epochs)
-    for step in {8, 11, steps} | ({1, 7, 14} if not options else set()):
+    epochs = len(whole.histories[0].epochs)
+    assert (epochs < config.training.epochs) == ("patience" in options)
+    for step in (11, 7 * epochs):
         folder = tmp_path / str(step)
-        folder.mkdir()
         interrupted(monkeypatch, config, folder, step)
+        if step == 11 and "loss" in options:  # again
+            interrupted(monkeypatch, config, folder, 2)
         assert_same(train(config, folder=folder), whole)
+    assert len((folder / "history.csv").read_text().splitlines()) == 1 + epochs
+    monkeypatch.setattr(MolAttn, "forward", None)  # a finished training trains no more
+    assert read_checkpoint(folder / CHECKPOINT_FILE)[STATE_KEY]["epochs"]
 
 
-def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
+def test_an_ensemble_is_resumed_bit_for_bit_and_trains_no_finished_member(
     config, tmp_path, monkeypatch
 ):
-    config = replace(config, training=replace(QUICK, checkpoint_steps=2))
-    for step in (9, 3, 12, 1):
-        interrupted(monkeypatch, config, tmp_path, step)
-    assert_same(train(config, folder=tmp_path), train(config))
-
-
-def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_path, monkeypatch):
-    config = replace(config, training=replace(QUICK, ensemble=3, epochs=2, checkpoint_steps=3))
+    config = replace(config, training=replace(QUICK, ensemble=2, epochs=2, checkpoint_steps=3))
     whole = train(config)
-    assert whole.model.config.members == len(whole.histories) == 3
-    for step in (5, 14, 15, 20, 42):  # within the first, at its last step, the second, the last
+    assert whole.model.config.members == len(whole.histories) == 2
+    steps, forward = [], MolAttn.forward
+    for step in (14, 20):  # at the last step of the first, and within the second
         folder = tmp_path / str(step)
-        folder.mkdir()
         interrupted(monkeypatch, config, folder, step)
-        done = sorted(path.parent.name for path in folder.rglob(CHECKPOINT_FILE))
-        assert done == [f"member_{n + 1}" for n in range(-(-(step - 3) // 14))]
         shown = io.StringIO()
-        assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
-        assert "Member 3 of 3 (seed 2)" in shown.getvalue()
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                MolAttn, "forward", lambda *args: steps.append(args[0].training) or forward(*args)
+            )
+            assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
         assert "Resuming after epoch" in shown.getvalue()
-        started = sum(
-            "Starting from random weights" in line for line in shown.getvalue().split("\n")
-        )
-        assert started == (len(done) < 3)  # members that start alike say so once
-    assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
-    other = replace(config, training=replace(config.training, ensemble=2))
-    with pytest.raises(InputError, match=r"ensemble: got 2, but the run in .* has 3"):
-        train(other, folder=folder)
+        assert shown.getvalue().count("Starting from random weights") == 1
+    assert sum(steps) == (2 + 14) + (14 - 3)
+    for seed, net in enumerate(whole.model.nets):  # a member is the model of its seed alone
+        data = replace(DATA, validation_size=0.1)
+        alone = replace(config, data=data, training=replace(config.training, ensemble=1, seed=seed))
+        if seed == 0:
+            own = train(alone).model.nets[0].state_dict()
+            assert all(torch.equal(net.state_dict()[name], own[name]) for name in own)
 
 
-def test_the_checkpoints_of_all_members_are_checked_before_training(config, tmp_path, monkeypatch):
-    config = replace(config, training=replace(QUICK, ensemble=2, epochs=2))
-    interrupted(monkeypatch, config, tmp_path, 25)  # in the second epoch of the second member
-    path = tmp_path / "member_2" / CHECKPOINT_FILE
-    path.write_bytes(path.read_bytes()[:-1])
-    monkeypatch.setattr(run_module, "fit_model", None)  # not reached
-    with pytest.raises(InputError, match=rf"{path}: not a readable checkpoint"):
-        train(config, folder=tmp_path)
-
-
-def test_at_most_20000_validation_rows_of_a_target_calibrate(tmp_path, monkeypatch):
-    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join([*lines[:20], *lines[-200:]]) + "\n")
-    config = TrainConfig(
-        str(path),
-        replace(DATA, split_column=None, validation_size=0.2),
-        SMALL,
-        replace(QUICK, checkpoint="last", epochs=1),
-        gaussian_process=GaussianProcessConfig(predictor="network"),
-    )
-    whole = run_module.train(config)
-    assert len(whole.parts.val) > 35
-    monkeypatch.setattr(run_module, "_MOST_CALIBRATION", 35)
-    some = run_module.train(config).model.uncertainty
-    rows = run_module._calibration_rows(whole.table.targets[whole.parts.val], 0)
-    assert len(rows) == 35
-    expected = Uncertainty.fit(
-        whole.model.config,
-        whole.model.uncertainty.molecules,
-        whole.table.fingerprints(whole.parts.val[rows]),
-        whole.validation_outputs[:, rows],
-        whole.table.targets[whole.parts.val[rows]],
-    )
-    assert some.calibration == expected.calibration != whole.model.uncertainty.calibration
-
-
-def test_a_rare_label_calibrates_always(monkeypatch):
-    monkeypatch.setattr(run_module, "_MOST_CALIBRATION", 10)
-    targets = np.full((1000, 3), np.nan)
-    targets[:, 0] = 1.0
-    targets[5:900:100, 1] = 2.0
-    rows = run_module._calibration_rows(targets, seed=3)
-    assert len(rows) in range(10, 20)
-    assert {*range(5, 900, 100)} <= {*rows.tolist()}
-    assert run_module._calibration_rows(targets[:, 2:], seed=3).tolist() == []
-
-
-def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):
-    smiles = ["C" * n + end for n in range(1, 31) for end in "ONF"]
-    parts = ["train", "val", "val", "test"]
-    rows = [(text, n, n % 3, parts[n % 4]) for n, text in enumerate(smiles)]
-
-    def calibration(kept, scale):
-        path = tmp_path / "t.csv"
-        lines = [
-            f"{text},{scale if not weight else 1.0}e{number % 2},{weight},{part}"
-            for text, number, weight, part in rows
-            if weight or part != "val" or kept
-        ]
-        path.write_text("\n".join(["smiles,y,w,part", *lines]) + "\n")
-        data = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
-        options = replace(QUICK, epochs=1, checkpoint="last", patience=None)
-        uncertainty = train(TrainConfig(str(path), data, SMALL, options)).model.uncertainty
-        return uncertainty.calibration.parts[0]
-
-    found, expected = calibration(True, 99.0), calibration(False, 1.0)
-    assert found.count == expected.count
-    np.testing.assert_allclose(found.kept, expected.kept, rtol=1e-5)
-
-
-@pytest.mark.parametrize("mean", [1e9, -1e6])
-def test_a_large_mean_of_a_target_and_a_feature_costs_no_digit(tmp_path, mean):
-    numbers = np.random.default_rng(0).integers(-2048, 2048, (60, 2)) / 1024
-    smiles = ["C" * n + end for n in range(1, 21) for end in "ONF"]
-    parts = ["train", "train", "val", "test"]
-    found = []
-    for shift in (0.0, mean):  # the numbers are exact with each
-        path, output = tmp_path / f"{shift}.csv", tmp_path / "out.csv"
-        rows = zip(smiles, (numbers + shift).tolist(), itertools.cycle(parts), strict=False)
-        lines = [f"{text},{y!r},{x!r},{part}" for text, (y, x), part in rows]
-        path.write_text("\n".join(["smiles,y,x,part", *lines]) + "\n")
-        data = DataConfig(target_columns=("y",), split_column="part", feature_columns=("x",))
-        model = train(TrainConfig(str(path), data, SMALL, replace(QUICK, epochs=1))).model
-        model.save_pretrained(tmp_path / "model")
-        predict_table(tmp_path / "model", path, output, PredictConfig(interval=0.5))
-        columns = ("y_predicted", "y_low", "y_high")
-        found.append([[float(row[name]) - shift for name in columns] for row in rows_of(output)])
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-6)
-
-
-def test_a_member_is_the_model_that_its_seed_alone_gives(config, tmp_path):
-    lines = Path(config.file).read_text().splitlines()
-    path = tmp_path / "parts.csv"  # a split that no seed decides
-    path.write_text("\n".join(line.replace(",test", ",val", n % 2) for n, line in enumerate(lines)))
-    config = replace(config, file=str(path))
-    two = train(replace(config, training=replace(QUICK, ensemble=2, epochs=2, seed=4)))
-    for net, seed in zip(two.model.nets, (4, 5), strict=True):
-        alone = train(replace(config, training=replace(QUICK, epochs=2, seed=seed)))
-        (own,) = alone.model.nets
-        for name, weight in own.state_dict().items():
-            assert torch.equal(net.state_dict()[name], weight)
-
-
-def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
-    interrupted(monkeypatch, config, tmp_path, 16)
-    state = read_checkpoint(tmp_path / CHECKPOINT_FILE)
-    assert epochs_done(state) == 2
-    # Runs of earlier versions are resumed, so this name in the file must not change.
-    assert list(state["callbacks"]) == ["Kept"]
-    assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
-    run = train(config, folder=tmp_path)
-    assert len((tmp_path / "history.csv").read_text().splitlines()) == 6
-    assert run.histories[0].seconds > state["molattn_state"]["seconds"]
-
-
-def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_more(
+def test_a_resumed_run_may_have_another_time_limit_but_no_other_option(
     config, tmp_path, monkeypatch
 ):
-    whole, kept = train(config), train(config, folder=tmp_path)
-    assert_same(kept, whole)
-    monkeypatch.setattr("molattn.training.lightning.loop._run", None)
-    assert_same(train(config, folder=tmp_path), whole)
-
-
-def calls_of(monkeypatch, owner, name):
-    """The arguments of each call of a function to come."""
-    calls, function = [], getattr(owner, name)
-
-    def counted(*args, **options):
-        calls.append(args)
-        return function(*args, **options)
-
-    monkeypatch.setattr(owner, name, counted)
-    return calls
-
-
-def test_a_checkpoint_is_read_once(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 9)
-    opened = calls_of(monkeypatch, checkpoint, "safe_open")
-    train(config, folder=tmp_path)
-    assert opened == [(tmp_path / CHECKPOINT_FILE,)]
-
-
-def test_validation_rows_are_predicted_once(config, monkeypatch):
-    predicted = calls_of(monkeypatch, MolAttn, "network_outputs")
-    two = replace(config, training=replace(QUICK, ensemble=2, epochs=1))
-    run = train(replace(two, report=ReportConfig(baselines=False)))
-    scores = score_run(run)
-    # The Gaussian process reads the training rows with the validation rows.
-    parts = [len(run.parts.train) + len(run.parts.val), len(run.parts.test)]
-    assert [len(records) for _, records, *_ in predicted] == parts
-    error = run.validation_outputs.mean(axis=0) - run.table.molecules(run.parts.val).targets
-    rmse = scores.validation.tasks["logS"]["rmse"]
-    assert rmse == pytest.approx(float(np.sqrt(np.mean(error**2))))
-
-
-def test_a_single_model_is_not_copied_to_an_ensemble(config, monkeypatch):
-    monkeypatch.setattr(MolAttn, "ensemble", None)
-    fitted = calls_of(monkeypatch, run_module, "fit_model")
-    run = train(replace(config, training=replace(QUICK, epochs=1)))
-    assert [args[0] for args in fitted] == [run.model]
-    assert not run.model.training
-
-
-def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    interrupted(monkeypatch, config, folder, 9)
-    before = (folder / CHECKPOINT_FILE).read_bytes()
-    for section, option, value, words in (
-        ("training", "batch_size", 5, "batch_size: got 5,.* has 4"),
-        ("network", "width", 16, "width: got 16,.* has 8"),
-        ("data", "split", "scaffold", "split: got 'scaffold',.* has None"),
-    ):
-        changed = replace(getattr(config, section), **{option: value})
-        with pytest.raises(InputError, match=words):
-            train(replace(config, **{section: changed}), folder=folder)
-    table = Path(config.file)
-    moved = tmp_path / "moved.csv"
-    moved.write_bytes(table.read_bytes() + b",C,1.0,train\n")
-    with pytest.raises(InputError, match=r"moved\.csv: the file has changed"):
-        train(replace(config, file=str(moved)), folder=folder)
-    assert (folder / CHECKPOINT_FILE).read_bytes() == before
-    moved.write_bytes(table.read_bytes())
-    assert_same(train(replace(config, file=str(moved)), folder=folder), train(config))
-
-
-def test_a_resumed_run_may_have_another_time_limit(config, tmp_path, monkeypatch):
-    interrupted(monkeypatch, config, tmp_path, 9)
-    hurried = replace(config, training=replace(config.training, max_hours=1e-9))
+    with pytest.raises(InputError) as error:
+        train(replace(config, training=replace(QUICK, batch_size=5)), folder=tmp_path)
+    assert error.value.option == "batch_size"
+    hurried = replace(config, training=replace(QUICK, max_hours=1e-9))
     shown = io.StringIO()
-    run = train(hurried, Console(file=shown, width=200), folder=tmp_path)
+    train(hurried, Console(file=shown, width=200), folder=tmp_path)
     assert "time limit reached (--max-hours)" in shown.getvalue()
-    assert run.config.training.max_hours == 1e-9
-
-
-def test_another_version_is_told(config, tmp_path, monkeypatch):
-    interrupted(monkeypatch, config, tmp_path, 9)
-    monkeypatch.setattr("molattn.version.version", lambda package: "9.9")
-    shown = io.StringIO()
-    train(config, Console(file=shown, width=200), folder=tmp_path)
-    assert f"Run started with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
-    assert "resuming with 9.9" in shown.getvalue()
 
 
 def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
@@ -444,110 +164,230 @@ def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     logged = events.Scalars("validation_loss")
-    assert [event.step for event in logged] == [1, 2, 3, 4, 5]
-    assert [event.value for event in logged] == pytest.approx(
-        [epoch.validation_loss for epoch in run.histories[0].epochs]
-    )
-
-
-def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.training.lightning.loop.find_spec", lambda name: None)
-    config = replace(config, training=replace(QUICK, tensorboard=True))
-    with pytest.raises(
-        InputError, match=r"tensorboard needs .* pip install 'molattn\[tensorboard\]'"
-    ):
+    assert [event.step for event in logged] == [1, 2, 3, 4]
+    expected = [epoch.validation_loss for epoch in run.histories[0].epochs]
+    assert [event.value for event in logged] == pytest.approx(expected)
+    monkeypatch.setattr("molattn.training.loop.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"tensorboard"):
         train(config, folder=tmp_path)
 
 
-def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
-    rows = "".join(f"{'C' * n},{n},{-n},train,{n % 3}\n" for n in range(1, 25))
-    rest = "CO,1,1,val,1\nCCO,2,2,test,1\n"
-    path = tmp_path / "t.csv"
-    path.write_text(f"smiles,y,z,part,w\n{rows}{rest}")
-    data = DataConfig(target_columns=("y", "z"), split_column="part")
-    plain = train(TrainConfig(str(path), data, SMALL, QUICK))
-    same = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 1.0)), SMALL, QUICK))
-    other = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 0.0)), SMALL, QUICK))
+def test_a_store_trains_the_same_model_as_its_table(config, tmp_path):
+    config = replace(config, training=ONCE, data=replace(DATA, keep_training_molecules=True))
+    kept = PrepareConfig(target_columns=("logS",), split_column="split")
+    prepare_store([config.file], tmp_path / "store", kept)
+    runs = train(config), train(replace(config, file=str(tmp_path / "store")))
+    contents = [run.model.to_files(tmp_path).content for run in runs]
+    assert contents[0] == contents[1]
+    assert len(contents[0]) > 3
+
+
+@pytest.mark.parametrize("predictor", ["network", "both"])
+def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor):
+    data = DataConfig(target_columns=("logS",), keep_training_molecules=True)
+    process = GaussianProcessConfig(predictor=predictor)
+    run = train(replace(config, data=data, training=ONCE, gaussian_process=process))
+    model, split = run.model, run.parts
+    prints = run.table.fingerprints(range(len(run.table.rows)))
+    known = np.array(model.uncertainty.molecules.contains(prints))
+    assert known[split.train].all()
+    assert known[split.val].all() == (predictor == "both")
+    # Intervals are calibrated by the similarity to the training rows alone.
+    calibrated = Uncertainty.fit(
+        model.config,
+        FingerprintIndex(run.table.fingerprints(split.train)),
+        run.table.fingerprints(split.val),
+        run.validation_outputs,
+        run.table.targets[split.val],
+    )
+    assert calibrated.calibration.to_dict() == model.uncertainty.calibration.to_dict()
+
+
+CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
+
+
+@pytest.mark.parametrize(
+    "given, tasks, rows, expected",
+    [
+        (None, [CLASSES], 1601, 30),
+        (None, [CLASSES], 1664, 29),
+        (None, [CLASSES], 100_000, 10),
+        (None, [CLASSES, NUMBERS], 100_000, 30),
+        (30, [CLASSES], 100_000, 30),
+        (100, [CLASSES], 10, 100),
+    ],
+)
+def test_large_classifications_are_trained_for_fewer_epochs(config, given, tasks, rows, expected):
+    config = replace(config, training=SupervisedConfig(epochs=given))
+    table = Mock(tasks=tasks, targets=np.zeros((1, 1)))
+    found = resolve(config, table, Mock(train=range(rows)), None)
+    assert found.training.epochs == expected
+    assert len(found.remarks) == (expected < 30)
+
+
+@pytest.mark.parametrize(
+    "amx, width, options, expected",
+    [
+        (True, 256, {}, "bf16"),
+        (True, 255, {}, "fp32"),
+        (False, 256, {}, "fp32"),
+        (True, 256, {"precision": "fp32"}, "fp32"),
+        (False, 8, {"precision": "bf16"}, "bf16"),
+    ],
+)
+def test_the_precision_follows_from_width_and_cpu(
+    config, monkeypatch, amx, width, options, expected
+):
+    monkeypatch.setattr("molattn.training.resolve.has_amx", lambda: amx)
+    training = replace(QUICK, **options)
+    config = replace(config, training=training, network=replace(SMALL, width=width))
+    table = Mock(tasks=[NUMBERS], targets=np.zeros((1, 1)))
+    assert resolve(config, table, Mock(train=[1]), None).training.precision == expected
+
+
+def test_a_sample_of_the_validation_rows_calibrates_with_rare_labels(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_MOST_CALIBRATION", 10)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"smiles": [f"{'C' * n}{x}" for n in range(1, 21) for x in "ONFS"]})
+    frame["split"] = np.resize(["train", "val"], 80)
+    frame["y"], frame["rare"] = rng.normal(size=80), NAN
+    frame.loc[[0, 1, 2, 5, 41], "rare"] = [1.0, 2.0, 0.5, 0.1, 1.5]
+    data = replace(DATA, target_columns=("y", "rare"))
+    config = TrainConfig("", data, SMALL, ONCE, QUIET, gaussian_process=NETWORK)
+    frame.loc[3, "split"] = "test"
+    first, second = train(config, frame=frame).model.uncertainty.calibration.parts
+    assert first.count in range(10, 14)
+    assert second.count == 3  # all validation rows that have the label
+
+
+def test_rows_of_weight_0_are_as_if_they_were_not_there(tmp_path):
+    rows = [(f"{'C' * n}", n + 0.5, 3.0 if n % 2 else 1.5, "train") for n in range(1, 21)]
+    rows += [(f"{'C' * n}O", n, 1.0, "val") for n in range(1, 8)]
+    rows += [(f"{'C' * n}N", n, 1.0, "test") for n in range(1, 3)]
+    more = [("c1ccccc1", 1e5, 0.0, "train"), *rows, ("c1ccccc1C", -1e5, 0.0, "val")]
+    data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
+    config = TrainConfig("", data, SMALL, ONCE, QUIET, gaussian_process=NETWORK)
+    shown = io.StringIO()
+    names = ["smiles", "y", "w", "split"]
+    found = [
+        train(config, Console(file=shown), frame=pd.DataFrame(some, columns=names))
+        for some in (rows, more)
+    ]
+    assert_same(*found)
+    parts = [run.model.uncertainty.calibration.parts[0] for run in found]
+    assert parts[0].count == parts[1].count
+    np.testing.assert_allclose(parts[0].kept, parts[1].kept, rtol=1e-5)
+    assert "of weight 0 unused" in shown.getvalue()
+    frame = pd.DataFrame(rows, columns=names).assign(z=lambda table: -table["y"])
+    two = replace(data, target_columns=("y", "z"))
+    plain, same, other = (
+        train(replace(config, data=replace(two, task_weights=weights)), frame=frame)
+        for weights in ((), (1.0, 1.0), (1.0, 0.0))
+    )
     assert_same(plain, same)
     assert torch.equal(plain.model.target_mean, other.model.target_mean)
     ours, others = (run.model.nets[0].head.mlp[-1].weight for run in (plain, other))
     assert not torch.equal(ours, others)
 
 
-def test_a_training_row_of_weight_zero_is_as_if_it_were_not_there(tmp_path):
-    rows = [f"{'C' * n},{n}.5,{3.0 if n % 2 else 1.5}" for n in range(1, 25)]
-    parts = ["train"] * 20 + ["val"] * 2 + ["test"] * 2
-    lines = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
-    (tmp_path / "less.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
-    lines.insert(7, "c1ccccc1,100000,0,train")
-    (tmp_path / "more.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
-    data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
-    told = io.StringIO()
-    less, more = (
-        train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK), Console(file=told))
-        for name in ("less.csv", "more.csv")
+@pytest.mark.parametrize("mean", [1e9, -1e6])
+def test_a_large_mean_of_a_target_and_a_feature_costs_no_digit(mean):
+    numbers = np.random.default_rng(0).integers(-2048, 2048, (60, 2)) / 1024
+    smiles = ["C" * n + end for n in range(1, 21) for end in "ONF"]
+    split = [*itertools.islice(itertools.cycle(["train", "train", "val", "test"]), 60)]
+    data = DataConfig(target_columns=("y",), split_column="split", feature_columns=("x",))
+    config = TrainConfig("", data, SMALL, ONCE, QUIET)
+    found = []
+    for shift in (0.0, mean):  # the numbers are exact with each
+        y, x = (numbers + shift).T
+        frame = pd.DataFrame({"smiles": smiles, "y": y, "x": x, "split": split})
+        model = train(config, frame=frame).model
+        features = x[:20, None]
+        ends = model.predict_interval(smiles[:20], 0.5, features=features)
+        predicted = model.predict(smiles[:20], features=features)
+        found.append(np.stack([*ends, predicted]) - shift)
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-6)
+
+
+# Censored labels.
+
+ENDS = ("O", "N", "F", "Cl", "S", "Br")
+LEARN = {"width": 16, "heads": 2, "layers": 1, "epochs": 20, "batch_size": 16, "dropout": 0.0}
+LEARN |= {"learning_rate": 0.01, "predictor": "network"}
+PROCESS = {"predictor": "gaussian_process", "kernels": ["morgan"]}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """Molecules whose property adds up from their parts; of half of them it has a lower bound."""
+    rng = np.random.default_rng(0)
+    kinds = [(a, b, c, d) for a in range(1, 4) for b in ENDS for c in range(1, 4) for d in ENDS]
+    kinds = [kinds[at] for at in rng.permutation(len(kinds))[:160]]
+    table = pd.DataFrame(
+        {
+            "smiles": [f"{'C' * a}C({b}){'C' * c}{d}" for a, b, c, d in kinds],
+            "true": [0.5 * (a + c) + 0.3 * ENDS.index(b) + 0.1 * len(d) for a, b, c, d in kinds],
+            "split": ["train"] * 90 + ["val"] * 30 + ["test"] * 40,
+        }
     )
-    assert told.getvalue().count("20 training, 2 validation, 2 test rows") == 2
-    assert told.getvalue().count("1 of weight 0 unused") == 1
-    assert_same(less, more)
-    scores = [score_run(run).baselines["random_forest"].tasks for run in (less, more)]
-    assert scores[0] == scores[1]
+    is_censored = rng.permutation(np.arange(len(table)) % 2 == 0)
+    table["bound"] = table["true"] - is_censored * rng.uniform(0.5, 2.5, len(table))
+    table["relation"] = np.where(is_censored, ">", "=")
+    table["cell"] = np.where(is_censored, ">" + table["bound"].astype(str), table["bound"])
+    return table
 
 
-def test_small_differences_of_large_numbers_are_learned(tmp_path):
-    parts = ["train"] * 18 + ["test"] * 2
-    lines = [f"{'C' * n},{1e8 + n},{1.7e9 + n},{part}" for n, part in enumerate(parts, start=1)]
-    (tmp_path / "t.csv").write_text("\n".join(["smiles,y,time,split", *lines]) + "\n")
-    data = DataConfig(target_columns=("y",), feature_columns=("time",), split_column="split")
-    run = train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
-    model, rows = run.model, run.table.molecules(run.parts.train)
-    batch = LabeledLoader(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
-    scaled = model.scale(batch.targets)[:, 0]
-    assert scaled.dtype == torch.float32
-    expected = (rows.targets[:, 0] - rows.targets.mean()) / rows.targets.std()
-    np.testing.assert_allclose(scaled, expected, atol=1e-5)
-    torch.testing.assert_close(
-        ((batch.features - model.feature_mean[:1]) / model.feature_scale[:1]).float()[:, 0], scaled
-    )
-    predicted = model.predict_records(rows.records, features=rows.features)
-    assert len(np.unique(predicted)) == len(predicted)  # in single precision steps would be of 8
+def trained(frame, target, **options):
+    common = {"init_from": "none", "device": "cpu", "baselines": False, "bootstrap": 0}
+    common |= {"descriptors": "none", "split_column": "split", "target_transform": "none"}
+    options = {**common, "target_columns": target, **options}
+    return train(TrainConfig.from_options("", options), frame=frame)
 
 
-@pytest.mark.parametrize("weights", [{"task_weights": (0.0, 1.0)}, {"weight_column": "w"}])
-def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
-    lines = ["smiles,y,z,w,split"]
-    lines += [f"{'C' * n},{n}.5,{n}.5,1,{'test' if n > 8 else 'train'}" for n in range(1, 11)]
-    lines += ["CO,1.5,,1,val", "CCO,,2.5,0,val"]
-    if "task_weights" in weights:
-        lines[-1] = "CCO,2.5,,1,val"
-    else:
-        lines[-2] = "CO,1.5,,0,val"
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    data = DataConfig(target_columns=("y", "z"), split_column="split", **weights)
-    words = (
-        "no validation row has a label of a target with a nonzero weight"
-        if "task_weights" in weights
-        else "the weight of every validation row is 0"
-    )
-    with pytest.raises(InputError, match=words):
-        train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
+@pytest.mark.parametrize("options", [LEARN, PROCESS])
+def test_bounds_are_learned_better_as_bounds_than_as_values(frame, options):
+    censored, taken = (trained(frame, name, **options) for name in ("cell", "bound"))
+    rows = frame[frame["split"] == "test"]
+    errors = [
+        np.mean((run.model.predict(rows["smiles"].tolist())[:, 0] - rows["true"]) ** 2) ** 0.5
+        for run in (censored, taken)
+    ]
+    assert errors[0] < 0.65 * errors[1]
+    scores, table = score_run(censored), censored.table
+    bounds = table.bounds[0, censored.parts.test, 0]
+    predicted = scores.prediction.prediction[:, 0]
+    count = int((~np.isnan(bounds)).sum())
+    assert scores.test.tasks["cell"]["count"] == 40 - count
+    permitted = int((predicted >= bounds).sum())
+    assert permitted > 0.8 * count
+    assert scores.censored == {"cell": {"count": count, "permitted": permitted}}
+    measured = table.targets[censored.parts.val, 0]
+    (part,) = censored.model.uncertainty.calibration.parts
+    assert part.count == int((~np.isnan(measured)).sum()) < len(measured)
 
 
-def test_options_without_effect_on_a_split_column_are_named(tmp_path):
-    path = tmp_path / "t.csv"
-    parts = ["train", "train", "val", "test"]
-    path.write_text(
-        "smiles,y,s\n" + "".join(f"{'C' * n},{n},{parts[n % 4]}\n" for n in range(1, 9))
-    )
-    data = DataConfig(target_columns=("y",), split_column="s")
-    for changed, told in (
-        (data, "test set from column 's'"),
+def test_a_relation_column_is_read_as_signs_and_without_bounds_changes_no_bit(frame):
+    small = {**LEARN, "width": 8, "epochs": 1}
+    pairs = [
         (
-            replace(data, split="scaffold", validation_size=0.2),
-            "test set from column 's', which marks the validation rows too: no effect of --split, "
-            "--validation-size",
+            trained(frame, "cell", **small),
+            trained(frame, "bound", relation_columns="relation", **small),
         ),
-    ):
-        table = run_module.read_rows(TrainConfig(str(path), changed, SMALL, QUICK), None)
-        split = split_rows(table, changed, 0)
-        assert [*run_module._part_lines(split, table, changed)][1] == told
+        (
+            trained(frame, "true", **small),
+            trained(frame.assign(relation="~"), "true", relation_columns="relation", **small),
+        ),
+    ]
+    for one, other in pairs:
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("below, fits", [(-2.0, 4), (100.0, 2)])
+def test_a_gaussian_process_is_fitted_again_only_if_a_bound_is_violated(
+    frame, monkeypatch, below, fits
+):
+    fit = Mock(side_effect=GaussianProcessHead.fit)
+    monkeypatch.setattr(GaussianProcessHead, "fit", fit)
+    rows = frame.assign(bound=frame["bound"] - below * (frame["relation"] == ">"))
+    trained(rows, "bound", relation_columns="relation", **PROCESS)
+    assert fit.call_count == fits

@@ -28,5 +28,6 @@ def test_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for device in ("auto", "cpu"):
         check_device(device)
-    with pytest.raises(InputError, match="--device gpu: PyTorch found no GPU"):
+    with pytest.raises(InputError) as error:
         check_device("gpu")
+    assert error.value.option == "device"

@@ -1,1 +1,0 @@
-"""The training loop; the only package that imports Lightning."""

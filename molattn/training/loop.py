@@ -1,0 +1,274 @@
+"""The training loop, on Lightning."""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.fabric.plugins import CheckpointIO
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.callbacks import LambdaCallback, Timer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
+from rich.console import Console
+
+from molattn.config import TrainingLoopConfig
+from molattn.errors import InputError
+from molattn.training.batches import ResumableLoader
+from molattn.training.checkpoint import (
+    CHECKPOINT_FILE,
+    RUN_KEY,
+    STATE_KEY,
+    RunCheckpoint,
+    write_checkpoint,
+)
+from molattn.training.history import Epoch, History
+from molattn.training.losses import Objective
+from molattn.training.module import Patience, SaveCheckpoint, TrainingModule
+from molattn.utils.console import print_line
+from molattn.utils.devices import check_device
+from molattn.utils.process_group import broadcast, lost_named, num_processes
+from molattn.utils.progress import row_progress
+from molattn.utils.reproducibility import seeded, threads
+from molattn.utils.signals import interrupts_deferred
+
+__all__ = ["check_processes", "first_slurm_node", "fit"]
+
+_PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed"}
+_LINES_IN_LOG = 10
+
+
+def fit(
+    objective: Objective,
+    loader: ResumableLoader,
+    validation: ResumableLoader | None,
+    config: TrainingLoopConfig,
+    console: Console | None = None,
+    *,
+    run: RunCheckpoint | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> History:
+    """Train the module of an objective in place; it ends with its best or last weights.
+
+    AdamW with a learning-rate schedule, and early stopping by the validation loss. On a CPU with
+    the same number of threads and processes, a resumed training has the same weights as one that
+    was never interrupted, bit for bit.
+
+    Of several processes (:mod:`molattn.utils.process_group`) each trains on a part of every batch,
+    and the first one writes and logs.
+
+    Args:
+        objective: The loss, and the module to train.
+        loader: Training batches.
+        validation: Validation batches; None = no validation.
+        config: How to train; its precision is not ``auto``.
+        console: Where to log; silent without one.
+        run: Where to save checkpoints and logs; a checkpoint there is resumed. None = nowhere.
+        on_epoch: Called after each epoch; an exception that it raises stops the training.
+
+    Raises:
+        InputError: If an option is not available on this machine, or the checkpoint is of another
+            run.
+        MolattnError: If the training diverges.
+    """
+    check_processes(config)
+    objective.train()
+    checkpoint = broadcast(None if run is None else run.read(console))
+    timer = Timer(config.max_hours and timedelta(hours=config.max_hours), verbose=False)
+    epochs = config.num_epochs
+
+    def report(epoch: Epoch) -> None:
+        if epoch.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
+            line = f"epoch {epoch.epoch}/{epochs}  train loss {epoch.train_loss:.4f}"
+            if epoch.validation_loss is not None:
+                line += f"  val loss {epoch.validation_loss:.4f}"
+            print_line(console, line)
+        if on_epoch is not None:
+            on_epoch(epoch)
+
+    module = TrainingModule(objective, loader, config, timer, report)
+    done = min(checkpoint["global_step"] if checkpoint else 0, module.steps)
+    total, size = epochs * loader.count, loader.batch_size
+    done = done // len(loader) * loader.count + done % len(loader) * size
+    with (
+        row_progress(console, "training", total, done=done) as advance,
+        seeded(config.seed),
+        threads(config.threads),
+        _quiet_lightning(),
+        interrupts_deferred(),
+        lost_named(),
+    ):
+        counted = LambdaCallback(
+            on_train_batch_end=lambda *step: advance(min(size, loader.count - step[-1] * size))
+        )
+        callbacks = [timer, counted]
+        if config.patience is not None and validation is not None:
+            callbacks.append(Patience(config.patience, module.head_steps // len(loader)))
+        trainer = _trainer(config, run, checkpoint, callbacks)
+        path = None if checkpoint is None else CHECKPOINT_FILE
+        checkpoint = None  # takes no memory during the training
+        try:
+            _run(trainer, module, loader, validation, path)
+        finally:
+            module.set_pretrained_frozen(False)
+    _log_early_stop(module, trainer.global_step, console)
+    kept = module.best["epoch"] or len(module.epochs)
+    if module.best["epoch"]:
+        objective.trained.load_state_dict(module.best["weights"])
+    objective.cpu().eval()
+    frozen = sum(w.numel() for w in objective.trained.parameters() if not w.requires_grad)
+    return History(module.epochs, kept, timer.time_elapsed(), trainer.global_step, frozen)
+
+
+def check_processes(config: TrainingLoopConfig) -> None:
+    """Check that there are the devices to train on, and a process for each of them.
+
+    Raises:
+        InputError: There are not.
+    """
+    count, started = config.devices * config.num_nodes, num_processes()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if started > 1 else 1
+    check_device(config.device, max(config.devices, local))
+    if count not in (1, started):
+        raise InputError(
+            f"--devices {config.devices} --num-nodes {config.num_nodes}: got {started} processes; "
+            "molattn train and molattn pretrain start more, and so do torchrun and srun",
+            option="devices",
+        )
+
+
+def first_slurm_node(nodes: str) -> str:
+    """Return the first of the machines of a Slurm job, such as ``node[1-4]``."""
+    return SLURMEnvironment.resolve_root_node_address(nodes)
+
+
+def _trainer(
+    config: TrainingLoopConfig,
+    run: RunCheckpoint | None,
+    checkpoint: dict[str, Any] | None,
+    callbacks: list[pl.Callback],
+) -> pl.Trainer:
+    count, folder = num_processes(), broadcast(run and run.folder)
+    saves = SaveCheckpoint(folder and folder / CHECKPOINT_FILE, config.checkpoint_steps)
+    devices: dict[str, Any] = {"devices": 1}
+    if count > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(config.threads))  # else Lightning sets threads
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        # Weights that are frozen at first, or that a layer does not use, have no gradients.
+        strategy = DDPStrategy(find_unused_parameters=True, gradient_as_bucket_view=True)
+        devices = {"devices": local, "num_nodes": count // local, "strategy": strategy}
+    # A Slurm job would otherwise be queued again at a signal.
+    environment = TorchElasticEnvironment() if count > 1 else LightningEnvironment()
+    return pl.Trainer(
+        accelerator=config.device,
+        **devices,
+        max_epochs=config.num_epochs,
+        precision=_PRECISIONS[config.precision],
+        gradient_clip_val=config.gradient_clip or None,
+        callbacks=[*callbacks, saves],
+        plugins=[_CheckpointIO(run, checkpoint), environment],
+        use_distributed_sampler=False,
+        logger=_tensorboard(config, run, checkpoint),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+
+
+class _CheckpointIO(CheckpointIO):
+    """Saves the state of Lightning without pickle; the checkpoint to load is already in memory."""
+
+    def __init__(self, run: RunCheckpoint | None, checkpoint: dict[str, Any] | None) -> None:
+        self.run, self.checkpoint = run, checkpoint
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        fingerprint = {} if self.run is None else self.run.fingerprint
+        write_checkpoint(Path(path), {**checkpoint, RUN_KEY: fingerprint})
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        checkpoint, self.checkpoint = self.checkpoint, None
+        return checkpoint or {}
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def _log_early_stop(module: TrainingModule, steps: int, console: Console | None) -> None:
+    config, count = module.config, len(module.epochs)
+    if count < config.num_epochs:
+        is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
+        reason = f"no improvement (--patience {config.patience})"
+        if is_late:
+            reason = "time limit reached (--max-hours)"
+        print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
+    if steps <= module.head_steps > 0:
+        print_line(
+            console,
+            "Stopped before the pretrained weights were trained; --head-steps 0 trains them from "
+            "the first step",
+        )
+
+
+def _tensorboard(
+    config: TrainingLoopConfig, run: RunCheckpoint | None, checkpoint: dict[str, Any] | None
+) -> TensorBoardLogger | bool:
+    if not config.tensorboard or run is None:
+        return False
+    if find_spec("tensorboard") is None:
+        raise InputError(
+            "--tensorboard needs the package tensorboard, which is not installed: "
+            "pip install 'molattn[tensorboard]'"
+        )
+    # Epochs logged after the checkpoint are logged again.
+    epochs = len(checkpoint[STATE_KEY]["epochs"]) if checkpoint else 0
+    return TensorBoardLogger(run.folder, "tensorboard", "", purge_step=epochs + 1)
+
+
+def _run(
+    trainer: pl.Trainer,
+    module: TrainingModule,
+    loader: ResumableLoader,
+    validation: ResumableLoader | None,
+    path: str | None,
+) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, loader, validation, ckpt_path=path)
+    except SystemExit as error:
+        # Lightning replaces KeyboardInterrupt by SystemExit, and leaves the signal ignored.
+        interrupt = error.__context__
+        if not isinstance(interrupt, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise interrupt from None
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Silence Lightning's tips and its warnings about loaders."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            # Lightning 2.6 uses a deprecated name of torch's pytree.
+            warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,260 @@
+"""An objective as a Lightning module, and the callbacks of its training."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
+from torch import Tensor
+
+from molattn.config import TrainingLoopConfig
+from molattn.errors import MolattnError
+from molattn.model.inputs import number_type
+from molattn.training.batches import ResumableLoader
+from molattn.training.checkpoint import STATE_KEY
+from molattn.training.history import Epoch, write_history
+from molattn.training.losses import Objective
+from molattn.training.optimizer import learning_rate_factor, new_optimizer
+from molattn.utils.devices import to_device
+from molattn.utils.process_group import num_processes, process_rank, summed
+from molattn.utils.reproducibility import random_state, set_random_state
+from molattn.utils.signals import Interrupted, pending_interrupt
+
+__all__ = ["Patience", "SaveCheckpoint", "TrainingModule"]
+
+_STEPS_READ_AT_ONCE = 50  # of a GPU, as reading a number waits for all steps before it
+
+
+class TrainingModule(pl.LightningModule):
+    """An objective and its optimizer, which records the losses of each epoch.
+
+    Args:
+        objective: The loss, and the module to train.
+        loader: Training batches.
+        config: How to train.
+        timer: Measures the time of the training.
+        on_epoch: Called after each epoch, which is recorded then.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        loader: ResumableLoader,
+        config: TrainingLoopConfig,
+        timer: Timer,
+        on_epoch: Callable[[Epoch], None],
+    ) -> None:
+        super().__init__()
+        self.objective, self.loader, self.config = objective, loader, config
+        self.timer, self.on_epoch = timer, on_epoch
+        self.steps = config.num_epochs * len(loader)
+        self.head_steps = min(objective.plan.head_steps, self.steps // 2)
+        self.epochs: list[Epoch] = []
+        self.best: dict[str, Any] = {"loss": math.inf, "epoch": 0, "weights": {}}
+        self._sums: dict[str, Tensor] = {}  # loss and weight of the epoch, [2]
+        self._epoch_start = 0.0
+        self._random_state: dict[str, Tensor] = {}
+        factors = objective.plan.learning_rate_factors
+        self._pretrained = [
+            weight
+            for name, weight in objective.trained.named_parameters()
+            if name in factors and weight.requires_grad
+        ]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = new_optimizer(self.objective.trained, self.config, self.objective.plan)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, learning_rate_factor(self.config, self.steps)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Lightning refuses a fused optimizer in mixed precision, on account of scaled gradients;
+        # those of bf16 are not scaled.
+        if gradient_clip_val:
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            torch.nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        moved = (
+            part if part is None or isinstance(part, int) else to_device(part, device)
+            for part in batch
+        )
+        return type(batch)(*moved)
+
+    def set_pretrained_frozen(self, frozen: bool) -> None:
+        """Freeze the pretrained weights, or unfreeze them."""
+        for weight in self._pretrained:
+            weight.requires_grad_(not frozen)
+
+    def on_train_start(self) -> None:
+        if self._random_state:
+            set_random_state(self._random_state, self.device)
+
+    def on_train_epoch_start(self) -> None:
+        self.loader.set_epoch(self.current_epoch)
+        self._epoch_start = self.timer.time_elapsed()
+
+    def on_train_batch_start(self, batch: Any, index: int) -> None:
+        self.set_pretrained_frozen(self.trainer.global_step < self.head_steps)
+        if rank := process_rank():  # other random numbers than in the first, whose state is saved
+            seeds = [self.config.seed, rank, self.trainer.global_step]
+            torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        loss, weight = self._losses("train", batch)
+        if reads_numbers(self.device, index):
+            self._mean("train", "the loss")
+        # DDP takes the mean of the gradients, and the whole loss is the sum of its parts.
+        return num_processes() * loss / torch.where(weight > 0, weight, 1.0)
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self._losses("validation", batch)
+
+    def _losses(self, name: str, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the loss of this process and the weight of the whole batch, and add them up."""
+        loss, weight = self.objective(batch)
+        both = torch.stack([summed(loss.detach()), weight.detach()]).to(number_type())
+        self._sums[name] = both + self._sums.get(name, 0.0)
+        return loss, weight
+
+    def _mean(self, name: str, what: str) -> float:
+        """Return the mean loss of the epoch so far, for which the CPU waits; 0 without labels.
+
+        Raises:
+            MolattnError: It is not finite.
+        """
+        total, weight = self._sums.get(name, torch.zeros(2)).tolist()
+        mean = total / (weight or 1.0)
+        if not math.isfinite(mean):
+            raise MolattnError(
+                f"training diverged: {what} became {mean} in epoch {self.current_epoch + 1}; a "
+                "lower --learning-rate may help"
+            )
+        return mean
+
+    def on_train_epoch_end(self) -> None:
+        """Record the epoch, after its validation."""
+        loss = None
+        if self.trainer.val_dataloaders is not None:
+            loss = self._mean("validation", "the validation loss")
+            self.log("validation_loss", loss, logger=False)
+        epoch = Epoch(
+            epoch=self.current_epoch + 1,
+            train_loss=self._mean("train", "the loss"),
+            validation_loss=loss,
+            learning_rate=self.trainer.optimizers[0].param_groups[0]["lr"],
+            seconds=self.timer.time_elapsed() - self._epoch_start,
+        )
+        self._sums.clear()
+        self.epochs.append(epoch)
+        if self.config.checkpoint == "best" and loss is not None and loss < self.best["loss"]:
+            weights = self.objective.trained.state_dict().items()
+            copied = {name: weight.detach().cpu().clone() for name, weight in weights}
+            self.best = {"loss": loss, "epoch": epoch.epoch, "weights": copied}
+        if self.logger is not None:
+            metrics = {key: value for key, value in epoch._asdict().items() if value is not None}
+            self.logger.log_metrics(metrics, step=epoch.epoch)
+        self.on_epoch(epoch)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[STATE_KEY] = {
+            "epochs": [tuple(epoch) for epoch in self.epochs],
+            "best": self.best,
+            "sums": self._sums,
+            "epoch_start": self._epoch_start,
+            "random_state": random_state(self.device),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint[STATE_KEY]
+        self.epochs = [Epoch(*epoch) for epoch in state["epochs"]]
+        self.best, self._epoch_start = state["best"], state["epoch_start"]
+        self._sums = {name: sums.to(self.device) for name, sums in state["sums"].items()}
+        self._random_state = state["random_state"]
+
+
+def reads_numbers(device: torch.device, index: int) -> bool:
+    """Return whether the CPU waits for numbers after this step of an epoch."""
+    return device.type == "cpu" or (index + 1) % _STEPS_READ_AT_ONCE == 0
+
+
+class Patience(EarlyStopping):
+    """Stops after so many epochs without a better validation loss, counted from an epoch on."""
+
+    def __init__(self, patience: int, start: int) -> None:
+        super().__init__("validation_loss", patience=patience, check_finite=False)
+        self.start = start
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.wait_count >= self.patience:  # in a run that is resumed
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.current_epoch >= self.start:
+            super().on_train_epoch_end(trainer, pl_module)
+
+
+class SaveCheckpoint(Checkpoint):
+    """Writes checkpoint and history after each epoch and some steps; stops when a signal has come.
+
+    Args:
+        path: The file; None = nothing is written.
+        steps: Steps between checkpoints; 0 = only one for each epoch.
+    """
+
+    def __init__(self, path: Path | None, steps: int) -> None:
+        self.path, self.steps = path, steps
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # In place of Lightning's, which would exit with code 0.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, index: int
+    ) -> None:
+        if index + 1 == len(pl_module.loader):
+            return  # the checkpoint of the epoch's end follows, with its validation loss
+        interrupt = _interrupt(trainer) if reads_numbers(pl_module.device, index) else None
+        if interrupt or (self.steps and trainer.global_step % self.steps == 0):
+            self._save(trainer)
+        if interrupt:
+            raise interrupt
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._save(trainer)
+        if self.path is not None and trainer.is_global_zero:
+            write_history(self.path.parent, pl_module.epochs)
+        if interrupt := _interrupt(trainer):
+            raise interrupt
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        if self.path is not None:
+            trainer.save_checkpoint(self.path)
+
+
+def _interrupt(trainer: pl.Trainer) -> Interrupted | None:
+    """Return the signal that came to this process or to another one, if any."""
+    found = pending_interrupt()
+    if num_processes() == 1:
+        return found
+    is_any = trainer.strategy.reduce_boolean_decision(found is not None, all=False)
+    return found or (Interrupted(signal.SIGTERM) if is_any else None)

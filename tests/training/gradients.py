@@ -1,0 +1,93 @@
+"""Train for two epochs, here or in the processes that the environment describes, and keep all
+gradients; the first process writes them to a file."""
+
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from molattn.config import MoleculesConfig, NetworkConfig, PretrainLoopConfig, SupervisedConfig
+from molattn.data.dataset import Molecules
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.pretraining.batches import MaskedLoader, PretrainingData
+from molattn.pretraining.objective import GROUPS, PretrainingObjective
+from molattn.pretraining.prepare import prepare_molecules
+from molattn.pretraining.scaling import descriptor_scaling
+from molattn.task import Task
+from molattn.training.batches import LabeledLoader
+from molattn.training.loop import fit
+from molattn.training.losses import LabeledObjective, TaskLoss
+from molattn.training.module import TrainingModule
+from molattn.training.optimizer import FineTuningPlan
+from molattn.utils.process_group import joined_group, process_rank
+
+SMALL = NetworkConfig(
+    width=8, heads=2, layers=1, edge_width=4, dropout=0.0, head_dropout=0.0, head="mlp"
+)
+# So slow that the weights stay as they are, and gradients of all steps can be compared.
+LOOP = {"epochs": 2, "learning_rate": 1e-12, "weight_decay": 0.0, "device": "cpu"}
+LOOP |= {"batch_size": 5, "precision": "fp32"}  # the last batch has one molecule
+
+
+def fitted(*given):
+    """Return the gradients of each step, summed over the processes, and the losses."""
+    steps = []
+
+    def keep(module, optimizer, *args, **kwargs):
+        found = [weight.grad for weight in module.parameters()]
+        known = [grad.flatten().double() for grad in found if grad is not None]
+        steps.append(torch.cat(known).numpy())
+
+    with patch.object(TrainingModule, "configure_gradient_clipping", keep):
+        history = fit(*given)
+    return [*steps, np.array([epoch[1:3] for epoch in history.epochs])]
+
+
+def supervised():
+    """Two targets with missing and censored labels, weights, and weights frozen at first."""
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig((Task("y"), Task("z", "binary", ("no", "yes"))), SMALL))
+    random = np.random.default_rng(0)
+    records = [model.featurize("C" * (1 + n % 13) + "O" * (n % 2)) for n in range(21)]
+    targets = np.stack([random.normal(size=21), random.integers(2, size=21)], axis=1)
+    targets[random.random((21, 2)) < 0.4] = np.nan
+    bounds = np.full((2, 21, 2), np.nan)
+    bounds[0, np.flatnonzero(np.isnan(targets[:, 0]))[:3], 0] = 0.5
+    weights = random.random(21)
+    rows = Molecules(records, targets, weights / weights.mean(), None, bounds)
+    names = [name for name, _ in model.named_parameters() if "encoder" in name]
+    plan = FineTuningPlan(dict.fromkeys(names, 1.0), head_steps=3)
+    config = SupervisedConfig(loss="huber", positive_weight=2.0, **LOOP)
+    loss = TaskLoss(model.config.tasks, config, torch.from_numpy(targets))
+    loaders = [LabeledLoader(model, rows, 5, seed) for seed in (0, None)]
+    return fitted(LabeledObjective(model, loss, plan), *loaders, config)
+
+
+def pretraining(folder):
+    """All losses of pretraining."""
+    config, rows = MoleculesConfig(masked_molecules=0.4), np.arange(21)
+    store = prepare_molecules([str(folder / "some.smi")], config, folder / f"s{process_rank()}")
+    scaling = descriptor_scaling(store, rows)
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), SMALL))
+    means = torch.zeros(store.log_counts(rows).shape[1])
+    objective = PretrainingObjective(model, dict.fromkeys(GROUPS, 1.0), means, GROUPS)
+    data = PretrainingData(store, scaling, config, rows, rows)
+    loaders = [MaskedLoader(model, data, rows, 5, mask_seed=3, order_seed=s) for s in (1, None)]
+    return fitted(objective, *loaders, PretrainLoopConfig(**LOOP))
+
+
+def compute(folder):
+    """Return the gradients and losses of both."""
+    return {str(n): one for n, one in enumerate([*supervised(), *pretraining(folder)])}
+
+
+if __name__ == "__main__":
+    with joined_group() if "RANK" in os.environ else nullcontext():
+        found = compute(Path(sys.argv[1]))
+        if not process_rank():
+            np.savez(sys.argv[2], **found)
