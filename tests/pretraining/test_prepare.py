@@ -171,7 +171,7 @@ def test_a_store_with_targets_is_used_as_it_is(tmp_path, smiles_file, monkeypatc
     ):
         with pytest.raises(InputError):
             prepare_molecules(files, config, tmp_path / "m")
-    monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("MolWt",))
+    monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("absent",))
     with pytest.raises(InputError, match="another release"):
         prepare_molecules([str(tmp_path / "targets")], MoleculesConfig(), tmp_path / "other")
 

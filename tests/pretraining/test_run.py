@@ -206,10 +206,10 @@ def test_a_run_is_resumed_from_its_prepared_molecules(
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    def interrupt_third(path, arrays):
-        return interrupt() if path.name.endswith("_00002.safetensors") else write(path, arrays)
+    def interrupt_third(path, *rest):
+        return interrupt() if path.name.endswith("_00002.arrow") else write(path, *rest)
 
-    write, output = prepare.write_arrays, tmp_path / "run"
+    write, output = prepare.write_shard, tmp_path / "run"
     monkeypatch.setattr(prepare, "SHARD_ROWS", 16)
     monkeypatch.setattr(prepare, "_BLOCK_ROWS", 16)
     words = f"pretrain {smiles_file} --output {output} --exclude {written.parent / 'test.csv'}"
@@ -218,7 +218,7 @@ def test_a_run_is_resumed_from_its_prepared_molecules(
         if stage == "training":
             patch.setattr(run_module, "fit", interrupt)
         else:
-            patch.setattr(prepare, "write_arrays", interrupt_third)
+            patch.setattr(prepare, "write_shard", interrupt_third)
         assert main(words) == 130
     assert f"to resume: molattn pretrain --resume {output}" in capsys.readouterr().err
     assert main(words) == 2  # it does not start anew unasked

@@ -43,7 +43,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(models, tmp_path):
     batch = ensemble.collate([ensemble.featurize(text) for text in SMILES])
     with torch.no_grad():  # scaled units and logits
         outputs = ensemble(batch, torch.tensor(FEATURES, dtype=torch.float32))
-    found = ensemble.unscale(outputs).double().numpy()
+    found = ensemble.in_own_units(ensemble.to_transformed(outputs.double().numpy()))
     np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-7)
     ensemble.save_pretrained(tmp_path)
     again = MolAttn.from_pretrained(tmp_path)

@@ -172,7 +172,7 @@ NETWORKS = [
     {"attention_dropout": 0.1, "self_loops": False, "score": "additive"},
     {"pairs": "bonds", "gate": True},
     {"update_edges": True, "head": "mlp", "readout": READERS},
-    {"partner": "cross_attention"},
+    {"partner": "concat"},
     *({"layer": layer, "pairs": pairs} for layer in LAYERS for pairs in ("all", "bonds")),
 ]
 

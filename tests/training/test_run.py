@@ -177,7 +177,7 @@ def test_a_store_trains_the_same_model_as_its_table(config, tmp_path):
     kept = PrepareConfig(target_columns=("logS",), split_column="split")
     prepare_store([config.file], tmp_path / "store", kept)
     runs = train(config), train(replace(config, file=str(tmp_path / "store")))
-    contents = [run.model.to_files(tmp_path).content for run in runs]
+    contents = [run.model.to_files().content for run in runs]
     assert contents[0] == contents[1]
     assert len(contents[0]) > 3
 
@@ -200,7 +200,7 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
         run.validation_outputs,
         run.table.targets[split.val],
     )
-    assert calibrated.calibration.to_dict() == model.uncertainty.calibration.to_dict()
+    assert calibrated.calibration == model.uncertainty.calibration
 
 
 CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
@@ -276,7 +276,7 @@ def test_rows_of_weight_0_are_as_if_they_were_not_there(tmp_path):
     assert_same(*found)
     parts = [run.model.uncertainty.calibration.parts[0] for run in found]
     assert parts[0].count == parts[1].count
-    np.testing.assert_allclose(parts[0].kept, parts[1].kept, rtol=1e-5)
+    np.testing.assert_allclose(parts[0].scores, parts[1].scores, rtol=1e-5)
     assert "of weight 0 unused" in shown.getvalue()
     frame = pd.DataFrame(rows, columns=names).assign(z=lambda table: -table["y"])
     two = replace(data, target_columns=("y", "z"))
