@@ -35,7 +35,7 @@ from molattn.model.artefact import ModelFiles
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn
 from molattn.training.fine_tuning import load_pretrained
-from molattn.training.run import train_model
+from molattn.training.run import TrainingJob, train_model
 from molattn.utils.reproducibility import exclusive
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
@@ -153,7 +153,8 @@ class _MolAttnEstimator(BaseEstimator):
             names = tuple(classes[int(index)] for index in task.classes)
             table = replace(table, tasks=(replace(task, classes=names),))
         splits = split_rows(table, data, config.training.seed)
-        self.model_, self.histories_, _ = train_model(config, table, splits, pretrained)
+        job = TrainingJob(config, table, splits, pretrained)
+        self.model_, self.histories_, _ = train_model(job)
 
     def _predict(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
