@@ -15,7 +15,7 @@ from molattn.chem import parse_smiles
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, quoted
 from molattn.explain.explainer import read_instances
-from molattn.explain.faithfulness.deletion_insertion import Estimate, bootstrap_mean
+from molattn.explain.faithfulness import Estimate, bootstrap_mean
 from molattn.explain.methods import METHODS, MethodOptions
 from molattn.model.model import MolAttn
 

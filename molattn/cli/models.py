@@ -60,7 +60,7 @@ def explain(
     console = make_console()
     table = input_table(inputs, config)
     report_same_name(console, model)
-    from molattn.explain.page.folder import explain_table
+    from molattn.explain import explain_table
 
     counts = explain_table(model, table, output, config, console)
     rows = f"{counted(counts.done, 'row')} explained, {counts.errors:,} with an error"

@@ -2,11 +2,9 @@
 
 from molattn.explain.explainer import explain as explain
 from molattn.explain.explanation import Explanation as Explanation
-from molattn.explain.faithfulness.deletion_insertion import Faithfulness as Faithfulness
-from molattn.explain.faithfulness.deletion_insertion import MethodFaithfulness as MethodFaithfulness
-from molattn.explain.faithfulness.deletion_insertion import (
-    measure_faithfulness as measure_faithfulness,
-)
+from molattn.explain.faithfulness import Faithfulness as Faithfulness
+from molattn.explain.faithfulness import MethodFaithfulness as MethodFaithfulness
+from molattn.explain.faithfulness import measure_faithfulness as measure_faithfulness
 from molattn.explain.instance import Instance as Instance
 from molattn.explain.methods import METHODS as METHODS
 from molattn.explain.methods import Method as Method

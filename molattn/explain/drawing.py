@@ -2,73 +2,36 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 import numpy as np
-from matplotlib.font_manager import findfont
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
-from rdkit.Geometry import Point2D
 
 from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
-from molattn.chem.parse import Molecule, written
-from molattn.errors import InputError
-from molattn.utils.files import write_file
+from molattn.chem.parse import Molecule
 
-__all__ = [
-    "LOWER",
-    "NEUTRAL",
-    "RAISE",
-    "SHARE",
-    "Drawing",
-    "Outline",
-    "molecule_outline",
-    "score_color",
-]
+if TYPE_CHECKING:
+    from molattn.explain.explanation import Explanation
+
+__all__ = ["LOWER", "RAISE", "UNSIGNED", "draw_png", "draw_svg", "outline", "score_color"]
 
 Color = tuple[float, float, float]
 
 # Blue and orange stay distinct in the three common kinds of color blindness, and black letters
 # are legible on both.
-LOWER: Color = (0.30, 0.62, 0.86)
-"""The most negative score."""
-NEUTRAL: Color = (1.0, 1.0, 1.0)
-"""A score of 0."""
-RAISE: Color = (0.95, 0.56, 0.16)
-"""The most positive score."""
-SHARE: Color = (0.66, 0.50, 0.84)
-"""The largest score of an unsigned method."""
+LOWER: Color = (0.30, 0.62, 0.86)  # the most negative score
+RAISE: Color = (0.95, 0.56, 0.16)  # the most positive score
+UNSIGNED: Color = (0.66, 0.50, 0.84)  # the largest score of an unsigned method
 
-_LEGEND = 62  # pixels below the molecule
-_STEPS = 40  # of color in the scale
+_LEGEND = 50  # pixels below the molecule
 _BOND = 34.0  # pixels, at most: small molecules are not enlarged
 _RADIUS = 0.4  # in Å, where a bond is 1.5 Å
 _FAINT = 0.02  # of the limit; scores below are not drawn
-_INK, _FRAME = (24, 32, 42), (0.46, 0.46, 0.46)
-_ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
+_INK = "#18202a"
 _PATH = re.compile(r"<path\b[^>]*?\bd='([^']*)'\s+([^>]*)>")
 _WIDTH = re.compile(r"stroke-width:\s*([\d.]+)")
-
-
-class Outline(NamedTuple):
-    """A structure as lines to draw, without colors.
-
-    Args:
-        width: Width of the picture in pixels.
-        height: Height in pixels.
-        atoms: Coordinates of each atom.
-        paths: Path data of SVG, each with its line width, 0 for a filled shape.
-    """
-
-    width: float
-    height: float
-    atoms: list[tuple[float, float]]
-    paths: list[tuple[str, float]]
 
 
 def score_color(score: float, limit: float, *, signed: bool) -> Color:
@@ -83,160 +46,97 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
         >>> score_color(-3.0, 2.0, signed=True) == LOWER
         True
     """
-    share = min(abs(score) / limit, 1.0) if limit > 0 else 0.0
-    full = SHARE if not signed else RAISE if score > 0 else LOWER
-    red, green, blue = ((1 - share) * a + share * b for a, b in zip(NEUTRAL, full, strict=True))
+    weight = min(abs(score) / limit, 1.0) if limit > 0 else 0.0
+    full = UNSIGNED if not signed else RAISE if score > 0 else LOWER
+    red, green, blue = (1.0 - weight + weight * part for part in full)
     return red, green, blue
 
 
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """A molecule colored by score, on white, with a color scale.
+def draw_svg(explanation: "Explanation", width: int, height: int) -> str:
+    """Draw an explanation on white with a legend, as SVG text.
 
     A molecule that cannot be drawn (:func:`molattn.chem.draw.laid_out`) is replaced by a line that
-    says so.
-
-    Args:
-        molecule: A SMILES or an RDKit molecule.
-        atom_scores: Score of each atom ``[n]``, in its order.
-        bonds: Pairs of bonded atoms; other bonds are not colored.
-        bond_scores: Score of each of these bonds.
-        signed: Whether scores are signed.
-        limit: The score at which colors saturate.
-        caption: Text below the color scale.
-        ends: Labels of the color scale, spread evenly along it: two or three.
-        width: Width in pixels; a PNG has twice as many.
-        height: Height in pixels, including the legend; a PNG has twice as many.
+    says so. ``width`` and ``height`` are in pixels, including the legend.
     """
+    svg = str(_draw(explanation, drawing_module().MolDraw2DSVG, width, height, 1))
+    svg = svg.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
+    title = escape(f"{explanation.smiles}: {explanation.caption}")
+    svg = svg.replace("<!-- END OF HEADER -->", f"<title>{title}</title>", 1)
+    texts = "".join(
+        f'<text font-family="sans-serif" font-size="{size:.1f}" fill="{_INK}" '
+        f'text-anchor="middle" x="{width / 2:g}" y="{y}">{escape(text)}</text>'
+        for y, size, text in _texts(explanation, width, height)
+    )
+    return svg.replace("</svg>", f"{texts}</svg>")
 
-    molecule: Molecule
-    atom_scores: NDArray[np.float64]
-    bonds: Sequence[tuple[int, int]]
-    bond_scores: NDArray[np.float64]
-    signed: bool
-    limit: float
-    caption: str
-    ends: Sequence[str]
-    width: int = 420
-    height: int = 340
 
-    def svg(self) -> str:
-        """Return the drawing as SVG text."""
-        text = str(self._draw(drawing_module().MolDraw2DSVG, 1))
-        text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
-        name = escape(f"{written(self.molecule)}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
-        text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
-        lines = "".join(
-            f'<text font-family="sans-serif" font-size="{size:.1f}" fill="#18202a" '
-            f'text-anchor="{anchor}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
-            for x, y, anchor, size, words in self._lines
-        )
-        return text.replace("</svg>", f"{lines}</svg>")
+def draw_png(explanation: "Explanation", width: int, height: int) -> bytes:
+    """Draw the same as PNG, at twice the size in pixels."""
+    from matplotlib.font_manager import findfont
+    from PIL import Image, ImageDraw, ImageFont
 
-    def png(self) -> bytes:
-        """Return the drawing as PNG, at twice the size in pixels."""
-        data = bytes(self._draw(drawing_module().MolDraw2DCairo, 2))
-        image = Image.open(io.BytesIO(data)).convert("RGB")
-        draw, file = ImageDraw.Draw(image), io.BytesIO()
-        for x, y, anchor, size, words in self._lines:
-            font = ImageFont.truetype(findfont("DejaVu Sans"), 1.8 * size)
-            draw.text((2 * x, 2 * y), words, _INK, font, _ANCHORS[anchor])
-        image.save(file, "PNG")
-        return file.getvalue()
+    data = bytes(_draw(explanation, drawing_module().MolDraw2DCairo, width, height, 2))
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    for y, size, text in _texts(explanation, width, height):
+        font = ImageFont.truetype(findfont("DejaVu Sans"), 1.8 * size)
+        ImageDraw.Draw(image).text((width, 2 * y), text, _INK, font, "ms")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
 
-    def save(self, path: str | Path) -> None:
-        """Write the drawing to a file, ``.svg`` or ``.png``; an existing one is replaced.
 
-        Raises:
-            InputError: Another file extension, or a path that cannot be written.
-        """
-        path = Path(path)
-        ending = path.suffix.lower()
-        if ending not in (".svg", ".png"):
-            raise InputError(
-                f"{path}: got the file extension {path.suffix!r}, expected .svg or .png"
-            )
-        try:
-            write_file(path, self.svg().encode() if ending == ".svg" else self.png())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+def _texts(explanation: "Explanation", width: int, height: int) -> Iterator[tuple[int, float, str]]:
+    """Yield the centered lines of text: their position, size and content."""
+    limit = f"{explanation.score_limit:.2g}"
+    colors = f"white 0, violet {limit}"
+    if explanation.signed:
+        colors = f"blue \N{MINUS SIGN}{limit}, white 0, orange +{limit}"
+    lines = {height - 32: colors, height - 12: explanation.caption}
+    if laid_out(explanation.mol or explanation.smiles) is None:
+        lines |= {height // 2 + 18 * k: text for k, text in enumerate(NOT_DRAWN)}
+    for y, text in lines.items():
+        yield y, min(12.0, (width - 16) / (0.56 * len(text))), text
 
-    @property
-    def _lines(self) -> list[tuple[float, float, str, float, str]]:
-        """Lines of text: place, anchor, size and words."""
-        left, right, top = self._scale_box
-        middle, at = self.width / 2, (self.height - _LEGEND) // 2
-        aligned = ("start", "middle", "end") if len(self.ends) == 3 else ("start", "end")
-        places = np.linspace(left, right, len(self.ends)).tolist()
-        lines = [
-            (x, top + 27, anchor, 12.0, end)
-            for x, anchor, end in zip(places, aligned, self.ends, strict=True)
-        ]
-        size = min(12.0, (self.width - 16) / (0.56 * max(1, len(self.caption))))
-        lines.append((middle, top + 45, "middle", size, self.caption))
-        if laid_out(self.molecule) is None:
-            lines += [(middle, at + 18 * k, "middle", 12.0, one) for k, one in enumerate(NOT_DRAWN)]
-        return lines
 
-    @property
-    def _scale_box(self) -> tuple[float, float, float]:
-        """Left, right and top of the color scale."""
-        half = min(130.0, self.width / 2 - 10)
-        return self.width / 2 - half, self.width / 2 + half, self.height - _LEGEND + 6.0
-
-    def _draw(self, kind: Callable[..., Any], scale: int) -> Any:
-        """Draw the molecule and the color scale below it."""
-        width, height = scale * self.width, scale * self.height
-        drawer = kind(width, height, width, height - scale * _LEGEND)
-        _set_options(drawer, scale, padding=0.1)
-        if (mol := laid_out(self.molecule)) is None:
-            drawer.ClearDrawing()
-        else:
-            self._draw_molecule(drawer, mol)
-        self._draw_scale(drawer, scale)
-        drawer.FinishDrawing()
-        return drawer.GetDrawingText()
-
-    def _draw_molecule(self, drawer: Any, mol: Any) -> None:
-        indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in self.bonds]
-        of_atoms = self._colors(enumerate(self.atom_scores.tolist()))
-        of_bonds = self._colors(zip(indices, self.bond_scores.tolist(), strict=True))
+def _draw(
+    explanation: "Explanation", kind: Callable[..., Any], width: int, height: int, scale: int
+) -> Any:
+    """Draw the molecule without texts."""
+    drawer = kind(scale * width, scale * height, scale * width, scale * (height - _LEGEND))
+    _set_options(drawer, scale, padding=0.1)
+    if (mol := laid_out(explanation.mol or explanation.smiles)) is None:
+        drawer.ClearDrawing()
+    else:
+        bonds = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in explanation.bonds]
+        atom_colors = _colors(explanation, range(explanation.num_atoms), explanation.atom_scores)
+        bond_colors = _colors(explanation, bonds, explanation.bond_scores)
         drawer.DrawMolecule(
             mol,
-            highlightAtoms=list(of_atoms),
-            highlightAtomColors=of_atoms,
-            highlightBonds=list(of_bonds),
-            highlightBondColors=of_bonds,
-            highlightAtomRadii=dict.fromkeys(of_atoms, _RADIUS),
+            highlightAtoms=list(atom_colors),
+            highlightAtomColors=atom_colors,
+            highlightBonds=list(bond_colors),
+            highlightBondColors=bond_colors,
+            highlightAtomRadii=dict.fromkeys(atom_colors, _RADIUS),
         )
-
-    def _draw_scale(self, drawer: Any, scale: int) -> None:
-        left, right, top = self._scale_box
-
-        def rectangle(x: float, end: float, color: Color, filled: bool) -> None:
-            drawer.SetFillPolys(filled)
-            drawer.SetColour(color)
-            corners = Point2D(scale * x, scale * top), Point2D(scale * end, scale * (top + 12))
-            drawer.DrawRect(*corners, True)
-
-        drawer.SetLineWidth(scale)
-        edges = np.linspace(left, right, _STEPS + 1).tolist()
-        for step, (x, end) in enumerate(pairwise(edges)):
-            score = (step + 0.5) / _STEPS
-            score = 2 * score - 1 if self.signed else score
-            rectangle(x, end, score_color(score, 1.0, signed=self.signed), True)
-        rectangle(left, right, _FRAME, False)
-
-    def _colors(self, scores: Iterable[tuple[int, float]]) -> dict[int, Color]:
-        return {
-            index: score_color(score, self.limit, signed=self.signed)
-            for index, score in scores
-            if abs(score) > _FAINT * self.limit
-        }
+    drawer.FinishDrawing()
+    return drawer.GetDrawingText()
 
 
-def molecule_outline(molecule: Molecule) -> Outline | None:
-    """Return a structure as lines, for the page to color; None if it cannot be drawn."""
+def _colors(explanation: "Explanation", indices: Any, scores: NDArray[np.float64]) -> Any:
+    limit = explanation.score_limit
+    return {
+        index: score_color(score, limit, signed=explanation.signed)
+        for index, score in zip(indices, scores.tolist(), strict=True)
+        if abs(score) > _FAINT * limit
+    }
+
+
+def outline(molecule: Molecule) -> dict[str, Any] | None:
+    """Return a structure as lines without colors, for the page; None if it cannot be drawn.
+
+    ``width`` and ``height`` are in pixels, ``atoms`` the coordinates of each atom, and ``paths``
+    the data of SVG paths, each with its line width, 0 for a filled shape.
+    """
     if (mol := laid_out(molecule)) is None:
         return None
     drawer = drawing_module().MolDraw2DSVG(-1, -1)
@@ -248,12 +148,12 @@ def molecule_outline(molecule: Molecule) -> Outline | None:
     for data, style in _PATH.findall(drawer.GetDrawingText()):
         line = _WIDTH.search(style) if "fill:none" in style else None
         paths.append((" ".join(data.split()), float(line[1]) if line else 0.0))
-    return Outline(
-        float(drawer.Width()),
-        float(drawer.Height()),
-        [(round(point.x, 1), round(point.y, 1)) for point in atoms],
-        paths,
-    )
+    return {
+        "width": drawer.Width(),
+        "height": drawer.Height(),
+        "atoms": [(round(point.x, 1), round(point.y, 1)) for point in atoms],
+        "paths": paths,
+    }
 
 
 def _set_options(drawer: Any, scale: int, padding: float) -> None:

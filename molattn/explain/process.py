@@ -1,6 +1,7 @@
 """The Gaussian process of a model as a differentiable function of the parts of one molecule."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from molattn.model.gaussian_process.kernel import (
 )
 from molattn.model.inputs import number_type
 
-__all__ = ["CountKernel", "MoleculeProcess"]
+__all__ = ["MoleculeProcess"]
 
 _ToTensor = Callable[[Any], Tensor]
+_COLUMNS = "feature columns"
 
 
 class MoleculeProcess:
@@ -44,26 +46,23 @@ class MoleculeProcess:
         inputs: KernelInputs,
         device: torch.device,
     ) -> None:
-        def tensor(values: Any) -> Tensor:
-            return torch.as_tensor(values, dtype=number_type(), device=device)
-
+        tensor = partial(torch.as_tensor, dtype=number_type(), device=device)
         kernel = head.kernel
         self._head = head
         self._counts = [
-            CountKernel(one, kind, environments, tensor)
-            for one, kind in zip(kernel.of_counts, kernel.kinds, strict=True)
+            _CountKernel(counts, kind, environments, tensor)
+            for counts, kind in zip(kernel.of_counts, kernel.kinds, strict=True)
         ]
-        self._embedding = self._descriptors = self._features = None
-        if "embedding" in kernel.numbers:
-            self._embedding = _Gaussian(kernel.numbers["embedding"], tensor)
-        # These numbers of the molecule change by a factor, or descriptors are given.
-        if "descriptors" in kernel.numbers:
-            descriptors = kernel.numbers["descriptors"]
-            standardized = tensor(descriptors.standardized(inputs.numbers["descriptors"]))
-            self._descriptors = _Gaussian(descriptors, tensor), standardized
+        self._numbers = {name: _Gaussian(one, tensor) for name, one in kernel.numbers.items()}
+        self._own = {
+            name: self._numbers[name].standardized(tensor(numbers))
+            for name, numbers in inputs.numbers.items()
+            if name != "embedding"
+        }
+        self._columns = None
         if kernel.features is not None:
-            standardized = tensor(kernel.features.standardized(inputs.features))  # pyright: ignore
-            self._features = _Gaussian(kernel.features, tensor), standardized
+            self._columns = _Gaussian(kernel.features, tensor)
+            self._own[_COLUMNS] = self._columns.standardized(tensor(inputs.features))
         second = [one(inputs.partners) for one in kernel.of_partners]  # pyright: ignore
         self._second = tensor(np.mean(second, axis=0)) if second else None
         self._means, self._weights = tensor(head.means), tensor(head.weights)
@@ -85,39 +84,29 @@ class MoleculeProcess:
             descriptors: Descriptors of each variant in own units, ``[B, F]``; None = those of the
                 molecule, times their factor.
         """
-        found = [one(weights) for one in self._counts]
-        if self._embedding is not None:
-            found.append(self._embedding(self._embedding.standardized(embedding)))
-        if self._descriptors is not None:
-            gaussian, numbers = self._descriptors
-            if descriptors is None:
-                numbers = numbers * factors["descriptors"].unsqueeze(-1)
+        given = {"embedding": embedding, "descriptors": descriptors}
+        found = [count_kernel(weights) for count_kernel in self._counts]
+        for name, gaussian in self._numbers.items():
+            numbers = given[name]
+            if numbers is None:
+                found.append(gaussian(self._own[name] * factors[name].unsqueeze(-1)))
             else:
-                numbers = gaussian.standardized(descriptors)
-            found.append(gaussian(numbers))
+                found.append(gaussian(gaussian.standardized(numbers)))
         kernel = torch.stack(found).mean(dim=0)
         if self._second is not None:
             kernel = kernel * self._second
-        if self._features is not None:
-            gaussian, numbers = self._features
-            kernel = kernel * gaussian(numbers * factors["feature columns"].unsqueeze(-1))
+        if self._columns is not None:
+            kernel = kernel * self._columns(self._own[_COLUMNS] * factors[_COLUMNS].unsqueeze(-1))
         return self._head.outputs(self._means + kernel @ self._weights)
 
     def combine(self, network: Tensor, process: Tensor) -> Tensor:
         """Average outputs of networks ``[..., B, outputs]`` with those of the Gaussian process."""
-        network = torch.where(self._shares == 1.0, process, network)
+        network = torch.where(self._shares == 1.0, process, network.to(process.dtype))
         return network + self._shares * (process - network)
 
 
-class CountKernel:
-    """The Tanimoto kernel of variants of one molecule with m molecules, differentiable.
-
-    Args:
-        kernel: The kernel with the m molecules.
-        kind: Positions of the kind.
-        environments: Those of the molecule, E.
-        tensor: Converts arrays to tensors.
-    """
+class _CountKernel:
+    """The Tanimoto kernel of variants of one molecule with m molecules, differentiable."""
 
     def __init__(
         self, kernel: TanimotoKernel, kind: slice, environments: Environments, tensor: _ToTensor
@@ -141,12 +130,14 @@ class CountKernel:
         reached = counts[:, self._level_position] - self._lower
         common = reached.clamp(0.0, 1.0) @ self._reached
         maxima = counts.sum(dim=1, keepdim=True) + self._totals - common
-        # Two molecules without any substructure of the kind are alike in it.
+        # Two molecules without any substructure of the kind are equal in it.
         empty = maxima == 0.0
         return torch.where(empty, 1.0, common) / torch.where(empty, 1.0, maxima)
 
 
 class _Gaussian:
+    """The Gaussian kernel of numbers with those of m molecules, differentiable."""
+
     def __init__(self, kernel: GaussianKernel, tensor: _ToTensor) -> None:
         self._mean, self._scale = tensor(kernel.mean), tensor(kernel.scale)
         self._points, self._length = tensor(kernel.points), kernel.length

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from molattn.data.pyg_data import from_smiles
-from molattn.explain.baseline import one_hot
+from molattn.explain.instance import one_hot
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
@@ -18,18 +18,18 @@ __all__ = ["GraphModel", "one_hot_data"]
 class GraphModel(nn.Module):
     """One target of a model, with the signature PyG's explainers call: ``model(x, edge_index)``.
 
-    As in any PyG model, node masks apply to the features and edge masks to the messages of the
-    attention layers. Prefer :func:`molattn.explain.explain`, which checks its scores; this class
-    is for the other algorithms of :class:`torch_geometric.explain.Explainer`.
+    Prefer :func:`molattn.explain.explain`, which checks its scores; this class is for the other
+    algorithms of :class:`torch_geometric.explain.Explainer`. Node masks apply to the features and
+    edge masks to the messages of the attention layers.
 
     Args:
-        model: The model; it must not take a second molecule or features of the whole molecule, or
-            have a Gaussian process.
+        model: The model.
         target: As for :func:`molattn.explain.explain`; of a multiclass task a class must be named.
 
     Raises:
         InputError: No such target.
-        ValueError: A model that takes more than the graph of one molecule.
+        ValueError: A model that takes more than the graph of one molecule: a second molecule,
+            features of the whole molecule, or a Gaussian process.
 
     Example:
         >>> from torch_geometric.explain import CaptumExplainer, Explainer
@@ -55,23 +55,12 @@ class GraphModel(nn.Module):
                 "has a Gaussian process, expected a network that reads the molecular graph alone"
             )
         self.model = model
-        self.target = find_target(model, target, [0.0] * len(model.config.output_names))
+        self.target = find_target(model, target)
 
     def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_attr: Tensor,
-        batch: Optional[Tensor] = None,
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Optional[Tensor] = None
     ) -> Tensor:
-        """Predict the target in its unit, ``[num_graphs, 1]``.
-
-        Args:
-            x: One-hot atom features, as of :func:`one_hot_data`, or integer codes.
-            edge_index: All pairs of atoms.
-            edge_attr: One-hot pair features, or integer codes.
-            batch: Molecule of each atom; None = one molecule.
-        """
+        """Predict the target in its unit, ``[num_graphs, 1]``; see :func:`one_hot_data`."""
         parts = {"x": x, "edge_index": edge_index, "edge_attr": edge_attr}
         graphs = Data(**parts) if batch is None else Batch(**parts, batch=batch)
         return self.target.value(self.model(graphs)).unsqueeze(-1)
@@ -80,13 +69,8 @@ class GraphModel(nn.Module):
 def one_hot_data(model: MolAttn, smiles: str) -> Data:
     """Convert a SMILES to ``Data`` with one-hot features, which explainers can mask.
 
-    Args:
-        model: The model, which sets the features and whether there are self loops.
-        smiles: The molecule.
-
-    Returns:
-        As :func:`molattn.from_smiles`, with one-hot ``x`` ``float32 [n, sum(atom_sizes)]`` and
-        ``edge_attr`` ``float32 [E, sum(pair_sizes)]``.
+    As :func:`molattn.from_smiles`, with the pairs that the model reads and one-hot ``x`` ``float32
+    [n, sum(atom_sizes)]`` and ``edge_attr`` ``float32 [E, sum(pair_sizes)]``.
 
     Raises:
         SmilesError: The text is not a molecule.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Optional
 
 import numpy as np
@@ -32,18 +31,20 @@ class Target:
     Args:
         name: Name of the output, see :func:`find_target`.
         task: The task.
-        column: Index of the output among all outputs.
-        first: Index of the task's first output.
+        task_index: Index of the task.
+        outputs: The outputs of the task among all outputs.
+        index: Index of the explained output among those of the task.
         mean: Mean of the transformed training labels, 0 for a class.
         scale: Their standard deviation, 1 for a class.
         transform: The transform of the labels.
-        scaling: The calibration of the task's probabilities; None = they are not calibrated.
+        scaling: The calibration of the task's probabilities, if there is one.
     """
 
     name: str
     task: Task
-    column: int
-    first: int
+    task_index: int
+    outputs: slice
+    index: int
     mean: float
     scale: float
     transform: TargetTransform
@@ -57,65 +58,51 @@ class Target:
     @cached_property
     def spread(self) -> float:
         """Half the distance in own units between one ``scale`` below and above the mean."""
-        around = [self.mean - self.scale, self.mean + self.scale]
-        ends = torch.tensor(around, dtype=torch.float64)
-        low, high = self.transform.inverse(ends).tolist()
+        ends = [self.mean - self.scale, self.mean + self.scale]
+        low, high = self.transform.inverse(torch.tensor(ends, dtype=torch.float64)).tolist()
         return 0.5 * (high - low)
 
-    def transformed(self, outputs: Tensor) -> Tensor:
-        """Return the value on the transformed scale for scaled outputs and logits.
+    def value(self, outputs: Tensor) -> Tensor:
+        """Return the explained value in its unit, for scaled outputs and logits ``[..., outputs]``.
 
-        Args:
-            outputs: ``[..., outputs]``, before calibration.
-
-        Returns:
-            ``float64 [...]``: a mean may be much larger than the scale. From an MPS device, which
-            has no such numbers, it is on the CPU.
+        ``float64 [...]``, as a mean may be much larger than the scale; from an MPS device, which
+        has no such numbers, on the CPU.
         """
         if outputs.device.type == "mps":
             outputs = outputs.cpu()
-        outputs = outputs.double()
+        outputs = outputs[..., self.outputs].double()
         if self.task.kind == "regression":
-            return outputs[..., self.column] * self.scale + self.mean
-        part = outputs[..., self.first : self.first + self.task.num_outputs]
-        logits = class_logits(part, self.task)
+            return self.transform.inverse(outputs[..., 0] * self.scale + self.mean)
+        logits = class_logits(outputs, self.task)
         if self.scaling is not None:
             logits = self.scaling.logits(logits.flatten(end_dim=-2)).view_as(logits)
-        own = self.column - self.first + (self.task.kind == "binary")  # its second class
-        others = [one for one in range(logits.size(-1)) if one != own]
-        return logits[..., own] - logits[..., others].logsumexp(dim=-1)
-
-    def value(self, outputs: Tensor) -> Tensor:
-        """Return the explained value, in its unit, for scaled outputs and logits.
-
-        Args:
-            outputs: ``[..., outputs]``.
-
-        Returns:
-            ``float64 [...]``, see :meth:`transformed`.
-        """
-        return self.transform.inverse(self.transformed(outputs))
+        index = self.index + (self.task.kind == "binary")  # its second class
+        others = [k for k in range(logits.size(-1)) if k != index]
+        return logits[..., index] - logits[..., others].logsumexp(dim=-1)
 
 
 def describe_target(model: MolAttn, name: Optional[str]) -> str:
     """Return a name of the target for all molecules of a table; see :func:`find_target`."""
-    target = find_target(model, name, [0.0] * len(model.config.output_names), option="target")
+    target = find_target(model, name, option="--target")
     if target.task.kind == "multiclass" and name in (None, target.task.name):
         return f"{target.task.name} (the most probable class of each molecule)"
     return target.name
 
 
 def find_target(
-    model: MolAttn, name: Optional[str], predicted: Sequence[float], *, option: str = "target"
+    model: MolAttn,
+    name: Optional[str],
+    predicted: Optional[Sequence[float]] = None,
+    *,
+    option: str = "target",
 ) -> Target:
     """Return the target of that name.
 
     Args:
         model: The model.
-        name: A task, or one class of a multiclass task by its column of predictions
-            (``phase_probability_solid``); None = the first task.
-        predicted: Predictions for the molecule: given a multiclass task without a class, the most
-            probable class is the target.
+        name: A task, or a class by its column of predictions; None = the first task.
+        predicted: Predictions for the molecule: of a multiclass task without a class, the most
+            probable class is the target. None = its first class.
         option: What a message calls the name.
 
     Raises:
@@ -124,20 +111,26 @@ def find_target(
     tasks = model.config.tasks
     name = tasks[0].name if name is None else name
     known: dict[str, int] = {}
-    for index, task in enumerate(tasks):
-        for one in (task.name, *task.output_names):
-            known.setdefault(one, index)
-    if name not in known:  # a column is another name of its task, unless there are several
-        several = (task.output_names for task in tasks if task.kind == "multiclass")
-        check_one_of(option, name, [*(task.name for task in tasks), *chain.from_iterable(several)])
-    index = known[name]
-    task, part = tasks[index], output_slices(tasks)[index]
-    mean, scale = float(model.target_mean[index]), float(model.target_scale[index])
-    calibrated = None if model.uncertainty is None else model.uncertainty.calibration.parts[index]
-    scaling = calibrated if isinstance(calibrated, ProbabilityScaling) else None
-    parts = part.start, mean, scale, model.config.target_transforms[index], scaling
-    if task.kind != "multiclass":
-        return Target(task.name, task, part.start, *parts)
-    if name == task.name:
-        name = task.output_names[int(np.argmax(predicted[part]))]
-    return Target(name, task, part.start + task.output_names.index(name), *parts)
+    for k, task in enumerate(tasks):
+        for known_name in (task.name, *task.output_names):
+            known.setdefault(known_name, k)
+    check_one_of(option, name, known)
+    k = known[name]
+    task, outputs = tasks[k], output_slices(tasks)[k]
+    index = 0
+    if task.kind == "multiclass" and name != task.name:
+        index = task.output_names.index(name)
+    elif task.kind == "multiclass" and predicted is not None:
+        index = int(np.argmax(predicted[outputs]))
+    parts = None if model.uncertainty is None else model.uncertainty.calibration.parts[k]
+    return Target(
+        task.output_names[index] if task.kind == "multiclass" else task.name,
+        task,
+        k,
+        outputs,
+        index,
+        float(model.target_mean[k]),
+        float(model.target_scale[k]),
+        model.config.target_transforms[k],
+        parts if isinstance(parts, ProbabilityScaling) else None,
+    )

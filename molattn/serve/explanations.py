@@ -19,8 +19,7 @@ from molattn.errors import SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.explanation import Explanation
-from molattn.explain.faithfulness.deletion_insertion import instances_faithfulness
-from molattn.explain.faithfulness.summary import summarize
+from molattn.explain.faithfulness import measure_instances
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
@@ -93,7 +92,7 @@ class Explanations:
         if stop.is_set():
             raise StoppedError("stopped")
         model = self._copy(served)
-        find_target(model, asked.task, [0.0] * len(model.config.output_names), option="task")
+        find_target(model, asked.task, option="task")
         atoms = read_molecule(asked.smiles, self._config, _count_atoms)[1]
         if atoms > _MOST_ATOMS:
             reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
@@ -141,10 +140,8 @@ class Explanations:
                 if stop.is_set():
                     raise StoppedError("stopped")
 
-            found = instances_faithfulness(
-                instances, [asked.method], MethodOptions(), progress=progress
-            )
-            self._checks[key] = summarize(found).sentence
+            found = measure_instances(instances, [asked.method], MethodOptions(), progress=progress)
+            self._checks[key] = found.sentence
         return self._checks[key]
 
 
@@ -164,7 +161,7 @@ def _text(found: Explanation) -> list[str]:
         lines = [f"{found.target}: probability {found.probability:.3g}"]
     elif found.low is not None and found.high is not None:
         lines[0] += f" ({found.low:.4g} to {found.high:.4g})"
-    lines.append(found.legend_lines[0])
+    lines.append(found.caption)
     if found.baseline is not None:
         lines.append(f"baseline: {found.baseline:.4g}{unit}")
     if found.adds_up is False:

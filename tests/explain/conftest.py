@@ -43,17 +43,17 @@ def model():
 
 
 @pytest.fixture(scope="session")
-def of_phases():
-    """A model, and molecules of which each class of phase is the likeliest for some."""
+def phases():
+    """A model, and molecules of which each class of phase is the most probable for some."""
     model = make()
     smiles = ["CC(=O)Nc1ccccc1", "F/C=C/[C@H](O)N", "CCO", "CC(=O)N", "c1ccccc1", "C(Cl)(Cl)Cl"]
     with torch.no_grad():
         bias = model.nets[0].head.mlp[-1].bias
         bias[2:] -= torch.tensor(model.predict(smiles)[:, 2:]).log().mean(0)
-    places = model.predict(smiles)[:, 2:].argmax(axis=1)
-    assert {*places.tolist()} == {0, 1, 2}
+    classes = model.predict(smiles)[:, 2:].argmax(axis=1)
+    assert {*classes.tolist()} == {0, 1, 2}
     names = TASKS[2].output_names
-    return model, {text: names[place] for text, place in zip(smiles, places, strict=True)}
+    return model, {text: names[k] for text, k in zip(smiles, classes, strict=True)}
 
 
 class SumOfPairs(nn.Module):

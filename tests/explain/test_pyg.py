@@ -9,9 +9,7 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
 
-from molattn.config import NetworkConfig
 from molattn.explain.pyg import GraphModel, one_hot_data
-from molattn.model.model import MolAttn, MolAttnConfig
 
 from .conftest import SMALL, make
 
@@ -36,7 +34,7 @@ def explained(graph_model, algorithm, **masks):
     return data, explainer(data.x, data.edge_index, edge_attr=data.edge_attr)
 
 
-def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
+def test_one_hot_graphs_predict_what_the_smiles_does(graph_model):
     data = [one_hot_data(graph_model.model, text) for text in (SMILES, "O")]
     batch = Batch.from_data_list(data)
     with torch.no_grad():
@@ -49,10 +47,10 @@ def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
 def test_a_graph_of_bonds_has_no_other_edges(self_loops):
     network = replace(SMALL, pairs="bonds", self_loops=self_loops)
     model = GraphModel(make(network=network)).eval()
-    data, found = explained(
-        model, GNNExplainer(epochs=1), node_mask_type="object", edge_mask_type="object"
-    )
+    masks = {"node_mask_type": "object", "edge_mask_type": "object"}
+    data, found = explained(model, GNNExplainer(epochs=2), **masks)
     assert data.edge_index.size(1) == found.edge_mask.numel() == 2 * 6 + 7 * self_loops
+    assert found.node_mask.shape == (7, 1)
     with torch.no_grad():
         got = model(data.x, data.edge_index, data.edge_attr)
     np.testing.assert_allclose(got.numpy(), model.model.predict([SMILES])[:, :1], rtol=1e-5)
@@ -63,7 +61,7 @@ def test_integrated_gradients_of_messages_add_up_to_what_messages_do(graph_model
     data, found = explained(graph_model, algorithm, edge_mask_type="object")
     silent = copy.deepcopy(graph_model)
     for block in silent.model.nets[0].encoder.blocks:
-        block.conv.head_combine.lin.weight.data.zero_()  # of no message nothing is left
+        block.conv.head_combine.lin.weight.data.zero_()  # of no message nothing remains
     with torch.no_grad():
         whole, none = (
             model(data.x, data.edge_index, data.edge_attr).item() for model in (graph_model, silent)
@@ -82,20 +80,6 @@ def test_input_times_gradient_is_that(graph_model):
     torch.testing.assert_close(found.node_mask, (x * x.grad).detach(), rtol=1e-4, atol=1e-6)
 
 
-def test_gnn_explainer_learns_masks(graph_model):
-    _, found = explained(
-        graph_model, GNNExplainer(epochs=2), node_mask_type="object", edge_mask_type="object"
-    )
-    assert found.node_mask.shape == (7, 1)
-    assert found.edge_mask.shape == (49,)
-
-
-def test_a_model_that_reads_more_than_a_molecule_is_refused():
-    with pytest.raises(ValueError, match="second molecule or features of the whole molecule"):
-        GraphModel(make(descriptors=("MolWt",)))
-
-
 def test_a_model_with_a_radius_is_refused():
-    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, radius=2)
-    with pytest.raises(ValueError, match="got one with the radius 2"):
-        one_hot_data(MolAttn(MolAttnConfig("y", small)), "CCCCO")
+    with pytest.raises(ValueError, match="radius 2"):
+        one_hot_data(make(network=replace(SMALL, radius=2)), "CCCCO")

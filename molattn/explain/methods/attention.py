@@ -1,10 +1,12 @@
 """Scores from attention: mean weights, attention rollout, and gradients times weights."""
 
+from typing import Any, cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.errors import InputError
-from molattn.explain.attention_hooks import Attention, attention_gradients
+from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.instance import Instance
 from molattn.explain.methods.base import METHODS, Method, MethodOptions, Scores, bond_entries
 
@@ -26,7 +28,7 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
 
 
 def rollout(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by its share in all atoms of the last layer; see :func:`rollout_matrix`.
+    r"""Score an atom by its fraction of all atoms of the last layer; see :func:`rollout_matrix`.
 
     .. math::
         s_j = \frac 1 n \sum_i R_{ij}
@@ -51,10 +53,10 @@ def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
     :math:`R_{ij} + R_{ji}`.
     """
     _attention(instance)
-    with instance.evaluating():
-        molecule = instance.batch()[0]
-        both = attention_gradients(instance.model, molecule, instance.member_values)
-    members = zip(*both, strict=True)
+    model, batch = instance.model, instance.batch()
+    with model.evaluating():
+        found = attention_weights(model, batch, instance.member_values, gradients=True)
+    members = zip(found.weights, cast(Any, found.gradients), strict=True)
     mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(instance.num_atoms)
     return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
@@ -66,18 +68,13 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
         R = \hat A^L \cdots \hat A^1, \quad
         \hat A^l = \mathrm{normalize\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
 
-    Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3.
-
-    Args:
-        layers: Attention of each layer, the mean over heads, ``[L, n receivers, n senders]``.
-
-    Returns:
-        The share of each input atom (column) in each output atom (row), ``[n, n]``.
+    Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3. From the
+    mean over heads ``[L, n receivers, n senders]`` to the fraction of each input atom (column) in
+    each output atom (row), ``[n, n]``.
     """
-    identity = np.eye(layers.shape[-1])
-    product = identity
+    product = np.eye(layers.shape[-1])
     for layer in layers:
-        mixed = 0.5 * layer + 0.5 * identity
+        mixed = 0.5 * layer + 0.5 * np.eye(layers.shape[-1])
         product = mixed / mixed.sum(axis=-1, keepdims=True) @ product
     return product
 
@@ -92,11 +89,7 @@ def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> ND
     from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
     equations 5 and 6. They take the positive part, which suits the score of the predicted class;
     here it is the absolute value, since in a regression an atom that lowers the prediction matters
-    as much as one that raises it.
-
-    Args:
-        layers: Attention ``[L, heads, n receivers, n senders]``.
-        gradients: Gradients of the prediction with respect to it, likewise.
+    as much as one that raises it. Both are ``[L, heads, n receivers, n senders]``.
     """
     total = np.eye(layers.shape[-1])
     for layer, gradient in zip(layers, gradients, strict=True):
@@ -105,14 +98,13 @@ def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> ND
 
 
 def _attention(instance: Instance) -> Attention:
-    attention = instance.attention
-    if not attention.weights.size:
+    if not instance.attention.weights.size:
         raise InputError(
             "method: this method uses attention weights, but the model's custom encoder does not "
             "apply attention layers of molattn.nn, all with the same number of heads, to the edges "
             "of the molecule; use integrated_gradients or occlusion"
         )
-    return attention
+    return instance.attention
 
 
 METHODS.register("attention")(
@@ -127,7 +119,7 @@ METHODS.register("rollout")(
     Method(
         rollout,
         signed=False,
-        summary="share of the atom in all atoms after the last layer, from attention and residual "
+        summary="fraction of the atom in all atoms after the last layer, by attention and residual "
         "connections multiplied through the layers",
         source="Abnar and Zuidema 2020",
     )

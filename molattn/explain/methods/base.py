@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral
-from types import MappingProxyType
 from typing import Any, NamedTuple, Optional, get_args
 
 import numpy as np
@@ -35,7 +33,7 @@ class Scores(NamedTuple):
     atoms: NDArray[np.float64]
     bonds: NDArray[np.float64]
     baseline: Optional[float] = None
-    others: Mapping[str, float] = MappingProxyType({})
+    others: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,10 @@ class MethodOptions:
     """Options of explanation methods; each method reads only those it documents.
 
     Args:
-        groups: Atoms that occlusion masks together: see
+        groups: Atoms that occlusion masks together, see
             :func:`molattn.explain.methods.occlusion.atom_groups`.
-        orders: Number of orders in which occlusion masks atoms; an odd number is rounded up, since
-            each order comes with its reverse.
-        masking: How occlusion masks an atom, ``remove`` or ``blank``: see
-            :meth:`molattn.explain.Instance.predict_kept`.
+        orders: Number of orders in which occlusion masks atoms, rounded up to an even number.
+        masking: How occlusion masks an atom, see :meth:`molattn.explain.Instance.predict_kept`.
         tolerance: Largest residual of a signed method, in standard deviations of the training
             targets (in log-odds for a class). One of a transformed target is half the distance
             in own units between the ends of mean ± standard deviation on the transformed scale.
@@ -66,18 +62,14 @@ class MethodOptions:
 
     def __post_init__(self) -> None:
         check_one_of("masking", self.masking, get_args(Masking))
-        if not isinstance(self.orders, Integral) or self.orders < 1:
+        if not isinstance(self.orders, int) or self.orders < 1:
             raise InputError(f"orders: got {self.orders!r}, expected a whole number of at least 1")
         if not self.tolerance > 0:
             raise InputError(f"tolerance: got {self.tolerance}, expected more than 0")
 
     @classmethod
     def named(cls, options: Mapping[str, Any]) -> "MethodOptions":
-        """Return options by name.
-
-        Raises:
-            InputError: An unknown name, or an invalid value.
-        """
+        """Return options by name; an unknown one is an ``InputError``."""
         for name in options:
             check_one_of("options", name, [field.name for field in fields(cls)])
         return cls(**options)
@@ -109,30 +101,15 @@ class Method:
                 missing for a signed method or present for an unsigned one.
         """
         scores = self.compute(instance, options)
-        for name, values, count in (
-            ("atom", scores.atoms, instance.num_atoms),
-            ("bond", scores.bonds, len(instance.bonds)),
-        ):
-            if values.shape != (count,):
-                raise ValueError(
-                    f"{self.name}: got {name} scores of shape {list(values.shape)}, expected "
-                    f"[{count}]"
-                )
-            if not np.isfinite(values).all():
-                raise NotFiniteError(f"{self.name}: got {name} scores that are not finite")
-        if not np.isfinite([*scores.others.values()]).all():
-            raise NotFiniteError(f"{self.name}: got other scores that are not finite")
+        shapes = [*scores.atoms.shape, *scores.bonds.shape]
+        expected = [instance.num_atoms, len(instance.bonds)]
+        if shapes != expected:
+            raise ValueError(f"{self.summary}: got scores of {shapes}, expected {expected}")
         if self.signed == (scores.baseline is None) or (scores.others and not self.signed):
-            raise ValueError(
-                f"{self.name}: got a baseline or other scores of an unsigned method, or a signed "
-                "one without a baseline"
-            )
+            raise ValueError(f"{self.summary}: a method has a baseline if and only if it is signed")
+        if not np.isfinite([*scores.atoms, *scores.bonds, *scores.others.values()]).all():
+            raise NotFiniteError(f"{self.summary}: got scores that are not finite")
         return scores
-
-    @property
-    def name(self) -> str:
-        """The name in :data:`METHODS`; the summary of a method that is not registered."""
-        return next((name for name, method in METHODS.items() if method is self), self.summary)
 
     @property
     def meaning(self) -> str:
@@ -155,5 +132,5 @@ def bond_entries(
     matrix: NDArray[np.float64], bonds: Sequence[tuple[int, int]]
 ) -> NDArray[np.float64]:
     """Sum the entries of a matrix ``[n, n]`` over both directions of each bond."""
-    ends = np.array(bonds, dtype=np.int64).reshape(-1, 2)
-    return matrix[ends[:, 0], ends[:, 1]] + matrix[ends[:, 1], ends[:, 0]]
+    begin, end = np.array(bonds, dtype=np.int64).reshape(-1, 2).T
+    return matrix[begin, end] + matrix[end, begin]

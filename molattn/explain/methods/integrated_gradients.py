@@ -27,53 +27,42 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     result equals the integrated gradients of its embeddings. At :math:`t = 0` every atom is the
     average atom and all pair features are zero; the prediction there is the baseline.
 
-    A model with a Gaussian process counts environments, such as atom pairs. Along the path the
-    weight of each in its count grows from 0 to 1, and so do the atoms' shares of descriptors that
-    are sums over atoms, such as the molecular weight. Scaled features of the whole molecule, such
-    as other descriptors, grow in proportion from 0, the training mean. A second molecule stays as
-    it is.
+    Along the path the weights of the environments that a Gaussian process counts, and of what atoms
+    add to descriptors that are sums over atoms, grow from 0 to 1. Scaled features of the whole
+    molecule grow from 0, the training mean. A second molecule stays as it is.
 
     An atom's score is the sum over its features, plus half the sum over those of its pairs, plus
-    its share of the environments that it is in: an environment's score is shared equally among its
-    atoms; plus that of its share of descriptors. Scores, with those of features of the whole
-    molecule, sum to the prediction minus the baseline, up to the error of the integral, which is
-    computed by Gauss-Legendre quadrature with 16 steps, doubled up to 256 until the error is within
-    the tolerance. A bond's score is the sum over the features of its pair, in both directions; the
-    scores of its two atoms already include it.
-
-    Args:
-        instance: The molecule.
-        options: ``tolerance`` is read.
+    an equal part of the score of each environment that it is in, plus that of its contribution to
+    descriptors. The integral is computed by Gauss-Legendre quadrature with 16 steps, doubled up to
+    256 until the residual is within ``options.tolerance``. A bond's score is the sum over the
+    features of its pair, in both directions; the scores of its two atoms already include it.
     """
     from captum.attr import IntegratedGradients
 
     tolerance = options.tolerance * instance.target.spread
     environments = instance.environments.atoms.astype(np.float64)
-    parts = [len(environments), len(environments) + instance.num_contributing]
+    count, contributing, _ = instance.input_sizes
     weights = torch.zeros_like(instance.input_weights)
-    weights[:, : len(environments)] = _TRACE
+    weights[:, :count] = _TRACE
     whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
     baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
     if not weights.numel():  # an input without any elements has no gradient
         whole, baseline = whole[:2], baseline[:2]
-    with torch.inference_mode(), instance.evaluating():
+    with torch.inference_mode(), instance.model.evaluating():
         prediction, at_baseline = float(instance(*whole)), float(instance(*baseline))
-    method = IntegratedGradients(instance)
     steps = _FIRST_STEPS
     while True:
-        with torch.enable_grad(), instance.evaluating():
-            found = method.attribute(
-                whole,
-                baseline,
-                n_steps=steps,
-                internal_batch_size=min(steps, instance.batch_size),
+        size = min(steps, instance.batch_size)
+        with torch.enable_grad(), instance.model.evaluating():
+            gradients = IntegratedGradients(instance).attribute(
+                whole, baseline, n_steps=steps, internal_batch_size=size
             )
-        of_atoms, of_pairs, *of_weights = (part[0].cpu().double() for part in found)
-        pairs = of_pairs.sum(dim=-1).numpy()
-        scores = of_atoms.sum(dim=-1).numpy() + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
+        atoms, pairs, *of_weights = (part[0].cpu().double().numpy() for part in gradients)
+        pairs = pairs.sum(axis=-1)
+        scores = atoms.sum(axis=-1) + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         others: dict[str, float] = {}
-        for one in of_weights:
-            shared, own, rest = np.split(one.numpy(), parts)
+        if of_weights:
+            shared, own, rest = np.split(of_weights[0], [count, count + contributing])
             scores += shared / environments.sum(axis=1) @ environments
             scores[: len(own)] += own
             others = dict(zip(instance.number_groups, rest.tolist(), strict=True))

@@ -23,13 +23,13 @@ async function show(place) {
     parts: structure($("parts"), molecule, "Structure, colored by score", choose),
     attention: structure($("attention"), molecule, "Structure, colored by attention", choose),
   });
-  [state.atom] = largest(scores().atoms.map(Math.abs), 1);
+  [state.atom] = largest(scores().atom_scores.map(Math.abs), 1);
   showScores();
   showAttention();
 }
 
 function showScores() {
-  const { signed: isSigned, method, limit: own } = scores();
+  const { signed: isSigned, method, score_limit: own } = scores();
   const limit = $("common").checked ? index.limits[method] : own;
   paintScores(state.parts, scores(), limit);
   if (isSigned) {
@@ -46,7 +46,7 @@ function showScores() {
 function showFacts() {
   const one = index.molecules[state.place];
   const { probability } = state.molecule;
-  const { atoms, others, baseline, residual, tolerance } = scores();
+  const { atom_scores: atoms, other_scores: others, baseline, residual, tolerance } = scores();
   const rows = [[targetOf(one), withUnit(number(one[PREDICTION]))]];
   if (probability !== null) rows.push(["probability", number(probability)]);
   if (one[LOW] !== null) rows.push([index.interval, `${number(one[LOW])} to ${number(one[HIGH])}`]);
@@ -61,7 +61,7 @@ function showFacts() {
 }
 
 function showScore() {
-  const value = scores().atoms[state.atom];
+  const value = scores().atom_scores[state.atom];
   $("score").replaceChildren(element("strong", {}, state.molecule.names[state.atom]),
     `: ${scores().signed ? withUnit(signed(value)) : number(value)}`);
 }
@@ -126,7 +126,7 @@ function showNumbers(own) {
     ...headings.map((text) => element("th", { scope: "col", class: "num" }, text)));
   const rows = names.map((name, place) => element("tr", { class: place === atom && "chosen" },
     element("th", { scope: "row" }, name),
-    ...methods.map((one) => cell(one.signed ? signed(one.atoms[place]) : number(one.atoms[place]))),
+    ...methods.map((one) => cell(one.signed ? signed(one.atom_scores[place]) : number(one.atom_scores[place]))),
     cell(percent(own[place]))));
   $("numbers").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
 }

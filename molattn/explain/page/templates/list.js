@@ -55,7 +55,7 @@ class MoleculeList {
     const molecule = await load(place);
     const [scores] = molecule.methods;
     const label = `Structure of row ${index.molecules[place][ROW]}`;
-    paintScores(structure(item.querySelector(".thumb"), molecule, label), scores, scores.limit);
+    paintScores(structure(item.querySelector(".thumb"), molecule, label), scores, scores.score_limit);
   }
 
   mark() {

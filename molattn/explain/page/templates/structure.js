@@ -50,8 +50,8 @@ function halo(mark, name, value, limit) {
 
 function paintScores(drawn, scores, limit) {
   const paint = (mark, value) => halo(mark, scores.signed ? (value > 0 ? "raise" : "lower") : "share", value, limit);
-  drawn?.halos.forEach((mark, atom) => paint(mark, scores.atoms[atom]));
-  drawn?.bonds.forEach((mark, bond) => paint(mark, scores.bonds[bond]));
+  drawn?.halos.forEach((mark, atom) => paint(mark, scores.atom_scores[atom]));
+  drawn?.bonds.forEach((mark, bond) => paint(mark, scores.bond_scores[bond]));
 }
 
 // Halos for all weights of an atom, and arcs to the largest of them.

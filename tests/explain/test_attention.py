@@ -1,27 +1,32 @@
+"""Attention is recorded as it is applied, and methods make of it what their papers say."""
+
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from molattn import MolAttn
 from molattn.config import NetworkConfig
-from molattn.explain import METHODS, MethodOptions, explain
-from molattn.explain.attention_hooks import attention_gradients, record_attention
+from molattn.explain import METHODS, explain
+from molattn.explain.attention_hooks import attention_weights, record_attention
 from molattn.explain.explainer import read_instances
-from molattn.explain.methods.attention import (
-    gradient_attention,
-    raw_attention,
-    relevance,
-    rollout,
-    rollout_matrix,
-)
+from molattn.explain.methods.attention import relevance, rollout_matrix
+from molattn.model.model import MolAttnConfig
 
-from ..conftest import make
+from .conftest import make
 
 SMILES = "CC(=O)NCCO"
-OPTIONS = MethodOptions()
 
 
-def instance_of(model, smiles=SMILES):
-    return next(read_instances(model, [smiles], background=["CCO"]))
+def instance_of(model):
+    return next(read_instances(model, [SMILES], background=["CCO"]))
+
+
+def gradients_of(instance):
+    values = instance.member_values
+    return attention_weights(instance.model, instance.batch(), values, gradients=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,38 +45,30 @@ def test_rollout_is_what_numpy_makes_of_the_paper():
             mixed[i] = np.array(row) / sum(row)
         expected = np.einsum("ik,kj->ij", mixed, expected)
     np.testing.assert_allclose(rollout_matrix(layers), expected, rtol=1e-12)
-    np.testing.assert_allclose(expected.sum(axis=1), 1)
-
-
-def test_rollout_of_uniform_attention_is_uniform_but_for_the_residual():
-    found = rollout_matrix(np.full((1, 5, 5), 0.2))
-    np.testing.assert_allclose(found, 0.5 * np.eye(5) + 0.1)
+    uniform = rollout_matrix(np.full((1, 5, 5), 0.2))
+    np.testing.assert_allclose(uniform, 0.5 * np.eye(5) + 0.1)
 
 
 def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
     draw = np.random.default_rng(0)
     weights, gradients = draw.random((1, 2, 3, 3)), draw.normal(size=(1, 2, 3, 3))
-    expected = np.eye(3)
-    for head in range(2):
-        expected += np.abs(weights[0, head] * gradients[0, head]) / 2
+    expected = np.eye(3) + np.abs(weights[0] * gradients[0]).mean(axis=0)
     np.testing.assert_allclose(relevance(weights, gradients), expected)
 
 
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
-    instance = instance_of(make(network=NetworkConfig(16, 2, 2, 8, gate=gate)))
-    found = instance.attention
-    applied = found.weights[0] * found.gates[0][..., None]
-    assert found.gated is gate
-    assert bool((found.gates == 1).all()) is not gate
-    scores = raw_attention(instance, OPTIONS)
-    np.testing.assert_allclose(scores.atoms, applied.mean(axis=(0, 1, 2)))
-    np.testing.assert_allclose(
-        rollout(instance, OPTIONS).atoms, rollout_matrix(applied.mean(axis=1)).mean(axis=0)
-    )
-    i, j = instance.bonds[2]
+    model = make(network=NetworkConfig(16, 2, 2, 8, gate=gate))
+    raw, rollout = (explain(model, SMILES, name) for name in ("attention", "rollout"))
+    applied = raw.attention.astype(float)
+    assert (raw.gates is not None) is gate
+    applied = applied * raw.gates[..., None] if gate else applied
     mean = applied.mean(axis=(0, 1))
-    assert scores.bonds[2] == pytest.approx(mean[i, j] + mean[j, i])
+    np.testing.assert_allclose(raw.atom_scores, mean.mean(axis=0), rtol=1e-5)
+    i, j = raw.bonds[2]
+    assert raw.bond_scores[2] == pytest.approx(mean[i, j] + mean[j, i], rel=1e-5)
+    expected = rollout_matrix(applied.mean(axis=1)).mean(axis=0)
+    np.testing.assert_allclose(rollout.atom_scores, expected, rtol=1e-5)
 
 
 def test_weights_that_are_shown_are_those_applied(instance):
@@ -79,17 +76,14 @@ def test_weights_that_are_shown_are_those_applied(instance):
     # layer gave, whatever path it took.
     found = instance.attention
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-6)
-    net = instance.model.nets[0]
-    batch, features = instance.batch()
-    seen = {}
-    conv = net.encoder.blocks[0].conv
+    conv, batch, seen = instance.model.nets[0].encoder.blocks[0].conv, instance.batch(), {}
 
     def keep(_, args, output):
-        seen["args"], seen["output"] = args, output
+        seen.update(args=args, output=output)
 
     handle = conv.register_forward_hook(keep)
     with torch.no_grad():
-        packed = instance.model(batch, features)  # the fast path: asks for no weights
+        packed = instance.model(batch)  # the fast path: asks for no weights
         handle.remove()
         x, _, edges = seen["args"]
         value = conv.lin_value(x).view(-1, 2, 8)
@@ -99,7 +93,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
         expected = conv.head_combine(heads) + conv.bias
         torch.testing.assert_close(seen["output"], expected, rtol=1e-5, atol=1e-5)
         with record_attention(instance.model, batch.edge_index):
-            recorded = instance.model(batch, features)
+            recorded = instance.model(batch)
     torch.testing.assert_close(recorded, packed, rtol=1e-6, atol=1e-6)
 
 
@@ -111,28 +105,29 @@ def test_weights_that_are_shown_are_those_applied(instance):
         {"layer": "graph_network", "gate": True},
         {"pairs": "bonds", "gate": True},
         {"pairs": "bonds", "layer": "gaan", "self_loops": False},
+        {"score": "gatv2", "self_loops": False},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_other_networks_show_what_they_apply(options):
-    """The weights are also those of the other path, over a list of edges."""
     model = make(network=NetworkConfig(width=16, heads=2, layers=2, **options)).double()
     instance = instance_of(model)
     found = instance.attention
     assert found.weights.shape == (1, 2, 2, 7, 7)
-    assert found.gated is (options.get("gate", options.get("layer") == "gaan"))
-    assert bool((found.gates == 1).all()) is not found.gated
+    has_gates = options.get("gate", options.get("layer") == "gaan")
+    assert (found.gates is not None) is has_gates
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-5)
     edges = np.ones((7, 7), dtype=bool)
     if "pairs" in options:
-        edges = np.eye(7, dtype=bool) & options.get("self_loops", True)
+        edges = np.eye(7, dtype=bool)
         for i, j in instance.bonds:
             edges[i, j] = edges[j, i] = True
+    edges &= ~np.eye(7, dtype=bool) | options.get("self_loops", True)
     assert ((found.weights > 0) == edges).all()
-    weights, gradients = attention_gradients(model, instance.batch()[0], instance.member_values)
-    np.testing.assert_allclose(weights, found.weights, atol=1e-6)
-    assert np.abs(gradients).max() > 0
-    assert (gradients[..., ~edges] == 0).all()
+    gradients = gradients_of(instance)
+    np.testing.assert_allclose(gradients.weights, found.weights, atol=1e-6)
+    assert np.abs(gradients.gradients).max() > 0
+    assert (gradients.gradients[..., ~edges] == 0).all()
     for method in METHODS:
         scores = explain(model, SMILES, method)
         assert np.isfinite(scores.atom_scores).all()
@@ -141,14 +136,10 @@ def test_other_networks_show_what_they_apply(options):
 
 
 def test_gradients_are_slopes_of_the_output(instance):
-    weights, gradients = attention_gradients(
-        instance.model, instance.batch()[0], instance.member_values
-    )
-    np.testing.assert_allclose(weights, instance.attention.weights, atol=1e-6)
+    gradients = gradients_of(instance).gradients
     # Along a change of the last layer's weights the output changes by the gradient times it.
-    batch, features = instance.batch()
-    conv = instance.model.nets[0].encoder.blocks[-1].conv
-    step = 0.1 * np.random.default_rng(0).normal(size=weights[0, -1].shape)
+    batch, conv = instance.batch(), instance.model.nets[0].encoder.blocks[-1].conv
+    step = 0.1 * np.random.default_rng(0).normal(size=gradients[0, -1].shape)
 
     def shifted(_, args, kwargs, result):
         x, _, edges = args
@@ -159,19 +150,36 @@ def test_gradients_are_slopes_of_the_output(instance):
         return result + 1e-2 * conv.head_combine(heads)
 
     with torch.no_grad():
-        before = instance.target.value(instance.model(batch, features))
+        before = instance.target.value(instance.model(batch))
         handle = conv.register_forward_hook(shifted, with_kwargs=True)
-        after = instance.target.value(instance.model(batch, features))
+        after = instance.target.value(instance.model(batch))
         handle.remove()
     slope = float(after - before) / 1e-2
     assert slope == pytest.approx((gradients[0, -1] * step).sum(), rel=0.02)
 
 
-def test_gradient_attention_is_large_where_the_output_depends_on_it(instance):
-    scores = gradient_attention(instance, OPTIONS)
-    assert scores.atoms.min() >= 0
+def test_gradient_attention_is_0_where_the_output_does_not_depend_on_it():
     model = make()
-    with torch.no_grad():
-        for weight in model.nets[0].head.parameters():
-            weight.zero_()
-    np.testing.assert_array_equal(gradient_attention(instance_of(model), OPTIONS).atoms, 0)
+    assert explain(model, SMILES, "gradient_attention").atom_scores.min() >= 0
+    for weight in model.nets[0].head.parameters():
+        nn.init.zeros_(weight)
+    assert not explain(model, SMILES, "gradient_attention").atom_scores.any()
+
+
+def test_a_recording_that_begins_within_a_prediction_leaves_it_alone():
+    model = MolAttn(MolAttnConfig("y")).eval()
+    expected = model.predict(["CCO"])
+    batch = model.collate([model.featurize("c1ccccc1")])
+    conv, recorded = model.nets[0].attention_layers[0], []
+    with ExitStack() as stack:
+
+        def begin(*_):  # as another thread may, once the layer is called
+            if not recorded:
+                recorded.extend(stack.enter_context(record_attention(model, batch.edge_index)))
+
+        stack.callback(conv.register_forward_pre_hook(begin).remove)
+        assert model.predict(["CCO"]) == expected
+        assert recorded[0].weights == []
+        with torch.inference_mode():
+            model(batch)
+        assert len(recorded[0].weights) == model.config.network.layers

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Optional, get_args
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from molattn.chem.parse import Molecule
-from molattn.errors import InputError, check_one_of
+from molattn.errors import InputError
 from molattn.explain.explainer import read_instances
 from molattn.explain.instance import Instance, Masking
 from molattn.explain.methods import METHODS, Method, MethodOptions
@@ -21,34 +21,16 @@ __all__ = [
     "Faithfulness",
     "MethodFaithfulness",
     "bootstrap_mean",
-    "instances_faithfulness",
     "measure_faithfulness",
+    "measure_instances",
 ]
 
 FRACTIONS = np.linspace(0.0, 1.0, 21)
 """Fractions of a molecule's atoms at which curves are sampled."""
 
-Measure = Literal["support", "distance"]
-"""How the change of the prediction ``f`` is measured when only some atoms are kept.
-
-``support``: ``(f(all) - f(kept)) s``, where ``s`` is the sign of ``f(all) - f(none)``: how far the
-prediction moves toward the prediction for the empty graph. Atoms are ranked by their scores, times
-``s`` for a signed method. ``distance``: ``|f(all) - f(kept)|``; atoms are ranked by the absolute
-value of their scores.
-"""
-
 _RESAMPLES = 2000
-_VERDICTS = {
-    (1, 1): "beats random",
-    (1, 0): "beats random in deletion only",
-    (0, 1): "beats random in insertion only",
-    (0, 0): "no better than random",
-    (1, -1): "beats random in deletion, worse in insertion",
-    (-1, 1): "beats random in insertion, worse in deletion",
-    (-1, 0): "worse than random in deletion",
-    (0, -1): "worse than random in insertion",
-    (-1, -1): "worse than random",
-}
+_FEW = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
+_WORDS = {1: "better", 0: "no better", -1: "worse"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class Estimate:
 def bootstrap_mean(values: NDArray[np.float64], seed: int = 0) -> Estimate:
     """Estimate the mean of one value per molecule, ``[molecules]``.
 
-    Values of the same molecules with the same seed are resampled alike.
+    Values of the same molecules with the same seed are resampled in the same way.
 
     Example:
         >>> f"{bootstrap_mean(np.array([1.0, 1.0])):.1f}"
@@ -91,8 +73,9 @@ class MethodFaithfulness:
     Args:
         method: A method; ``uniform``, which gives every atom the same score and so ranks them in
             the order of the SMILES; or ``random``, the mean over random orders.
-        deletion: Mean change of the prediction (:data:`Measure`) with the top-ranked fraction of
-            atoms masked, at :data:`FRACTIONS`.
+        deletion: Mean change ``(f(all) - f(kept)) s`` of the prediction ``f`` with the top-ranked
+            fraction of atoms masked, at :data:`FRACTIONS`, where ``s`` is the sign of
+            ``f(all) - f(none)``. Atoms are ranked by their scores, times ``s`` for a signed method.
         insertion: Mean change with all but the top-ranked fraction masked.
         deletion_area: Area under the deletion curve; large if the top-ranked atoms are necessary.
         insertion_area: Area under the insertion curve; small if they are sufficient.
@@ -112,21 +95,17 @@ class MethodFaithfulness:
     def verdict(self) -> str:
         """Whether it beats random, that is, the 95% CIs of both gains are above 0."""
         gains = (self.deletion_gain, self.insertion_gain)
-        deletion, insertion = (int(gain.low > 0) - int(gain.high < 0) for gain in gains)
-        return _VERDICTS[deletion, insertion]
+        deletion, insertion = (_WORDS[(gain.low > 0) - (gain.high < 0)] for gain in gains)
+        if deletion == insertion == "better":
+            return "beats random"
+        return f"{deletion} in deletion, {insertion} in insertion"
 
     @property
-    def cells(self) -> tuple[list[Optional[Estimate]], str]:
-        """Areas and gains in the order of a table's columns, and the verdict."""
-        if self.method == "random":  # not compared with itself
-            return [self.deletion_area, None, self.insertion_area, None], "-"
-        deletion, insertion = self.deletion_gain, self.insertion_gain
-        return [self.deletion_area, deletion, self.insertion_area, insertion], self.verdict
-
-    @property
-    def beats_random(self) -> bool:
-        """Whether it beats random in both tests."""
-        return self.deletion_gain.low > 0 and self.insertion_gain.low > 0
+    def estimates(self) -> list[Optional[Estimate]]:
+        """Areas and gains in the order of a table's columns; random has no gains."""
+        gains = (self.deletion_gain, self.insertion_gain)
+        deletion, insertion = gains if self.method != "random" else (None, None)
+        return [self.deletion_area, deletion, self.insertion_area, insertion]
 
 
 @dataclass(frozen=True)
@@ -136,7 +115,6 @@ class Faithfulness:
     Args:
         target: The target; the task, if several of its classes were tested.
         unit: Unit of the target and of all areas and gains.
-        measure: How changes of the prediction were measured, see :data:`Measure`.
         masking: How atoms were masked.
         molecules: Number of molecules tested.
         skipped: Number of molecules that were skipped because they have a single atom.
@@ -148,7 +126,6 @@ class Faithfulness:
 
     target: str
     unit: str
-    measure: Measure
     masking: Masking
     molecules: int
     skipped: int
@@ -156,34 +133,46 @@ class Faithfulness:
     rows: tuple[MethodFaithfulness, ...]
     outputs: dict[str, int]
 
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether there are enough molecules for a verdict."""
+        return self.molecules >= _FEW
+
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON types."""
-        rows = []
-        for row in self.rows:
-            cells = {**asdict(row), "verdict": row.verdict, "beats_random": row.beats_random}
-            curves = {name: cells[name].tolist() for name in ("deletion", "insertion")}
-            rows.append(cells | curves)
+        rows = [
+            asdict(row)
+            | {"deletion": row.deletion.tolist(), "insertion": row.insertion.tolist()}
+            | {"verdict": row.verdict}
+            for row in self.rows
+        ]
         return {**vars(self), "fractions": FRACTIONS.tolist(), "rows": rows}
-
-    @property
-    def headings(self) -> tuple[str, str, str, str]:
-        """Headings of the four columns of estimates."""
-        unit = f", {self.unit}" if self.unit else ""
-        return (
-            f"Deletion area{unit}",
-            "gain over random",
-            f"Insertion area{unit}",
-            "gain over random",
-        )
 
     def table(self) -> str:
         """Return the results as a Markdown table."""
-        lines = [["Ranking", *self.headings, "Verdict"], ["---"] * 6]
+        unit, gain = f", {self.unit}" if self.unit else "", "gain over random"
+        areas = f"Deletion area{unit}", f"Insertion area{unit}"
+        lines = [["Ranking", areas[0], gain, areas[1], gain, "Verdict"], ["---"] * 6]
         for row in self.rows:
-            estimates, verdict = row.cells
-            cells = ("-" if one is None else f"{one:.3f}" for one in estimates)
-            lines.append([row.method, *cells, verdict])
+            values = ("-" if value is None else f"{value:.3f}" for value in row.estimates)
+            lines.append([row.method, *values, "-" if row.method == "random" else row.verdict])
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    @property
+    def sentence(self) -> str:
+        """The methods that passed and those that failed."""
+        tests = f"Deletion and insertion tests on {self.molecules:,} molecules"
+        if not self.is_conclusive:
+            return f"{tests}: too few for a verdict (at least {_FEW} needed)."
+        verdicts = {row.method.replace("_", " "): row.verdict for row in self.rows[:-2]}
+        passed = [method for method, verdict in verdicts.items() if verdict == "beats random"]
+        failed = [f"{method} ({verdicts[method]})" for method in verdicts if method not in passed]
+        sentence = f"{tests}."
+        if passed:
+            sentence += f" Passed (beats random in both tests): {', '.join(passed)}."
+        if failed:
+            sentence += f" Not passed: {', '.join(failed)}. Do not rely on their scores."
+        return sentence
 
 
 def measure_faithfulness(
@@ -195,7 +184,6 @@ def measure_faithfulness(
     partners: Optional[Iterable[Molecule]] = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[Molecule]] = None,
-    measure: Measure = "support",
     random_orders: int = 5,
     **options: Any,
 ) -> Faithfulness:
@@ -217,33 +205,27 @@ def measure_faithfulness(
         partners: As for :func:`molattn.explain.explain`.
         features: Likewise.
         background: Likewise.
-        measure: How changes of the prediction are measured, see :data:`Measure`.
         random_orders: Number of random rankings of each molecule.
         options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``masking``
             and ``seed`` apply to the test too.
 
     Raises:
-        InputError: An unknown method or option, no molecule with two or more atoms, or
-            ``random_orders`` below 1.
+        InputError: An unknown method or option, or no molecule with two or more atoms.
     """
     instances = [*read_instances(model, smiles, target, partners, features, background)]
-    return instances_faithfulness(
-        instances, methods, MethodOptions.named(options), measure, random_orders
-    )
+    settings = MethodOptions.named(options)
+    return measure_instances(instances, methods, settings, random_orders)
 
 
-def instances_faithfulness(
+def measure_instances(
     instances: Sequence[Instance],
     methods: Optional[Sequence[str]],
     options: MethodOptions,
-    measure: Measure = "support",
     random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
 ) -> Faithfulness:
     """Run the tests on featurized molecules; ``progress`` is called after each of them."""
-    methods = tuple(METHODS) if methods is None else methods
-    chosen = [METHODS[name] for name in methods]
-    check_one_of("measure", measure, get_args(Measure))
+    chosen = [METHODS[name] for name in methods or METHODS]
     if random_orders < 1:
         raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
     tested = [instance for instance in instances if instance.num_atoms > 1]
@@ -251,25 +233,24 @@ def instances_faithfulness(
         raise InputError(
             f"molecules: got {len(instances)}, none with two or more atoms; expected at least one"
         )
-    names = [*methods, "uniform", "random"]
+    names = [*(methods or METHODS), "uniform", "random"]
     curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
     areas = np.zeros((len(tested), len(names), 2))
-    for place, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
-        rng = np.random.default_rng([options.seed, place])
+    for k, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
+        rng = np.random.default_rng([options.seed, k])
         random = [rng.permutation(instance.num_atoms) for _ in range(random_orders)]
-        losses = _losses_by_order(instance, chosen, random, options, measure)
+        changes = _changes(instance, chosen, random, options)
         steps = np.linspace(0.0, 1.0, instance.num_atoms + 1)
-        for row, both in enumerate(losses):
-            curves[place, row] = [np.interp(FRACTIONS, steps, curve) for curve in both]
-        areas[place] = 0.5 * (losses[..., 1:] + losses[..., :-1]).mean(axis=-1)
+        for row, (deletion, insertion) in enumerate(changes):
+            curves[k, row] = [np.interp(FRACTIONS, steps, curve) for curve in (deletion, insertion)]
+        areas[k] = 0.5 * (changes[..., 1:] + changes[..., :-1]).mean(axis=-1)
         progress()
     gains = (areas - areas[:, -1:]) * np.array([1.0, -1.0])
     rows = tuple(
         MethodFaithfulness(
             name,
             *curves[:, row].mean(axis=0),
-            *(bootstrap_mean(areas[:, row, test]) for test in (0, 1)),
-            *(bootstrap_mean(gains[:, row, test]) for test in (0, 1)),
+            *(bootstrap_mean(values[:, row, test]) for values in (areas, gains) for test in (0, 1)),
         )
         for row, name in enumerate(names)
     )
@@ -278,7 +259,6 @@ def instances_faithfulness(
     return Faithfulness(
         target=target.name if len(outputs) == 1 else target.task.name,
         unit=target.unit,
-        measure=measure,
         masking=options.masking,
         molecules=len(tested),
         skipped=len(instances) - len(tested),
@@ -288,42 +268,27 @@ def instances_faithfulness(
     )
 
 
-def _losses_by_order(
+def _changes(
     instance: Instance,
     methods: Sequence[Method],
     random: Sequence[NDArray[np.int64]],
     options: MethodOptions,
-    measure: Measure,
 ) -> NDArray[np.float64]:
-    """Return :func:`_losses` of each method, of ``uniform``, and the mean of random orders."""
-    everything = np.ones((1, instance.num_atoms), dtype=bool)
-    ends = instance.predict_kept(np.concatenate([everything, ~everything]), options.masking)
-    support = 1.0 if ends[0] >= ends[1] else -1.0
-    orders = [_order(instance, method, options, measure, support) for method in methods]
-    orders = np.array([*orders, np.arange(instance.num_atoms), *random])
-    losses = support * _losses(instance, orders, options.masking)
-    losses = np.abs(losses) if measure == "distance" else losses
-    at_random = losses[-len(random) :].mean(axis=0, keepdims=True)
-    return np.concatenate([losses[: -len(random)], at_random])
-
-
-def _order(
-    instance: Instance, method: Method, options: MethodOptions, measure: Measure, support: float
-) -> NDArray[np.int64]:
-    scores = method(instance, options).atoms
-    if method.signed:
-        scores = scores * support if measure == "support" else np.abs(scores)
-    return np.argsort(-scores, kind="stable")
-
-
-def _losses(instance: Instance, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
-    """Return ``f(all) - f(kept)`` with the first k atoms of each order masked, and all others.
-
-    From ``[orders, n]`` to ``[orders, 2, n + 1]``.
-    """
+    """Return changes with the first k atoms masked, and with all others: ``[rows, 2, n + 1]``."""
     n = instance.num_atoms
-    position = np.argsort(orders, axis=1)
+    ends = instance.predict_kept(np.array([[True], [False]]) & np.ones(n, bool), options.masking)
+    sign = 1.0 if ends[0] >= ends[1] else -1.0
+    orders = []
+    for method in methods:
+        scores = method(instance, options).atoms
+        if method.signed:
+            scores = scores * sign
+        orders.append(np.argsort(-scores, kind="stable"))
+    position = np.argsort([*orders, np.arange(n), *random], axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
-    values = instance.predict_kept(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
-    return values[0, 0, 0] - values
+    values = instance.predict_kept(kept.reshape(-1, n), options.masking)
+    values = values.reshape(kept.shape[:-1])
+    changes = sign * (values[0, 0, 0] - values)
+    of_random = changes[-len(random) :].mean(axis=0, keepdims=True)
+    return np.concatenate([changes[: -len(random)], of_random])

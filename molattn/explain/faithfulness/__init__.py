@@ -1,1 +1,0 @@
-"""Tests of whether the scores of a method are faithful to the model."""
