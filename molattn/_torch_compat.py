@@ -1,4 +1,4 @@
-"""What torch has no public interface for: hooks, transforms, modes, and oneDNN's linear map.
+"""What torch has no public interface for: hooks, transforms, and oneDNN's linear map.
 
 Each function has a safe answer for versions of torch that lack what it reads.
 """
@@ -35,28 +35,18 @@ def is_transformed(x: Tensor) -> bool:
         return True
 
 
-def has_modes() -> bool:
-    """Whether a mode such as that of fake tensors replaces operations; True if unknown."""
-    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
-    return count is None or count() > 0
-
-
-def onednn_linear() -> Optional[Callable[..., Any]]:
+def onednn_linear() -> tuple[Optional[Callable[..., Any]], bool]:
     """Return the operator that torch's compiler calls for linear maps on a CPU with AVX-512.
 
     Its arguments are ``(x, weight, bias, "none", [], "")``. None where there is no such operator.
+    The second value says whether the CPU multiplies in bfloat16.
     """
-    if not torch.backends.mkldnn.is_available():
-        return None
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return None
-    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-
-
-def has_bfloat16() -> bool:
-    """Whether the CPU multiplies in bfloat16."""
+    mkldnn = torch.backends.mkldnn.is_available()
+    if not mkldnn or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return None, False
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, bool)() for name in names)
+    has_bfloat16 = any(getattr(torch.cpu, name, bool)() for name in names)
+    return getattr(torch.ops.mkldnn, "_linear_pointwise", None), has_bfloat16
 
 
 def has_amx() -> bool:

@@ -49,7 +49,7 @@ def main() -> None:
 
     def fused(with_edges: bool) -> Tensor:
         edges = (codes, table) if with_edges else (None, None)
-        return fused_attention(graphs, PairInputs(query, key, value, *edges), scale)
+        return fused_attention(graphs, PairInputs(query, key, value, *edges), scale).nodes
 
     def sdpa(with_edges: bool) -> Tensor:
         q, k, v = map(in_heads, (query, key, value))

@@ -79,7 +79,7 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def record_gate(_: nn.Module, args: Any, gates: Tensor) -> None:
-        if args[2] is graph:
+        if args[2].edge_index is graph:
             recorded.gates.append(gates)
 
     yield conv.register_forward_pre_hook(request, with_kwargs=True)

@@ -4,15 +4,16 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, NamedTuple, Optional, Self, Union
+from typing import Any, NamedTuple, Optional, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn._torch_compat import has_modes
-from molattn.graph.plan import pad
+from molattn.graph.plan import plan_layout
+
+Device = torch.device | str | int
 
 
 @dataclass(frozen=True)
@@ -42,40 +43,6 @@ class Block:
         return part.unflatten(0, (self.graphs, self.nodes, self.nodes))
 
 
-@dataclass(frozen=True)
-class _WholeBatch:
-    """All graphs as one block, whose places beyond a graph's own rows read zeros.
-
-    Args:
-        row_index: Node row of each place, ``int64 [B, N]``; ``R`` = none.
-        pair_index: Pair row of each pair of places, ``int64 [B, N, N]``; ``P`` = none.
-    """
-
-    row_index: Tensor
-    pair_index: Tensor
-
-    @property
-    def graphs(self) -> int:
-        """Number of graphs ``B``."""
-        return self.row_index.size(0)
-
-    @property
-    def nodes(self) -> int:
-        """Padded number of nodes of each ``N``."""
-        return self.row_index.size(1)
-
-    def rows(self, x: Tensor) -> Tensor:
-        """Node rows ``[R, ...]`` as ``[B, N, ...]``."""
-        return _take(x, self.row_index)
-
-    def pairs(self, e: Tensor) -> Tensor:
-        """Pair rows ``[P, ...]`` as ``[B, N receivers, N senders, ...]``."""
-        return _take(e, self.pair_index)
-
-
-GraphBlock = Union[Block, _WholeBatch]
-
-
 class GraphStart(NamedTuple):
     """Position of a graph: its first node row, its first pair row, its padded size."""
 
@@ -85,18 +52,14 @@ class GraphStart(NamedTuple):
 
 
 def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
-    """Make a property that is computed at first use and kept.
-
-    Compilers and modes such as that of fake tensors compute it each time: their tensors have no
-    values that others could use.
-    """
+    """Make a property that is computed at first use and kept; a compiler computes it each time."""
 
     @wraps(compute)
     def get(self: "CompleteGraphs") -> Any:
-        if torch.compiler.is_compiling() or has_modes():
+        if torch.compiler.is_compiling():
             return compute(self)
         if compute.__name__ not in self._cache:
-            with torch.inference_mode(False):  # as in __init__
+            with torch.inference_mode(False):  # so that it serves training, too
                 self._cache[compute.__name__] = compute(self)
         return self._cache[compute.__name__]
 
@@ -110,11 +73,11 @@ class OnDevice:
         """Return a copy with other tensors."""
         raise NotImplementedError
 
-    def to(self, device: "torch.device | str | int", *, non_blocking: bool = False) -> Self:
+    def to(self, device: Device, *, non_blocking: bool = False) -> Self:
         """The same on another device."""
         return self._map(lambda part: part.to(device, non_blocking=non_blocking))
 
-    def cuda(self, device: "torch.device | str | int" = "cuda", non_blocking: bool = False) -> Self:
+    def cuda(self, device: Device = "cuda", non_blocking: bool = False) -> Self:
         """The same on a GPU."""
         return self.to(device, non_blocking=non_blocking)
 
@@ -131,7 +94,7 @@ class CompleteGraphs(OnDevice):
     """The layout of a batch of graphs in which all nodes of a graph are neighbors.
 
     Graphs are sorted by size into a few blocks, each padded to its largest graph; the number of
-    blocks minimizes an estimated cost. Nodes and pairs have two views, converted by the methods
+    blocks minimizes an estimated cost. Nodes and pairs have two forms, converted by the methods
     below:
 
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
@@ -141,8 +104,7 @@ class CompleteGraphs(OnDevice):
       Unless rows and nodes are the same, there are more rows than nodes.
 
     With :meth:`with_edges` only some pairs are edges, in the same layout. Index tensors are on the
-    CPU until :meth:`to` moves them. A compiler sees all graphs as one block, padded to the largest,
-    so that what it compiles fits all layouts.
+    CPU until :meth:`to` moves them. Make it outside of what ``torch.compile`` compiles.
 
     Args:
         sizes: Number of nodes of each graph.
@@ -163,48 +125,48 @@ class CompleteGraphs(OnDevice):
         True
     """
 
-    @torch.inference_mode(False)  # so that tensors made in inference mode can be used in training
+    @torch.inference_mode(False)  # so that tensors made in inference mode serve training, too
     def __init__(
         self,
         sizes: Sequence[int],
         *,
         self_loops: bool = True,
-        device: "torch.device | str" = "cpu",
+        device: Device = "cpu",
         row_multiple: int = 1,
     ) -> None:
         self.sizes = tuple(int(n) for n in sizes)
         if any(n < 0 for n in self.sizes):
             raise ValueError(f"sizes: got {self.sizes}, expected numbers of at least 0")
         self.self_loops = self_loops
+        self.most_nodes = max(self.sizes, default=0)
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
-        self._num_kept: Optional[int] = None  # number of edges, where known without waiting
         self._cache: dict[str, Any] = {}  # see _derived
         count = np.asarray(self.sizes, dtype=np.int64)
+        self._all_edges = _of_length(int((count * (count - (not self_loops))).sum()))
+        self._some_edges: Optional[Tensor] = self._all_edges  # None = not counted
         order = np.argsort(count, kind="stable")
-        width = np.zeros_like(count)  # padded size of each graph's block
-        row_start = np.zeros_like(count)
-        pair_start = np.zeros_like(count)
+        row_start, pair_start, width = (np.zeros_like(count) for _ in range(3))
         blocks: list[Block] = []
         row_graph: list[np.ndarray] = []
         row = pair = 0
-        for first, last, nodes in pad(count, order, on_cpu=torch.device(device).type == "cpu"):
+        for first, last, nodes in plan_layout(count, order, torch.device(device).type == "cpu"):
             members = order[first:last]
-            blocks.append(Block(len(members), nodes, row, pair))
+            place = np.arange(last - first)
+            blocks.append(Block(last - first, nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
+            row_start[members] = row + nodes * place
+            pair_start[members] = pair + nodes**2 * place
             width[members] = nodes
-            row_start[members] = row + nodes * np.arange(len(members))
-            pair_start[members] = pair + nodes**2 * np.arange(len(members))
             row += len(members) * nodes
             pair += len(members) * nodes**2
-        self._blocks = tuple(blocks)
-        self._most_nodes = max(self.sizes, default=0)
-        self._num_all_edges = int((count * (count if self_loops else count - 1)).sum())
-        self.num_rows, self.num_pairs = row, pair
+        self.blocks = tuple(blocks)
         self._rows_at_end = -row % row_multiple if row > row_multiple else 0
-        self.num_rows += self._rows_at_end
         row_graph.append(np.zeros(self._rows_at_end, np.int64))
-        batch, within = _runs(count)
-        node_row = row_start[batch] + within
+        self.num_graphs, self.num_nodes = len(self.sizes), int(count.sum())
+        self.num_rows, self.num_pairs = row + self._rows_at_end, pair
+        batch = np.repeat(np.arange(self.num_graphs), count)
+        first_node = np.cumsum(count) - count
+        node_row = np.arange(self.num_nodes) + (row_start - first_node)[batch]
         mask = np.zeros(self.num_rows, dtype=bool)
         mask[node_row] = True
         self.batch = torch.from_numpy(batch)
@@ -236,37 +198,18 @@ class CompleteGraphs(OnDevice):
             The layout, and the order in which ``edge_attr[order]`` fits its ``edge_index``.
 
         Raises:
-            ValueError: The nodes of a graph are not together, there are more graphs than
-                ``num_graphs``, or the edges are not all pairs.
+            ValueError: The nodes of a graph are not together, or the edges are not all pairs.
         """
         if batch is None:
             if num_nodes is None:
                 num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
             batch = edge_index.new_zeros(num_nodes)
         if bool((batch[1:] < batch[:-1]).any()):
-            raise ValueError(
-                "batch: got a decreasing index, expected the graphs in ascending order"
-            )
-        num_nodes = batch.numel()
-        fewest = int(batch[-1]) + 1 if num_nodes else 0
-        if num_graphs is not None and num_graphs < fewest:
-            raise ValueError(
-                f"num_graphs: got {num_graphs}, expected at least {fewest}, as in batch"
-            )
+            raise ValueError("batch: got a decreasing index, expected ascending graphs")
         sizes = torch.bincount(batch, minlength=num_graphs or 0).tolist()
-        looped = sum(n * n for n in sizes)
-        if edge_index.size(1) not in (looped, looped - num_nodes):
-            raise ValueError(
-                f"edge_index: got {edge_index.size(1)} edges, expected {looped} (all pairs) or "
-                f"{looped - num_nodes} (without self loops)"
-            )
-        # With no node at all both numbers are zero.
-        graphs = cls(sizes, self_loops=edge_index.size(1) == looped).to(batch.device)
-
-        def ranks(edges: Tensor) -> Tensor:  # by receiver, then sender
-            return edges[1] * num_nodes + edges[0]
-
-        order = ranks(edge_index).argsort()
+        self_loops = edge_index.size(1) == sum(n * n for n in sizes)
+        graphs = cls(sizes, self_loops=self_loops).to(batch.device)
+        order = (edge_index[1] * len(batch) + edge_index[0]).argsort()  # by receiver, then sender
         if not torch.equal(edge_index[:, order], graphs.edge_index):
             raise ValueError("edge_index: expected all pairs of nodes of each graph, each once")
         return graphs, order
@@ -286,46 +229,16 @@ class CompleteGraphs(OnDevice):
                 f"kept: got {kept.dtype} {list(kept.shape)}, expected torch.bool [{self.num_pairs}]"
             )
         fewer = self._map(lambda t: t)
-        fewer.kept, fewer._num_kept = kept, None
+        fewer.kept = kept
+        fewer._some_edges = None
+        if kept.device.type == "cpu":  # for the number of a GPU one would have to wait
+            fewer._some_edges = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
         return fewer
-
-    @property
-    def blocks(self) -> tuple[GraphBlock, ...]:
-        """The blocks, in the order of their rows; for a compiler, one of all graphs."""
-        return (self._whole_batch(),) if torch.compiler.is_compiling() else self._blocks
-
-    def _whole_batch(self) -> _WholeBatch:
-        _, row_start, pair_start, width = self._places.unsqueeze(-1).unbind()  # [B, 1]
-        place = torch.arange(self._most_nodes, device=self.device)
-        exists = place < width  # [B, N]
-        row = (row_start + place).masked_fill(~exists, self.num_rows)
-        pair = (pair_start + place * width).unsqueeze(-1) + place
-        pair = pair.masked_fill(~(exists.unsqueeze(-1) & exists.unsqueeze(-2)), self.num_pairs)
-        return _WholeBatch(row, pair)
-
-    @property
-    def num_graphs(self) -> int:
-        """Number of graphs."""
-        return self._places.size(1)
-
-    @property
-    def most_nodes(self) -> int:
-        """Number of nodes of the largest graph."""
-        return self._most_nodes
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes, without padding."""
-        return self.node_row.numel()
 
     @property
     def num_edges(self) -> int:
         """Number of edges, without padding."""
-        if self._num_kept is not None:
-            return self._num_kept
-        if self.kept is not None:
-            return self.edge_row.numel()
-        return self._num_all_edges
+        return len(self.edge_row if self._some_edges is None else self._some_edges)
 
     @property
     def device(self) -> torch.device:
@@ -336,38 +249,54 @@ class CompleteGraphs(OnDevice):
         """Position of each graph, in the order given."""
         return map(GraphStart, *self._places[1:].tolist())
 
-    def to(self, device: "torch.device | str | int", *, non_blocking: bool = False) -> Self:
-        """The same layout on another device."""
-        moved = super().to(device, non_blocking=non_blocking)
-        if self.kept is not None and self.device.type == "cpu" != moved.device.type:
-            moved._num_kept = sum(int(mask.sum()) for mask in self.pair_masks)
-        return moved
-
     def _map(self, move: Callable[[Any], Any]) -> Self:
         moved = copy.copy(self)
-        for name, thing in vars(self).items():
-            if isinstance(thing, Tensor):
-                setattr(moved, name, move(thing))
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, move(value))
         moved._cache = {}
         return moved
 
-    # Flat and padded views of nodes.
+    # From flat nodes and edges to rows, and back.
 
     def nodes_to_rows(self, x: Tensor) -> Tensor:
-        """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero.
-
-        Raises:
-            ValueError: Another number of nodes, or nodes on another device than the layout.
-        """
-        _check_rows("nodes", x, self.num_nodes, self.device)
+        """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero."""
+        _check_rows("nodes", x, self.num_nodes)
         return x.new_zeros((self.num_rows, *x.shape[1:])).index_copy(0, self.node_row, x)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
         """Take nodes ``[num_nodes, ...]`` from rows ``[num_rows, ...]``."""
-        _check_rows("rows", rows, self.num_rows, self.device)
+        _check_rows("rows", rows, self.num_rows)
         return rows.index_select(0, self.node_row)
 
-    # Flat and padded views of pairs.
+    def edges_to_pairs(self, e: Tensor) -> Tensor:
+        """Lay edges ``[num_edges, ...]`` out as pair rows ``[num_pairs, ...]``; padding is zero."""
+        _check_rows("edges", e, self.num_edges)
+        return e.new_zeros((self.num_pairs, *e.shape[1:])).index_copy(0, self.edge_row, e)
+
+    def pairs_to_edges(self, pairs: Tensor) -> Tensor:
+        """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
+        _check_rows("pairs", pairs, self.num_pairs)
+        return pairs.index_select(0, self.edge_row)
+
+    def receivers_to_pairs(self, rows: Tensor) -> Tensor:
+        """Give each edge its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
+        return self.edges_to_pairs(self.rows_to_nodes(rows)[self.edge_index[1]])
+
+    def empty_rows(self, like: Tensor) -> Tensor:
+        """Rows of this shape, of which only those after the last block are initialized."""
+        rows = torch.empty_like(like, memory_format=torch.contiguous_format)
+        if self._rows_at_end:
+            rows[-self._rows_at_end :].zero_()
+        return rows
+
+    def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
+        """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
+        if self._rows_at_end:
+            parts = [*parts, parts[0].new_zeros((self._rows_at_end, *parts[0].shape[1:]))]
+        return join_pairs(parts, like)
+
+    # What follows from the sizes.
 
     @_derived
     def _edges(self) -> tuple[Tensor, Tensor]:
@@ -375,11 +304,11 @@ class CompleteGraphs(OnDevice):
         size, row_start, pair_start, width = self._places[:, self.batch]  # [num_nodes]
         place = self.node_row - row_start  # of a node in its graph
         node = torch.arange(self.num_nodes, device=self.device)
+        edge = torch.arange(len(self._all_edges), device=self.device)
         degree = size if self.self_loops else size - 1
-        start = degree.cumsum(0) - degree  # first edge of a receiver
-        count = self._num_all_edges
-        receiver = node.repeat_interleave(degree, output_size=count)
-        edge = torch.arange(count, device=self.device)
+        end = degree.cumsum(0)
+        start = end - degree  # first edge of a receiver
+        receiver = torch.bucketize(edge, end, right=True)
         sender = edge + (node - place - start)[receiver]
         row = edge + (pair_start + place * width - start)[receiver]
         if not self.self_loops:  # senders from the receiver itself on move up by one
@@ -388,7 +317,8 @@ class CompleteGraphs(OnDevice):
         index = torch.stack([sender, receiver])
         if self.kept is None:
             return index, row
-        kept = true_places(self.kept[row], self._num_kept)
+        counted = self._some_edges
+        kept = true_places(self.kept[row], None if counted is None else len(counted))
         return index[:, kept], row[kept]
 
     @property
@@ -401,45 +331,6 @@ class CompleteGraphs(OnDevice):
         """Pair row of each edge of ``edge_index``, ``[num_edges]``."""
         return self._edges[1]
 
-    def edges_to_pairs(self, e: Tensor) -> Tensor:
-        """Lay edges ``[num_edges, ...]`` out as pair rows ``[num_pairs, ...]``; padding is zero."""
-        _check_rows("edges", e, self.num_edges, self.device)
-        return e.new_zeros((self.num_pairs, *e.shape[1:])).index_copy(0, self.edge_row, e)
-
-    def pairs_to_edges(self, pairs: Tensor) -> Tensor:
-        """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
-        _check_rows("pairs", pairs, self.num_pairs, self.device)
-        return pairs.index_select(0, self.edge_row)
-
-    def empty_rows(self, like: Tensor) -> Tensor:
-        """Rows of this shape, of which only those after the last block are initialized."""
-        rows = torch.empty_like(like, memory_format=torch.contiguous_format)
-        if self._rows_at_end:
-            rows[-self._rows_at_end :].zero_()
-        return rows
-
-    def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
-        """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
-        if torch.compiler.is_compiling():
-            return _put(parts[0], self._whole_batch().row_index, self.num_rows)
-        if self._rows_at_end:
-            parts = [*parts, parts[0].new_zeros((self._rows_at_end, *parts[0].shape[1:]))]
-        return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
-
-    def join_pairs(self, parts: list[Tensor], like: Tensor) -> Tensor:
-        """Join pairs ``[B N N, ...]`` of each block to pair rows, likewise."""
-        if torch.compiler.is_compiling():
-            return _put(parts[0], self._whole_batch().pair_index, self.num_pairs)
-        return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
-
-    def receivers_to_pairs(self, rows: Tensor) -> Tensor:
-        """Give each pair its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
-        parts = []
-        for block in self.blocks:
-            part = block.rows(rows).unsqueeze(2)
-            parts.append(part.expand(-1, -1, block.nodes, *rows.shape[1:]).flatten(0, 2))
-        return self.join_pairs(parts, rows)
-
     @_derived
     def pair_masks(self) -> tuple[Tensor, ...]:
         """For each block, which pairs are edges: ``bool [B, N receivers, N senders]``."""
@@ -449,15 +340,13 @@ class CompleteGraphs(OnDevice):
             mask = node.unsqueeze(-1) & node.unsqueeze(-2)
             if not self.self_loops:
                 mask = mask & ~torch.eye(block.nodes, dtype=torch.bool, device=mask.device)
-            if self.kept is not None:
-                mask = mask & block.pairs(self.kept)
-            masks.append(mask)
+            masks.append(mask if self.kept is None else mask & block.pairs(self.kept))
         return tuple(masks)
 
     @_derived
     def is_edge(self) -> Tensor:
         """Which pair rows are edges, ``bool [num_pairs]``."""
-        return self.join_pairs([mask.flatten() for mask in self.pair_masks], self.row_mask)
+        return join_pairs([mask.flatten() for mask in self.pair_masks], self.row_mask)
 
     @_derived
     def isolated_rows(self) -> tuple[Optional[Tensor], ...]:
@@ -479,7 +368,8 @@ class CodedEdges(OnDevice):
     """Features of pair rows as a code for each pair and a table of the features of each code.
 
     A molecule has few distinct kinds of pairs: a layer transforms the features of each code once,
-    not those of each pair.
+    not those of each pair. Codes are trusted, not checked: a pair with another code than ``K``
+    counts as an edge, whatever the layout says. :meth:`from_edges` makes them right.
 
     Args:
         codes: For each pair row its row of the table, ``int64 [num_pairs]``; ``K`` where the pair
@@ -520,6 +410,11 @@ class CodedEdges(OnDevice):
         return self.padded_table[self.codes]
 
 
+def join_pairs(parts: list[Tensor], like: Tensor) -> Tensor:
+    """Join pairs ``[B N N, ...]`` of each block to pair rows, empty ones if there is no block."""
+    return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
+
+
 def true_places(mask: Tensor, count: Optional[int]) -> Tensor:
     """Places of the true entries of a mask ``bool [N]``, ``int64``.
 
@@ -530,29 +425,11 @@ def true_places(mask: Tensor, count: Optional[int]) -> Tensor:
     return torch.nonzero_static(mask, size=count)[:, 0]
 
 
-def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For consecutive runs of these lengths: the run of each place, and its index in the run."""
-    run = np.repeat(np.arange(len(lengths)), lengths)
-    return run, np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+def _of_length(count: int) -> Tensor:
+    """A tensor of this length: a compiler keeps lengths, and may lose other numbers."""
+    return torch.zeros(1, dtype=torch.bool).expand(count)
 
 
-def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Take rows of ``x``, of which the one beyond the last is zero."""
-    padded = torch.cat([x, x.new_zeros((1, *x.shape[1:]))])
-    return padded.index_select(0, index.flatten()).unflatten(0, index.shape)
-
-
-def _put(values: Tensor, index: Tensor, count: int) -> Tensor:
-    """Put values into ``count`` rows; the row beyond the last is left out."""
-    rows = values.new_zeros((count + 1, *values.shape[1:]))
-    return rows.index_copy(0, index.flatten(), values)[:count]
-
-
-def _check_rows(name: str, x: Tensor, expected: int, device: torch.device) -> None:
+def _check_rows(name: str, x: Tensor, expected: int) -> None:
     if x.size(0) != expected:
         raise ValueError(f"{name}: got shape {list(x.shape)}, expected [{expected}, ...]")
-    if x.device != device:
-        raise ValueError(
-            f"{name}: got a tensor on {x.device}, expected {device}, the device of the layout; "
-            "CompleteGraphs.to moves a layout"
-        )

@@ -24,8 +24,6 @@ def plan_blocks(
     A run of ``B`` graphs padded to ``N`` nodes costs ``B (N^2 + row_cost N) + block_cost`` pairs;
     the best partition follows by dynamic programming over the distinct sizes.
     """
-    if sizes.size == 0:
-        return []
     values, first = np.unique(sizes, return_index=True)
     start = np.append(first, sizes.size)  # run i..j-1 of values covers start[i] .. start[j]
     best = np.zeros(len(values) + 1)
@@ -44,18 +42,16 @@ def plan_blocks(
     return ranges[::-1]
 
 
-def pad(
-    count: NDArray[np.int64], order: NDArray[np.int64], *, on_cpu: bool
+def plan_layout(
+    count: NDArray[np.int64], order: NDArray[np.int64], on_cpu: bool
 ) -> list[tuple[int, int, int]]:
     """Plan blocks of graphs of ``count`` nodes: a range of ``order``, and the padded size of each.
 
     If the rows would be the nodes in another order, a block gets one more row per graph, so that
     node features are never taken for rows: there are more rows than nodes, or they are the same.
     """
-    blocks = [
-        (first, last, int(count[order[last - 1]]))
-        for first, last in plan_blocks(count[order], _BLOCK_COST if on_cpu else _BLOCK_COST_ON_GPU)
-    ]
+    ranges = plan_blocks(count[order], _BLOCK_COST if on_cpu else _BLOCK_COST_ON_GPU)
+    blocks = [(first, last, int(count[order[last - 1]])) for first, last in ranges]
     blocks = [block for block in blocks if block[2]]  # graphs without nodes have no rows
     rows = sum((last - first) * nodes for first, last, nodes in blocks)
     if rows == count.sum() and (np.diff(count[count > 0]) < 0).any():

@@ -1,19 +1,27 @@
 """Base class of the attention layers: attention on lists of edges and on complete graphs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 
 from molattn._torch_compat import has_hooks
-from molattn.graph.complete import CodedEdges, CompleteGraphs, GraphBlock
+from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore, check_positive, check_width
-from molattn.nn.dense_attention import Attended, PairInputs, dense_attention
+from molattn.nn.dense_attention import (
+    Attended,
+    Function,
+    PairInputs,
+    adjust,
+    dense_attention,
+    weighted_values,
+)
 from molattn.nn.functional import (
     DenseRows,
     Receivers,
@@ -22,7 +30,7 @@ from molattn.nn.functional import (
     normalize,
 )
 from molattn.nn.fused_attention import fused_attention, without_autocast
-from molattn.nn.graph_inputs import Edges, Pair
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, edge_features
 from molattn.nn.linear import Linear, is_plain, linear_together
 
 _COLDEST = 1e-6  # divided by less, logits may overflow
@@ -48,25 +56,18 @@ _SUBSTITUTES = {
 }
 
 
-def check_unknown(layer: object, given: Iterable[str]) -> None:
-    """Raise TypeError for options that a layer does not have; those of PyG name a substitute."""
-    for name in given:
-        hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
-        kind = type(layer).__name__
-        raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{hint}")
-
-
 class AttentionConv(MessagePassing):
-    """Base class of the attention layers: checks inputs, and computes attention for any graph.
+    """Base class of the attention layers: checks options, and computes attention for any graph.
 
     A subclass makes the linear maps below, calls :meth:`attend` and combines the heads.
     ``lin_edge_key`` is None if edge features are not added to keys, ``lin_edge_value`` if they are
     not added to values; values need keys. It may override :meth:`weigh`.
 
     On :class:`~molattn.graph.CompleteGraphs` there are no messages to hook. A layer runs on the
-    list of their edges, which is slower, if its class overrides a step of message passing, or if it
-    has hooks of message passing, an edge mask, another aggregation than the sum, hooks on its
-    score, or maps of edges that are not of the class that it made or have hooks.
+    list of their edges, which is slower, if its class overrides a step of message passing, while
+    it is compiled, and if it has hooks of message passing, an edge mask, another aggregation than
+    the sum, hooks on its score, or maps of edges that are not of the class that it made or have
+    hooks. ``edge_update`` returns logits, ``message`` weighted values.
 
     Args:
         in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
@@ -154,6 +155,37 @@ class AttentionConv(MessagePassing):
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()  # pyright: ignore[reportCallIssue]
 
+    def forward(
+        self,
+        x: Nodes,
+        edge_index: Graph,
+        edge_attr: EdgeAttr = None,
+        return_attention_weights: Optional[bool] = False,
+        *,
+        size: Size = None,
+    ) -> Any:
+        """Update nodes.
+
+        Args:
+            x: Nodes ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``, of which
+                the second may be None: zeros.
+            edge_index: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
+                :class:`~molattn.graph.CompleteGraphs`; then nodes and edges are its rows, and the
+                result is the same, computed as batched matrix products.
+            edge_attr: Edge features ``[E, edge_dim]``, or
+                :class:`~molattn.graph.CodedEdges` with ``CompleteGraphs``.
+            return_attention_weights: Return ``(edge_index, alpha)``, too, as the last item of a
+                tuple: the graph as given, and the weights before dropout, ``[E, H]``.
+            size: Numbers of senders and receivers; for receivers without features, their number.
+
+        Returns:
+            Nodes ``[N_dst, out_channels]``, or a tuple that begins with them.
+
+        Raises:
+            ValueError: A shape that does not fit; the message states what was expected.
+        """
+        raise NotImplementedError
+
     def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
         if x[0] is x[1]:
@@ -172,41 +204,48 @@ class AttentionConv(MessagePassing):
 
     def attend(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        projected: Sequence[Tensor],
         edges: Edges,
+        edge_attr: EdgeAttr = None,
         *,
-        return_alpha: bool = False,
+        bias: OptTensor = None,
+        gate: OptTensor = None,
+        function: Function = None,
+        return_pairs: bool = False,
         return_messages: bool = False,
     ) -> Attended:
         """Score, weigh and mix.
 
         Args:
-            query: ``[N_dst, H, query_channels]``.
-            key: ``[N_src, H, query_channels]``.
-            value: ``[N_src, H, C]``.
-            edges: From :func:`~molattn.nn.graph_inputs.read_graph`.
-            return_alpha: Also return the weights of the edges, before dropout.
-            return_messages: Also return the weighted value of each edge, after dropout.
+            projected: Queries ``[N_dst, H, query_channels]``, keys ``[N_src, H, query_channels]``
+                and values ``[N_src, H, C]``.
+            edges: From :func:`~molattn.nn.graph_inputs.read_graph`, as ``edge_attr``.
+            edge_attr: Edge features.
+            bias: Added to the logits, ``[E, H]``.
+            gate: What weights are multiplied by, ``[E, H]``.
+            function: Applied to each logit before the bias; without parameters to learn.
+            return_pairs: Also return the weights before gate and dropout, and the logits.
+            return_messages: Also return the weighted values, after gate and dropout.
         """
-        graph, requested = edges.index, (return_alpha, return_messages)
-        if not isinstance(graph, CompleteGraphs):
-            return self._attend_edges(query, key, value, edges, *requested)
+        terms, requested = (bias, gate, function), (return_pairs, return_messages)
         # Without a node there is no block, and nothing that blocks could differentiate.
-        if self.needs_messages() or not graph.num_rows:
-            query, key, value = map(graph.rows_to_nodes, (query, key, value))
-            listed = edges.listed()
-            out, *of_edges = self._attend_edges(query, key, value, listed, *requested)
-            pairs = (None if part is None else graph.edges_to_pairs(part) for part in of_edges)
-            return Attended(graph.nodes_to_rows(out), *pairs)
-        return self._attend_pairs(query, key, value, edges, *requested)
+        if not isinstance(edges, CompleteGraphs) or not edges.num_rows or self.needs_messages():
+            return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
+        if not self.dropout or not self.training:
+            return self._attend_pairs(projected, edges, edge_attr, terms, requested)
+        # Dropout is a random gate.
+        left = torch.rand(edges.num_pairs, self.heads, device=edges.device) >= self.dropout
+        terms = (bias, left if gate is None else gate * left, function)
+        found = self._attend_pairs(projected, edges, edge_attr, terms, requested)
+        messages = None if found.messages is None else found.messages / (1 - self.dropout)
+        return found._replace(nodes=found.nodes / (1 - self.dropout), messages=messages)
 
     def needs_messages(self) -> bool:
         """Whether attention on complete graphs is computed on the list of their edges."""
         maps = (self.lin_edge_key, self.lin_edge_value)
         return (
             self._overrides_steps
+            or torch.compiler.is_compiling()
             or bool(self.explain)
             or self.aggr not in _SUMS
             or has_hooks(self.head_score)
@@ -216,52 +255,55 @@ class AttentionConv(MessagePassing):
 
     def _attend_pairs(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        edges: Edges,
-        return_alpha: bool,
-        return_messages: bool,
+        projected: Sequence[Tensor],
+        graph: CompleteGraphs,
+        attr: EdgeAttr,
+        terms: tuple[OptTensor, OptTensor, Function],
+        requested: tuple[bool, bool],
     ) -> Attended:
         """Attend on the blocks of complete graphs, in one fused step where possible."""
-        score, temperature = self.head_score, self.temperature
-        fused = (
-            score.rule.bilinear
-            and _COLDEST < temperature < math.inf
-            and not (self._overrides_weigh or return_alpha or return_messages)
-        )
-        inputs = PairInputs(score.query(query), score.key(key), value, *self._basis(edges))
-        dropout = self.dropout if self.training else 0.0
-        if fused:
+        score, temperature, (bias, gate, function) = self.head_score, self.temperature, terms
+        query, key, value = projected
+        basis = self._basis(attr)
+        inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
+        return_messages = requested[1]
+        pairs = any(requested)
+        # Logits are divided by the temperature; with a bias or a function they are not a product.
+        alone = function is None and bias is None and not requested[0]
+        tempered = temperature == 1 or (alone and _COLDEST < temperature < math.inf)
+        if score.rule.bilinear and tempered and not self._overrides_weigh:
             scale = score.scale / temperature
-            return Attended(fused_attention(edges.index, inputs, scale, dropout))
-        inputs = inputs._replace(query=inputs.query * score.scale)
-        features = edges.features if self._overrides_weigh and edges.attr is not None else None
-
-        def weigh(logits: Tensor, mask: Tensor, block: GraphBlock) -> Tensor:
-            attr = None if features is None else block.pairs(features)
-            return self.weigh(logits, DenseRows(mask), attr)
-
-        with without_autocast(query):
-            return dense_attention(
-                edges.index,
-                inputs,
-                dropout,
-                score=None if score.rule.bilinear else score,
-                weigh=weigh,
-                return_alpha=return_alpha,
-                return_messages=return_messages,
-            )
-
-    def _basis(self, edges: Edges) -> tuple[Tensor, Tensor, OptTensor] | tuple[()]:
-        """Edges, and what each of their codes or features adds to keys and values."""
-        attr = edges.attr
-        if attr is None or self.lin_edge_key is None:
-            return ()
-        if isinstance(attr, CodedEdges):
-            units, attr = attr.padded_table, attr.codes
+            found = fused_attention(graph, inputs, scale, function, return_pairs=pairs)
         else:
-            units = torch.eye(attr.size(-1), dtype=attr.dtype, device=attr.device)
+            with without_autocast(query):
+                found = dense_attention(
+                    graph,
+                    inputs,
+                    score.scale,
+                    function,
+                    score=None if score.rule.bilinear else score,
+                    weigh=partial(self._weigh_block, attr),
+                    return_pairs=pairs,
+                )
+        if return_messages:
+            assert found.weights is not None
+            applied = found.weights if gate is None else found.weights * gate
+            found = found._replace(messages=weighted_values(graph, applied, inputs))
+        return found
+
+    def _weigh_block(self, attr: EdgeAttr, logits: Tensor, mask: Tensor, block: Block) -> Tensor:
+        features = None
+        if self._overrides_weigh and attr is not None:
+            features = block.pairs(edge_features(attr))
+        return self.weigh(logits, DenseRows(mask), features)
+
+    def _basis(self, attr: EdgeAttr) -> tuple[OptTensor, OptTensor, OptTensor]:
+        """Edges, and what each of their codes or features adds to keys and values."""
+        if attr is None or self.lin_edge_key is None:
+            return None, None, None
+        if isinstance(attr, CodedEdges):
+            return attr.codes, *self._edge_terms(attr.padded_table)
+        units = torch.eye(attr.size(-1), dtype=attr.dtype, device=attr.device)
         return attr, *self._edge_terms(units)
 
     def _edge_terms(self, attr: Tensor) -> tuple[Tensor, OptTensor]:
@@ -275,44 +317,47 @@ class AttentionConv(MessagePassing):
 
     def _attend_edges(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        projected: Sequence[Tensor],
         edges: Edges,
-        return_alpha: bool,
+        attr: EdgeAttr,
+        terms: tuple[OptTensor, OptTensor, Function],
         return_messages: bool,
     ) -> Attended:
         """Attend on a list of edges, by message passing."""
-        score, graph, features = self.head_score, edges.index, edges.attr
+        score, graph, function = self.head_score, edges.edge_index, terms[2]
+        query, key, value = map(edges.rows_to_nodes, projected)
+        attr, bias, gate = (
+            None if x is None else edges.pairs_to_edges(x)
+            for x in (edge_features(attr), *terms[:2])
+        )
         query, key = score.query(query) * score.scale, score.key(key)
         edge_key = edge_value = None
-        if isinstance(features, Tensor) and self.lin_edge_key is not None:
-            edge_key, edge_value = self._edge_terms(features)
+        if attr is not None and self.lin_edge_key is not None:
+            edge_key, edge_value = self._edge_terms(attr)
+        receivers = ScatteredEdges(graph[1], query.size(0))
         size = (key.size(0), query.size(0))
         if self.flow == "target_to_source":
             graph, size = graph.flip(0), (size[1], size[0])
-        alpha = self.edge_updater(
-            graph, query=query, key=key, edge_key=edge_key, features=features, size=size
-        )
-        applied = F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
+        logits = self.edge_updater(graph, query=query, key=key, edge_key=edge_key, size=size)
+        logits = adjust(logits, function, bias)
+        weights = self.weigh(logits, receivers, attr)
+        applied = weights if gate is None else weights * gate
         messages: Optional[list[Tensor]] = [] if return_messages else None
         nodes = self.propagate(
-            graph, value=value, edge_value=edge_value, alpha=applied, messages=messages, size=size
+            graph,
+            value=value,
+            edge_value=edge_value,
+            alpha=F.dropout(applied, self.dropout, self.training) if self.dropout else applied,
+            messages=messages,
+            size=size,
         )
-        return Attended(nodes, alpha if return_alpha else None, messages[0] if messages else None)
+        of_edges = (weights, logits, messages[0] if messages else None)
+        pairs = (None if x is None else edges.edges_to_pairs(x) for x in of_edges)
+        return Attended(edges.nodes_to_rows(nodes), *pairs)
 
-    def edge_update(
-        self,
-        query_i: Tensor,
-        key_j: Tensor,
-        edge_key: OptTensor,
-        features: OptTensor,
-        index: Tensor,
-        dim_size: Optional[int],
-    ) -> Tensor:
-        """Weights ``[E, H]`` of edges."""
-        logits = self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
-        return self.weigh(logits, ScatteredEdges(index, dim_size), features)
+    def edge_update(self, query_i: Tensor, key_j: Tensor, edge_key: OptTensor) -> Tensor:
+        """Logits ``[E, H]``."""
+        return self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
 
     def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
         """Weighted values ``[E, H, C]``."""
@@ -333,6 +378,14 @@ class AttentionConv(MessagePassing):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def check_unknown(layer: object, given: Iterable[str]) -> None:
+    """Raise TypeError for options that a layer does not have; those of PyG name a substitute."""
+    for name in given:
+        hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
+        kind = type(layer).__name__
+        raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:

@@ -10,6 +10,7 @@ from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.functional import SCORES
+from molattn.nn.graph_inputs import Edges
 from molattn.nn.linear import Linear
 from molattn.utils.registry import Registry
 
@@ -209,16 +210,20 @@ class HeadGate(nn.Module):
         self.lin_pool.reset_parameters()
         self.lin_gate.reset_parameters()
 
-    def forward(self, x_src: Tensor, x_dst: Tensor, graph: "Tensor | CompleteGraphs") -> Tensor:
+    def forward(self, x_src: Tensor, x_dst: Tensor, edges: Edges) -> Tensor:
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
-        if isinstance(graph, CompleteGraphs):
-            most, mean = neighbor_max(graph, projected), neighbor_mean(graph, x_src)
+        if isinstance(edges, CompleteGraphs) and not torch.compiler.is_compiling():
+            most, mean = neighbor_max(edges, projected), neighbor_mean(edges, x_src)
         else:
-            sender, receiver = graph[0], graph[1]
-            size = x_dst.size(0)
-            most = scatter(projected[sender], receiver, dim=0, dim_size=size, reduce="max")
-            mean = scatter(x_src[sender], receiver, dim=0, dim_size=size, reduce="mean")
+            sender, receiver = edges.edge_index[0], edges.edge_index[1]
+            size = edges.rows_to_nodes(x_dst).size(0)
+            most, mean = (
+                edges.nodes_to_rows(
+                    scatter(edges.rows_to_nodes(x)[sender], receiver, 0, size, reduce)
+                )
+                for x, reduce in ((projected, "max"), (x_src, "mean"))
+            )
         parts = [x_dst, most, mean] if self.root else [most, mean]
         return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
 
@@ -242,11 +247,27 @@ def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
             node = block.rows(graph.row_mask).unsqueeze(-1)
             most = x.masked_fill(~node, lowest).amax(dim=1, keepdim=True).expand_as(x)
         else:
-            chunks = (part.unsqueeze(1) for part in x.split(_CHUNK, dim=-1))
-            seen = [part.masked_fill(~mask.unsqueeze(-1), lowest).amax(dim=2) for part in chunks]
-            most = torch.cat(seen, dim=-1).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+            each = [_masked_max(part.unsqueeze(1), mask) for part in x.split(_CHUNK, dim=-1)]
+            most = torch.cat(each, dim=-1)
         parts.append(most.flatten(0, 1))
     return graph.join_rows(parts, rows)
+
+
+def _masked_max(x: Tensor, mask: Tensor) -> Tensor:
+    """Maximum of senders ``[B, 1, N, F]``, ``[B, N, F]``.
+
+    For its gradient, as the mean of those that have it: of that autograd keeps one byte for each
+    pair and feature, of ``amax`` four.
+    """
+    mask = mask.unsqueeze(-1)
+    with torch.no_grad():
+        seen = x.masked_fill(~mask, torch.finfo(x.dtype).min)
+        most = seen.amax(dim=2, keepdim=True)
+    if not torch.is_grad_enabled():
+        return most.squeeze(2).masked_fill(~mask.any(dim=2), 0.0)
+    highest = (seen == most) & mask
+    count = highest.sum(dim=2, dtype=x.dtype)
+    return torch.where(highest, x, 0.0).sum(dim=2) / count.clamp_min(1)
 
 
 def check_width(least: int, **options: Optional[int]) -> None:

@@ -6,16 +6,23 @@ Edge terms are linear in a basis, one vector for each distinct code of a pair or
     sum_s b_s (sum_m f_sm V_m) = sum_m (sum_s b_s f_sm) V_m
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from molattn.graph.complete import CompleteGraphs, GraphBlock
+from molattn._torch_compat import is_transformed
+from molattn.graph.complete import Block, CompleteGraphs, join_pairs
+
+Function = Optional[Callable[[Tensor], Tensor]]
 
 # Logit of pairs that are not edges: finite, so that no gradient is NaN.
-NO_EDGE = -1e30
+_NO_EDGE = -1e30
+# torch's softmax on a CPU is not vectorized over narrower rows: 14 times the time per number.
+_NARROWEST = 16
 
 
 class PairInputs(NamedTuple):
@@ -30,6 +37,8 @@ class PairInputs(NamedTuple):
     edges: Optional[Tensor] = None  # features of each pair row [P, M], or codes int64 [P]
     edge_key: Optional[Tensor] = None  # basis of the edges' keys, [M, H, C]
     edge_value: Optional[Tensor] = None  # basis of the edges' values, [M, H, V]; None = 0
+    bias: Optional[Tensor] = None  # term of each logit, [P, H]
+    gate: Optional[Tensor] = None  # factor of each weight, [P, H]
 
     def converted(self) -> "PairInputs":
         """The same in the type in which attention is computed."""
@@ -42,81 +51,109 @@ class Attended(NamedTuple):
     """The result of attention, before heads are combined."""
 
     nodes: Tensor  # sum of the weighted values, [N, H, V]
-    alpha: Optional[Tensor] = None  # weights before dropout, [E, H], if requested
+    weights: Optional[Tensor] = None  # before the gate and dropout, [E, H], if requested
+    logits: Optional[Tensor] = None  # of which the weights are the softmax, [E, H], if requested
     messages: Optional[Tensor] = None  # weighted value of each edge, [E, H, V], if requested
 
 
 def dense_attention(
     graph: CompleteGraphs,
     inputs: PairInputs,
-    dropout: float = 0.0,
+    scale: float = 1.0,
+    function: Function = None,
     *,
     score: Optional[Callable[[Tensor, Tensor], Tensor]] = None,
-    weigh: Optional[Callable[[Tensor, Tensor, GraphBlock], Tensor]] = None,
-    drops: Optional[Sequence[Tensor]] = None,
-    return_alpha: bool = False,
-    return_messages: bool = False,
+    weigh: Optional[Callable[[Tensor, Tensor, Block], Tensor]] = None,
+    return_pairs: bool = False,
+    kept: Optional[list[Tensor]] = None,
 ) -> Attended:
-    """Attend over all pairs of each graph; there must be a node.
+    r"""Attend over all pairs of each graph.
+
+    .. math::
+        a_{rs} = \phi\big(c\, q_r \cdot (k_s + \textstyle\sum_m f_{rsm} K_m)\big) + d_{rs}, \qquad
+        b_{r\cdot} = \mathrm{softmax}_s\, a_{r\cdot}, \qquad
+        y_r = \sum_s g_{rs} b_{rs} \big(v_s + \textstyle\sum_m f_{rsm} V_m\big)
+
+    Half precision is calculated in single precision, and returned in half precision; bfloat16 on a
+    GPU in bfloat16, whose kernels add up products and the softmax in single precision.
 
     Args:
         graph: The layout.
-        inputs: Projected queries and keys, values, and the edges.
-        dropout: Probability with which a weight is dropped.
+        inputs: Queries, keys, values, the edges :math:`f` with their bases :math:`K, V`, the bias
+            :math:`d` and the gate :math:`g`.
+        scale: :math:`c`.
+        function: :math:`\phi`, of each number by itself and without parameters to learn.
         score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``;
             None = inner products. Others need a tensor ``[P, H, C]``.
         weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
             returns weights; None = softmax over the edges of each receiver.
-        drops: For each block the weights to drop, ``bool [H B, N, N]``; None = drawn here.
-        return_alpha: Return the weights.
-        return_messages: Return the weighted value of each pair.
+        return_pairs: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
+        kept: A list to which the tensors are added that :func:`fused_attention` differentiates.
+
+    Returns:
+        ``[R, H, V]``; 0 for nodes without neighbors, anything finite in padding.
     """
-    dtype = inputs.value.dtype
-    query, key, value, edges, edge_key, edge_value = inputs.converted()
-    outs, alphas, messages = [], [], []
-    for place, (block, mask) in enumerate(zip(graph.blocks, graph.pair_masks, strict=True)):
-        pairs = Pairs(block, query.size(1), edges)
-        v = heads_first(block, value)
-        if score is None:
-            q = heads_first(block, query)
-            logits = q @ heads_first(block, key).mT
-            if edge_key is not None:
-                logits = logits + pairs.contract(pairs.by_node(q) @ edge_key.transpose(0, 1).mT)
-            logits = pairs.by_graph(logits)
+    dtype, inputs = inputs.value.dtype, inputs.converted()
+    out, found = graph.empty_rows(inputs.value), ([], [])
+    masks = zip(graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True)
+    for block, mask, isolated in masks:
+        pairs = Pairs(block, inputs)
+        coded = pairs.coded and function is weigh is score is None
+        logits = pairs.products(scale, coded) if score is None else pairs.rate(scale, score)
+        logits = adjust(logits, function, pairs.by_head(inputs.bias))
+        if weigh is not None:
+            weights = weigh(pairs.by_graph(logits), mask, block).flatten(0, 1)
         else:
-            k = block.rows(key).unsqueeze(1)
-            k = k if edge_key is None else k + pairs.terms(edge_key)
-            logits = score(block.rows(query).unsqueeze(2), k).permute(3, 0, 1, 2)
-        alpha = softmax(logits, mask) if weigh is None else weigh(logits, mask, block)
-        weights = alpha.flatten(0, 1)
-        if dropout > 0:
-            drop = drops[place] if drops is not None else draw(weights, dropout)
-            weights = weights.masked_fill(drop, 0.0) / (1 - dropout)
-        out = pairs.by_graph(weights @ v)
-        if edge_value is not None:
-            pooled = pairs.pool(weights, len(edge_value)) @ edge_value.transpose(0, 1)
-            out = out + pooled.view_as(out)
-        outs.append(out.permute(1, 2, 0, 3).flatten(0, 1))
-        if return_alpha:
-            alphas.append(alpha.permute(1, 2, 3, 0).flatten(0, 2))
-        if return_messages:
-            v = block.rows(value).unsqueeze(1)  # [B, 1, S, H, V]
-            v = v if edge_value is None else v + pairs.terms(edge_value)
-            messages.append((pairs.by_pair(weights).unsqueeze(-1) * v).flatten(0, 2))
-    return Attended(
-        graph.join_rows(outs, value).to(dtype),
-        graph.join_pairs(alphas, value).to(dtype) if return_alpha else None,
-        graph.join_pairs(messages, value).to(dtype) if return_messages else None,
-    )
+            if not coded:  # pairs that are not edges have no code of their own
+                logits = logits if function is None else logits.clone()  # autograd may read it
+                cut = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
+                pairs.by_graph(logits).add_(cut)
+            weights = _softmax(logits)
+            if isolated is not None:
+                if torch.is_grad_enabled():  # autograd reads the result of softmax again
+                    weights = weights.clone()
+                pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
+        if return_pairs:
+            shown = pairs.by_graph(logits).masked_fill(~mask, 0.0)
+            for parts, x in zip(found, (pairs.by_graph(weights), shown), strict=True):
+                parts.append(x.permute(1, 2, 3, 0).flatten(0, 2))
+        del logits
+        applied = weights if inputs.gate is None else weights * pairs.by_head(inputs.gate)
+        y, pooled = torch.bmm(applied, pairs.read(inputs.value)), None
+        if inputs.edge_value is not None:
+            pooled = pairs.pool(applied, len(inputs.edge_value))
+            add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
+        pairs.write(y, out)
+        if kept is not None:
+            kept.extend(x for x in (weights, pooled) if x is not None)
+    joined = (join_pairs(parts, inputs.value).to(dtype) for parts in found if return_pairs)
+    return Attended(out.to(dtype), *joined)
+
+
+def adjust(logits: Tensor, function: Function, bias: Optional[Tensor]) -> Tensor:
+    """A function of the logits, and a bias."""
+    logits = logits if function is None else function(logits)
+    return logits if bias is None else logits + bias
+
+
+def weighted_values(graph: CompleteGraphs, weights: Tensor, inputs: PairInputs) -> Tensor:
+    """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
+    parts = []
+    for block in graph.blocks:
+        value = block.rows(inputs.value).unsqueeze(1)
+        if inputs.edge_value is not None:
+            value = value + Pairs(block, inputs).terms(inputs.edge_value)
+        parts.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
+    return join_pairs(parts, inputs.value)
 
 
 class Pairs:
-    """The pairs of a block ``[H B, N receivers, N senders]`` and their edges."""
+    """The pairs of a block ``[H B, N receivers, N senders]`` and what attention reads of them."""
 
-    def __init__(self, block: GraphBlock, heads: int, edges: Optional[Tensor]) -> None:
-        self.coded = edges is not None and edges.dim() == 1
-        self._graphs, self._nodes, self._heads = block.graphs, block.nodes, heads
-        self._edges = None if edges is None else block.pairs(edges)  # [B, N, N] or [B, N, N, M]
+    def __init__(self, block: Block, inputs: PairInputs) -> None:
+        self.block, self.inputs, self._heads = block, inputs, inputs.query.size(1)
+        self.coded = inputs.edges is not None and inputs.edges.dim() == 1
+        self._edges = None if inputs.edges is None else block.pairs(inputs.edges)
 
     @property
     def edges(self) -> Tensor:
@@ -126,7 +163,7 @@ class Pairs:
 
     def by_graph(self, x: Tensor) -> Tensor:
         """``[H B, ...]`` as ``[H, B, ...]``."""
-        return x.unflatten(0, (self._heads, self._graphs))
+        return x.unflatten(0, (self._heads, self.block.graphs))
 
     def by_node(self, x: Tensor) -> Tensor:
         """``[H B, N, ...]`` as ``[H, B N, ...]``."""
@@ -134,11 +171,42 @@ class Pairs:
 
     def by_row(self, sums: Tensor) -> Tensor:
         """Sums over the basis ``[H, B N, M]`` as ``[B, N, H, M]``."""
-        return sums.unflatten(1, (self._graphs, self._nodes)).permute(1, 2, 0, 3)
+        return sums.unflatten(1, (self.block.graphs, self.block.nodes)).permute(1, 2, 0, 3)
 
     def by_pair(self, x: Tensor) -> Tensor:
-        """Pairs as ``[B, N receivers, N senders, H]``."""
+        """``[H B, N, N]`` as ``[B, N receivers, N senders, H]``."""
         return self.by_graph(x).permute(1, 2, 3, 0)
+
+    def by_head(self, pairs: Optional[Tensor]) -> Optional[Tensor]:
+        """The block's part of pair rows ``[P, H]`` as ``[H B, N, N]``."""
+        return None if pairs is None else self.block.pairs(pairs).permute(3, 0, 1, 2).flatten(0, 1)
+
+    def read(self, x: Tensor) -> Tensor:
+        """Copy the block's nodes of rows ``[R, H, C]`` to ``[H B, N, C]``."""
+        heads = self.block.rows(x).permute(2, 0, 1, 3)
+        return heads.clone(memory_format=torch.contiguous_format).flatten(0, 1)
+
+    def write(self, heads: Tensor, rows: Tensor) -> None:
+        """Copy ``[H B, N, C]`` into the block's nodes of rows ``[R, H, C]``."""
+        self.block.rows(rows).copy_(self.by_graph(heads).permute(1, 2, 0, 3))
+
+    def products(self, scale: float, coded: bool) -> Tensor:
+        """Inner products ``[H B, N, N]``; with ``coded`` pairs that are not edges are cut."""
+        q, k = self.read(self.inputs.query).mul_(scale), self.read(self.inputs.key)
+        if self.inputs.edge_key is None:
+            return torch.bmm(q, k.mT)
+        scores = self.by_node(q) @ self.inputs.edge_key.transpose(0, 1).mT
+        if coded:
+            scores[..., -1] = _NO_EDGE
+        return add_product(self.contract(scores), q, k.mT)
+
+    def rate(self, scale: float, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Logits of any score, ``[H B, N, N]``."""
+        key = self.block.rows(self.inputs.key).unsqueeze(1)
+        if self.inputs.edge_key is not None:
+            key = key + self.terms(self.inputs.edge_key)
+        query = self.block.rows(self.inputs.query).unsqueeze(2) * scale
+        return score(query, key).permute(3, 0, 1, 2).flatten(0, 1)
 
     def terms(self, basis: Tensor) -> Tensor:
         """For each pair the sum over the basis ``[M, H, C]``, ``[B, N, N, H, C]``."""
@@ -153,9 +221,9 @@ class Pairs:
             # Faster than torch.gather, which reads an index for each head.
             rows, size = scores.shape[1:]
             first = torch.arange(0, rows * size, size, device=scores.device)
-            index = self.edges + first.view(self._graphs, self._nodes, 1)
+            index = self.edges + first.view(self.block.graphs, self.block.nodes, 1)
             each = scores.flatten(1).index_select(1, index.flatten())
-            return each.view(len(scores) * self._graphs, self._nodes, self._nodes)
+            return each.view(-1, self.block.nodes, self.block.nodes)
         by_row = self.by_row(scores) @ self.edges.mT  # [B, N, H, N]
         return by_row.permute(2, 0, 1, 3).flatten(0, 1)
 
@@ -171,19 +239,20 @@ class Pairs:
         return by_row.permute(2, 0, 1, 3).flatten(1, 2)
 
 
-def softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Softmax of logits ``[H, B, N, N]`` over the edges; 0 for nodes without neighbors."""
-    return torch.softmax(logits.masked_fill(~mask, NO_EDGE), dim=-1) * mask
+def add_product(total: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Add ``x y`` to a total, which may be of a wider type, in place."""
+    if total.dtype != x.dtype or is_transformed(total):  # vmap has no rule for baddbmm_
+        return total.add_(torch.bmm(x, y))
+    return total.baddbmm_(x, y)
 
 
-def draw(weights: Tensor, dropout: float) -> Tensor:
-    """Draw the weights to drop."""
-    return torch.rand_like(weights, dtype=sum_dtype(weights)) < dropout
-
-
-def heads_first(block: GraphBlock, x: Tensor) -> Tensor:
-    """The block's nodes of rows ``[R, H, C]`` as ``[H B, N, C]``."""
-    return block.rows(x).permute(2, 0, 1, 3).flatten(0, 1)
+def _softmax(logits: Tensor) -> Tensor:
+    """Softmax over the senders."""
+    missing = _NARROWEST - logits.size(-1)
+    if missing <= 0 or logits.device.type != "cpu":
+        return torch.softmax(logits, dim=-1)
+    padded = F.pad(logits, (0, missing), value=-math.inf)
+    return torch.softmax(padded, dim=-1)[..., : logits.size(-1)].contiguous()
 
 
 def working_dtype(x: Tensor) -> torch.dtype:

@@ -16,6 +16,7 @@ from molattn.nn.graph_inputs import (
     Graph,
     Nodes,
     Pair,
+    edge_features,
     read_globals,
     read_graph,
 )
@@ -39,10 +40,6 @@ class EdgeAttentionConv(AttentionConv):
 
     with :math:`g = 1`, or GaAN's gate of each head (Zhang et al. 2018). For a node that receives no
     edges, :math:`x'_i = W_r x_i + \beta`.
-
-    Any PyG graph is accepted. With :class:`~molattn.graph.CompleteGraphs` in place of
-    ``edge_index``, nodes and edges are its rows, and the same result is computed as batched matrix
-    products.
 
     Args:
         in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
@@ -68,23 +65,17 @@ class EdgeAttentionConv(AttentionConv):
         dropout: Dropout probability of the attention weights.
         root_weight: Add :math:`W_r x_i`.
         bias: Add a bias to queries, keys, values and output.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
-            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
-        - **size**: a pair (senders, receivers); for receivers without features, their number
-        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
-          ``CompleteGraphs``
-        - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
+        - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
         - **u**: ``[B, global_dim]``
         - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
         - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
-          ``update_edges``; with ``return_attention_weights`` then ``(edge_index, alpha)``: the
-          graph as given and the weights before dropout, ``[E, H]``
+          ``update_edges``; then ``(edge_index, alpha)`` with ``return_attention_weights``
 
     Raises:
-        ValueError: An invalid option or shape; the message states what was expected.
+        ValueError: An invalid option or shape.
 
     Example:
         >>> conv = EdgeAttentionConv(8, 16, heads=4, edge_dim=3)
@@ -176,60 +167,58 @@ class EdgeAttentionConv(AttentionConv):
         batch: Union[Tensor, Pair, None] = None,
         size: Size = None,
     ) -> Any:
-        """Update nodes; the class describes arguments and results."""
-        nodes, edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
-        )
-        globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
-        heads, alpha, messages = self.attend_heads(
-            nodes, edges, globals_, bool(return_attention_weights), self.update_edges
-        )
-        out = self.head_combine(heads)
+        """See :meth:`AttentionConv.forward`, and the class for ``u`` and ``batch``."""
+        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
+        globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
+        requested = bool(return_attention_weights)
+        found = self.attend_heads(nodes, edges, attr, globals_, requested, self.update_edges)
+        out = self.head_combine(found.nodes)
         if self.lin_root is not None:
             out = out + self.lin_root(nodes[1])
         if self.bias is not None:
             out = out + self.bias
         result: tuple[Any, ...] = (out,)
-        if messages is not None:
-            result += (self.updated_edges(edges, messages),)
-        if return_attention_weights:
-            result += ((edge_index, alpha),)
+        if found.messages is not None:
+            result += (self.updated_edges(attr, found.messages),)
+        if requested:
+            result += ((edge_index, found.weights),)
         return result if len(result) > 1 else out
 
     def attend_heads(
         self,
         x: Pair,
         edges: Edges,
+        attr: EdgeAttr,
         globals_: Globals,
-        return_alpha: bool,
+        return_pairs: bool,
         return_messages: bool,
     ) -> Attended:
         """Return the gated heads, not yet combined."""
-        query, key, value = self._project(x, globals_)
-        options = {"return_alpha": return_alpha, "return_messages": return_messages}
-        nodes, alpha, messages = self.attend(query, key, value, edges, **options)
-        if self.head_gate is not None:
-            gate = self.head_gate(*x, edges.index).unsqueeze(-1)
-            nodes = nodes * gate
-            if messages is not None:
-                messages = messages * edges.at_receivers(gate)
-        return Attended(nodes, alpha, messages)
+        projected = self._project(x, globals_)
+        options = {"return_pairs": return_pairs, "return_messages": return_messages}
+        found = self.attend(projected, edges, attr, **options)
+        if self.head_gate is None:
+            return found
+        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
+        if messages is not None:
+            messages = messages * edges.receivers_to_pairs(gate)
+        return found._replace(nodes=found.nodes * gate, messages=messages)
 
-    def updated_edges(self, edges: Edges, messages: Tensor) -> Tensor:
+    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
         assert self.edge_combine is not None  # made with update_edges
         assert self.lin_edge_out is not None
-        return edges.features + self.lin_edge_out(self.edge_combine(messages))
+        return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
 
-    def _project(self, x: Pair, globals_: Globals) -> tuple[Tensor, ...]:
+    def _project(self, x: Pair, globals_: Globals) -> list[Tensor]:
         """Queries, keys and values ``[N, H, C]``."""
         terms = list(self.project(x))
-        u_src, u_dst = globals_
-        if u_src is not None and u_dst is not None:
+        if globals_ is not None:
+            senders, receivers = globals_
             lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
             terms = [
-                term + of.at_nodes(lin(of.values))
-                for term, lin, of in zip(terms, lins, (u_dst, u_src, u_src), strict=True)
+                term + of.at_rows(lin(of.values))
+                for term, lin, of in zip(terms, lins, (receivers, senders, senders), strict=True)
                 if lin is not None
             ]
-        return tuple(t.view(-1, self.heads, self.head_channels) for t in terms)
+        return [t.view(-1, self.heads, self.head_channels) for t in terms]

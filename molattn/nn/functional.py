@@ -190,6 +190,10 @@ class Receivers(Protocol):
         """The sum over each receiver's edges, broadcastable to the logits."""
         ...
 
+    def softmax(self, logits: Tensor) -> Tensor:
+        """The softmax over each receiver's edges."""
+        ...
+
 
 @dataclass(frozen=True)
 class ScatteredEdges:
@@ -217,6 +221,11 @@ class ScatteredEdges:
         total = scatter(weights, self.index, dim=0, dim_size=self.num_receivers, reduce="sum")
         return total.index_select(0, self.index)
 
+    def softmax(self, logits: Tensor) -> Tensor:
+        """Softmax over the edges of the same receiver, ``[E, ...]``."""
+        weights = (logits - self.max(logits.detach())).exp()
+        return weights / self.sum(weights)
+
 
 @dataclass(frozen=True)
 class DenseRows:
@@ -236,13 +245,20 @@ class DenseRows:
         """Row maximum inside the mask, ``[..., L, 1]``."""
         if logits.size(-1) == 0:
             return logits.new_zeros((*logits.shape[:-1], 1))
-        if self.mask is not None:
-            logits = logits.masked_fill(~self.mask, torch.finfo(logits.dtype).min)
-        return logits.amax(dim=-1, keepdim=True)
+        return self._cut(logits).amax(dim=-1, keepdim=True)
 
     def sum(self, weights: Tensor) -> Tensor:
         """Row sum, ``[..., L, 1]``."""
         return weights.sum(dim=-1, keepdim=True)
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        """Row softmax inside the mask; a row without edges is 0."""
+        return self.valid(self._cut(logits).softmax(dim=-1))
+
+    def _cut(self, logits: Tensor) -> Tensor:
+        """Logits that are as low as possible, but finite, outside the mask."""
+        lowest = torch.finfo(logits.dtype).min
+        return logits if self.mask is None else logits.masked_fill(~self.mask, lowest)
 
 
 def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) -> Tensor:
@@ -268,21 +284,20 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
     dtype = logits.dtype
     if dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
-    if temperature == math.inf:
-        weights = torch.ones_like(logits)
-    elif temperature < torch.finfo(logits.dtype).tiny:
+    if temperature == 1:
+        return receivers.softmax(logits).to(dtype)
+    if torch.finfo(logits.dtype).tiny <= temperature < math.inf:
+        # The difference first, or logits might overflow.
+        return receivers.softmax((logits - receivers.max(logits.detach())) / temperature).to(dtype)
+    weights = torch.ones_like(logits)
+    if temperature != math.inf:
         most = receivers.max(logits)
         # The same inner product may be summed in another order.
         rounding = max(32 * torch.finfo(logits.dtype).eps, torch.finfo(dtype).eps)
         near = most - logits < rounding * most.abs()
         weights = (near | (logits == most)).to(logits.dtype)
-    else:
-        shifted = logits - receivers.max(logits.detach())
-        # Pairs that are not edges may lie above the maximum: cut them before exp can overflow. The
-        # derivative of clamp at its limit, where the maximum is, depends on the version of torch.
-        weights = (shifted.masked_fill(shifted > 0.0, 0.0) / temperature).exp()
     weights = receivers.valid(weights)
-    return (weights / receivers.sum(weights).clamp_min(torch.finfo(weights.dtype).tiny)).to(dtype)
+    return (weights / receivers.sum(weights).clamp_min(1)).to(dtype)
 
 
 def check_temperature(temperature: float) -> None:

@@ -49,20 +49,15 @@ class GaANConv(AttentionConv):
         edge_value: Add edge features to values too; if False, to keys only.
         dropout: Dropout probability of the attention weights.
         bias: Add a bias to query, key, value and output; the maps of the gate always have one.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
-            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
-        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
-          ``CompleteGraphs``
-        - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
+        - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
         - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
-          ``(edge_index, alpha)``: the graph as given and the weights :math:`w` before dropout,
-          without the gate, ``[E, H]``
+          ``(edge_index, alpha)``, the weights :math:`w` without the gate
 
     Raises:
-        ValueError: An invalid option or shape; the message states what was expected.
+        ValueError: An invalid option or shape.
 
     Example:
         >>> conv = GaANConv(8, 16, heads=4)
@@ -135,22 +130,20 @@ class GaANConv(AttentionConv):
         *,
         size: Size = None,
     ) -> Any:
-        """Update nodes; the class describes arguments and results."""
-        (x_src, x_dst), edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
-        )
-        query, key, value = self.project((x_src, x_dst))
-        query = query.view(-1, self.heads, self.query_channels)
+        """See :meth:`AttentionConv.forward`."""
+        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
+        query, key, value = self.project(nodes)
         if self.variant == "authors":
             query = query / self.query_channels
-        heads, alpha, _ = self.attend(
-            query,
+        projected = (
+            query.view(-1, self.heads, self.query_channels),
             key.view(-1, self.heads, self.query_channels),
             F.leaky_relu(value, 0.1).view(-1, self.heads, self.head_channels),
-            edges,
-            return_alpha=bool(return_attention_weights),
         )
+        requested = bool(return_attention_weights)
+        found = self.attend(projected, edges, attr, return_pairs=requested)
+        heads = found.nodes
         if self.head_gate is not None:
-            heads = heads * self.head_gate(x_src, x_dst, edges.index).unsqueeze(-1)
-        out = self.lin_out(torch.cat([x_dst, heads.flatten(1)], dim=-1))
-        return (out, (edge_index, alpha)) if return_attention_weights else out
+            heads = heads * self.head_gate(*nodes, edges).unsqueeze(-1)
+        out = self.lin_out(torch.cat([nodes[1], heads.flatten(1)], dim=-1))
+        return (out, (edge_index, found.weights)) if requested else out

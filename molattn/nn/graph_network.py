@@ -1,7 +1,7 @@
 """Battaglia's full graph network block with attention as its edge update."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,6 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, Size
 from torch_geometric.utils import scatter
 
-from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
@@ -19,6 +18,7 @@ from molattn.nn.graph_inputs import (
     Graph,
     Nodes,
     Pair,
+    edge_features,
     read_globals,
     read_graph,
 )
@@ -47,9 +47,8 @@ class GraphNetwork(MessagePassing):
     ``MetaLayer``.
 
     An input that is switched off counts as zero in :math:`\phi`; edges are still updated by adding
-    to :math:`e_k`. On :class:`~molattn.graph.CompleteGraphs` attention is computed as batched
-    matrix products if edges are aggregated by ``sum``; with other aggregations, or your own edge
-    function, it is computed on the list of all edges.
+    to :math:`e_k`. On :class:`~molattn.graph.CompleteGraphs` your own edge function, and attention
+    whose edges are not aggregated by ``sum``, are computed on the list of all edges.
 
     Args:
         in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
@@ -69,30 +68,23 @@ class GraphNetwork(MessagePassing):
         update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, or the
             output of ``edge_function``.
         update_global: Also return :math:`u'`, ``[B, global_dim]``.
-        edge_function: Replaces the attention, whose options (``heads`` and those from ``score`` to
-            ``dropout``) are then not used.
+        edge_function: Replaces the attention, whose options and ``heads`` are then not used.
         node_function: Replaces :math:`\phi^v`.
         global_function: Replaces :math:`\phi^u`.
-        score: See :class:`EdgeAttentionConv`, which is the block's ``attention``.
-        temperature: See :class:`EdgeAttentionConv`.
-        combine: See :class:`EdgeAttentionConv`.
-        gate: See :class:`EdgeAttentionConv`.
-        edge_value: See :class:`EdgeAttentionConv`.
-        dropout: See :class:`EdgeAttentionConv`.
-        kwargs: ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
+        kwargs: Options of the :class:`EdgeAttentionConv` that is the block's ``attention``:
+            ``score``, ``temperature``, ``combine``, ``gate``, ``edge_value`` and ``dropout``; and
+            ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
-        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
-          ``CompleteGraphs``
-        - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
+        - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
+        - **u**: ``[B, global_dim]``; **batch**: ``[N]``; None = one graph
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
-          ``u'`` with ``update_global``; with ``return_attention_weights`` then
-          ``(edge_index, alpha)``: the graph as given and the weights before dropout, ``[E, H]``
+          ``u'`` with ``update_global``; then ``(edge_index, alpha)`` with
+          ``return_attention_weights``
 
     Raises:
         ValueError: An invalid option or shape, or ``return_attention_weights`` with an edge
-            function, which has no weights; the message states what was expected.
+            function, which has no weights.
         TypeError: A subclass overrides a step of message passing, such as ``message``.
 
     Example:
@@ -102,6 +94,9 @@ class GraphNetwork(MessagePassing):
         >>> x.shape, u.shape
         (torch.Size([3, 16]), torch.Size([1, 5]))
     """
+
+    attention_options = ("score", "temperature", "combine", "gate", "edge_value", "dropout")
+    """Options of the attention."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -128,87 +123,76 @@ class GraphNetwork(MessagePassing):
         edge_function: Optional[nn.Module] = None,
         node_function: Optional[nn.Module] = None,
         global_function: Optional[nn.Module] = None,
-        score: str = "scaled_dot",
-        temperature: float = 1.0,
-        combine: str = "linear",
-        gate: bool = False,
-        edge_value: bool = True,
-        dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        check_unknown(self, kwargs.keys() - {"flow"})
-        super().__init__(**kwargs)
+        check_unknown(self, kwargs.keys() - {"flow", *self.attention_options})
+        super().__init__(flow=kwargs.get("flow", "source_to_target"))
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.edge_dim, self.global_dim = edge_dim, global_dim
         self.edge_inputs = _subset("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _subset("global_inputs", global_inputs, GLOBAL_INPUTS)
-        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.edge_dim, self.global_dim = edge_dim, global_dim
-        self.edge_to_node = edge_to_node
-        self.edge_to_global = edge_to_global
+        self.edge_to_node, self.edge_to_global = edge_to_node, edge_to_global
         self.node_to_global = node_to_global
-        self.update_nodes = update_nodes
-        self.update_edges = update_edges
+        self.update_nodes, self.update_edges = update_nodes, update_edges
         self.update_global = update_global
-        self._check_options(edge_function, node_function, global_function)
-        self.edge_function = edge_function
+        self.edge_function, self.node_function = edge_function, node_function
+        self.global_function = global_function
+        self._check_options()
+        # Whether the sum over a graph's edges is that of the sums over the edges of its nodes.
+        self._sums = edge_function is None and edge_to_node == edge_to_global == "sum"
         self.attention: Optional[EdgeAttentionConv] = None
         if edge_function is None:
-            self.attention = EdgeAttentionConv(
-                in_channels,
-                out_channels,
-                heads,
-                edge_dim=edge_dim,
-                global_dim=global_dim,
-                score=score,
-                temperature=temperature,
-                combine=combine,
-                gate=gate,
-                edge_value=edge_value,
-                update_edges=update_edges,
-                dropout=dropout,
-                root_weight=False,
-                bias=False,
-                aggr=edge_to_node,
-                **kwargs,
-            )
-            for hooks in HOOKS:  # of the block are those of its attention
-                setattr(self, hooks, getattr(self.attention, hooks))
-        receiver = in_channels if isinstance(in_channels, int) else in_channels[1]
-        updated = out_channels if node_function is None else -1
-        widths = {
-            "edges": out_channels if edge_function is None else -1,
-            "node": receiver,
-            "nodes": updated if update_nodes else receiver,
-            "global": global_dim or 0,
-        }
-        if update_nodes and node_function is None:
-            node_function = _network([widths[name] for name in self.node_inputs], out_channels)
-        if global_dim is not None and update_global and global_function is None:
-            global_function = _network([widths[name] for name in self.global_inputs], global_dim)
-        self.node_function = node_function
-        self.global_function = global_function
+            self._make_attention(kwargs)
+        self._make_functions()
 
-    def _check_options(
-        self,
-        edge_function: Optional[nn.Module],
-        node_function: Optional[nn.Module],
-        global_function: Optional[nn.Module],
-    ) -> None:
+    def _check_options(self) -> None:
         for name in ("edge_to_node", "edge_to_global", "node_to_global"):
             if (reducer := getattr(self, name)) not in REDUCERS:
                 raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
-        if self.update_global and (self.global_dim is None or self.global_dim < 1):
+        if self.update_global and not self.global_dim:
             raise ValueError(f"update_global: global_dim is {self.global_dim}, expected a number")
-        for name, function, updates in (
-            ("node_function", node_function, self.update_nodes),
-            ("global_function", global_function, self.update_global),
-        ):
-            if function is not None and not updates:
-                raise ValueError(f"{name}: got one, but what it updates is not updated")
+        for part, updates in (("node", self.update_nodes), ("global", self.update_global)):
+            if getattr(self, f"{part}_function") is not None and not updates:
+                raise ValueError(f"{part}_function: got one, but what it updates is not updated")
         absent = {name for name in ("edge", "global") if getattr(self, f"{name}_dim") is None}
-        for name in ("node_inputs", "global_inputs", *(["edge_inputs"] if edge_function else [])):
+        own = ["edge_inputs"] if self.edge_function is not None else []
+        for name in ("node_inputs", "global_inputs", *own):
             if absent.issuperset(getattr(self, name)):
                 raise ValueError(f"{name}: got {getattr(self, name)}, but the block has no such")
+
+    def _make_attention(self, options: Mapping[str, Any]) -> None:
+        self.attention = EdgeAttentionConv(
+            self.in_channels,
+            self.out_channels,
+            self.heads,
+            edge_dim=self.edge_dim,
+            global_dim=self.global_dim,
+            update_edges=self.update_edges,
+            root_weight=False,
+            bias=False,
+            aggr=self.edge_to_node,
+            **options,
+        )
+        for hooks in HOOKS:  # of the block are those of its attention
+            setattr(self, hooks, getattr(self.attention, hooks))
+
+    def _make_functions(self) -> None:
+        """Make the networks that update nodes and the graph, unless they are replaced."""
+        receiver = self.in_channels if isinstance(self.in_channels, int) else self.in_channels[1]
+        updated = self.out_channels if self.node_function is None else -1
+        widths = {
+            "edges": self.out_channels if self.edge_function is None else -1,
+            "node": receiver,
+            "nodes": updated if self.update_nodes else receiver,
+            "global": self.global_dim or 0,
+        }
+        if self.update_nodes and self.node_function is None:
+            seen = [widths[name] for name in self.node_inputs]
+            self.node_function = _network(seen, self.out_channels)
+        if self.update_global and self.global_function is None:
+            seen = [widths[name] for name in self.global_inputs]
+            self.global_function = _network(seen, self.global_dim or 0)
 
     def reset_parameters(self) -> None:
         """Reset all parameters of the functions that have ``reset_parameters``."""
@@ -226,111 +210,101 @@ class GraphNetwork(MessagePassing):
         batch: Union[Tensor, Pair, None] = None,
         size: Size = None,
     ) -> Any:
-        """Update edges, nodes and the graph; the class describes arguments and results."""
-        if return_attention_weights and self.attention is None:
+        """See :meth:`AttentionConv.forward`, and the class for ``u`` and ``batch``."""
+        requested = bool(return_attention_weights)
+        if requested and self.attention is None:
             raise ValueError(
                 "return_attention_weights cannot be used with edge_function, which has no weights"
             )
-        nodes, edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
-        )
-        globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
-        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
-        attend = self._apply_function if self.attention is None else self._attend
-        to_nodes, to_pool, new_edges, alpha = attend(
-            nodes, edges, globals_, bool(return_attention_weights)
-        )
-        # From here on nodes and edges are lists, without padding.
-        node = nodes[1]
-        index = None if globals_[1] is None else globals_[1].batch
-        if graph is not None:
-            node, index = graph.rows_to_nodes(node), graph.batch
+        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
+        globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
+        update = self._apply_function if self.attention is None else self._attend
+        updated = update(nodes, edges, attr, globals_, requested)
+        # From here on nodes are a list, without padding.
+        node = edges.rows_to_nodes(nodes[1])
+        index = None if globals_ is None else globals_[1].batch
+        index = None if index is None else edges.rows_to_nodes(index)
         if self.node_function is not None:
             at_nodes = u if u is None or index is None else u[index]
-            given = {"edges": to_nodes, "node": node, "global": at_nodes}
+            given = {"edges": updated.to_nodes, "node": node, "global": at_nodes}
             node = self.node_function(_join(given, self.node_inputs, node.size(0)))
-        result: list[Any] = [node if graph is None else graph.nodes_to_rows(node)]
+        result: list[Any] = [edges.nodes_to_rows(node)]
         if self.update_edges:
-            result.append(new_edges)
+            result.append(updated.edges)
         if self.global_function is not None and u is not None:
             if index is None:
                 index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
             given = {"nodes": scatter(node, index, 0, u.size(0), self.node_to_global), "global": u}
-            if to_pool is not None:
-                of = index if self._sums else index[edges.listed().index[1]]
-                pooled = scatter(to_pool, of, 0, u.size(0), self.edge_to_global)
-                combine = None if self.attention is None else self.attention.head_combine
-                given["edges"] = pooled if combine is None else combine(pooled)
+            if "edges" in self.global_inputs:
+                of = index if self._sums else index[edges.edge_index[1]]
+                pooled = scatter(updated.to_pool, of, 0, u.size(0), self.edge_to_global)
+                given["edges"] = self.attention.head_combine(pooled) if self.attention else pooled
             result.append(self.global_function(_join(given, self.global_inputs, u.size(0))))
-        if return_attention_weights:
-            result.append((edge_index, alpha))
+        if requested:
+            result.append((edge_index, updated.weights))
         return tuple(result) if len(result) > 1 else result[0]
 
-    @property
-    def _pools_edges(self) -> bool:
-        return self.update_global and "edges" in self.global_inputs
-
-    @property
-    def _sums(self) -> bool:
-        """Whether the sum over a graph's edges is that of the sums over the edges of its nodes."""
-        return self.attention is not None and self.edge_to_node == self.edge_to_global == "sum"
-
     def _attend(
-        self, x: Pair, edges: Edges, globals_: Globals, return_alpha: bool
-    ) -> tuple[Tensor, OptTensor, OptTensor, OptTensor]:
-        """Nodes and what is pooled to graphs, both as lists, updated edges, and weights."""
-        conv = self.attention
+        self, x: Pair, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
+    ) -> "_Updated":
+        """Update edges by attention."""
+        conv, on = self.attention, {name: name in self.edge_inputs for name in EDGE_INPUTS}
         assert conv is not None
-        on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
         seen = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
-        attr = edges.attr if on["edge"] or edges.attr is None else torch.zeros_like(edges.features)
-        if not on["global"] and globals_[0] is not None and globals_[1] is not None:
-            nothing = torch.zeros_like(globals_[0].values)
-            globals_ = (globals_[0]._replace(values=nothing), globals_[1]._replace(values=nothing))
-        needed = self.update_edges or (self._pools_edges and not self._sums)
-        heads, alpha, messages = conv.attend_heads(
-            seen, Edges(edges.index, attr), globals_, return_alpha, needed
-        )
+        seen_attr = attr if on["edge"] or attr is None else torch.zeros_like(edge_features(attr))
+        if globals_ is not None:
+            senders, receivers = (
+                of._replace(values=_if(on["global"], of.values)) for of in globals_
+            )
+            globals_ = senders, receivers
+        pools_messages = self.global_function is not None and "edges" in self.global_inputs
+        pools_messages = pools_messages and not self._sums
+        needed = self.update_edges or pools_messages
+        found = conv.attend_heads(seen, edges, seen_attr, globals_, requested, needed)
         new_edges = None
-        if self.update_edges and messages is not None:
-            new_edges = conv.updated_edges(edges, messages)
-        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
-        heads = heads if graph is None else graph.rows_to_nodes(heads)
-        to_pool = None
-        if self._pools_edges and messages is not None and not self._sums:
-            to_pool = messages if graph is None else graph.pairs_to_edges(messages)
-        elif self._pools_edges:
-            to_pool = heads
-        return conv.head_combine(heads), to_pool, new_edges, alpha
+        if self.update_edges and found.messages is not None:
+            new_edges = conv.updated_edges(attr, found.messages)
+        heads = to_pool = edges.rows_to_nodes(found.nodes)
+        if pools_messages and found.messages is not None:
+            to_pool = edges.pairs_to_edges(found.messages)
+        return _Updated(conv.head_combine(heads), to_pool, new_edges, found.weights)
 
     def _apply_function(
-        self, x: Pair, edges: Edges, globals_: Globals, _: bool
-    ) -> tuple[Tensor, OptTensor, OptTensor, OptTensor]:
-        """The same with a function of yours, which has no weights."""
+        self, x: Pair, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
+    ) -> "_Updated":
+        """Update edges by a function of yours."""
         assert self.edge_function is not None
-        batch = None if globals_[1] is None else globals_[1].batch
-        graph = edges.index if isinstance(edges.index, CompleteGraphs) else None
-        if graph is not None:
-            rows = graph.rows_to_nodes(x[1])
-            x, batch = (rows, rows), graph.batch
-        edges = edges.listed()
-        sender, receiver = edges.index[0], edges.index[1]
-        u = None if globals_[1] is None else globals_[1].values
+        sender, receiver = edges.edge_index[0], edges.edge_index[1]
+        attr = edge_features(attr)
+        senders, receivers = (edges.rows_to_nodes(part) for part in x)
+        at_edges = None
+        if globals_ is not None:
+            at_edges, batch = globals_[1]
+            if batch is not None:
+                at_edges = at_edges[edges.rows_to_nodes(batch)[receiver]]
         given = {
-            "edge": edges.attr,
-            "receiver": x[1][receiver],
-            "sender": x[0][sender],
-            "global": u if u is None or batch is None else u[batch[receiver]],
+            "edge": None if attr is None else edges.pairs_to_edges(attr),
+            "receiver": receivers[receiver],
+            "sender": senders[sender],
+            "global": at_edges,
         }
         new = self.edge_function(_join(given, self.edge_inputs, receiver.numel()))
         if self.explain:  # as propagate does
-            new = self.explain_message(new, x[1].size(0))
-        to_nodes = scatter(new, receiver, 0, x[1].size(0), self.edge_to_node)
-        new_edges = new if graph is None else graph.edges_to_pairs(new)
-        return to_nodes, new if self._pools_edges else None, new_edges, None
+            new = self.explain_message(new, receivers.size(0))
+        to_nodes = scatter(new, receiver, 0, receivers.size(0), self.edge_to_node)
+        return _Updated(to_nodes, new, edges.edges_to_pairs(new), None)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+class _Updated(NamedTuple):
+    """What the update of edges gives."""
+
+    to_nodes: Tensor  # aggregated, [N, out_channels]
+    to_pool: Tensor  # what is pooled to graphs: of nodes if sums of sums are enough, else of edges
+    edges: OptTensor  # updated, in the form in which they were given
+    weights: OptTensor
 
 
 def _subset(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

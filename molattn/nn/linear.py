@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 
-from molattn._torch_compat import has_bfloat16, has_hooks, is_transformed, onednn_linear
+from molattn._torch_compat import has_hooks, is_transformed, onednn_linear
 from molattn.graph.batch import ROW_MULTIPLE
 
 _LEAST_ROWS = 128  # of fewer the call costs more than the product
-_ONEDNN, _HAS_BF16 = onednn_linear(), has_bfloat16()
+_ONEDNN, _HAS_BF16 = onednn_linear()
 _PLAIN = (Tensor, nn.Parameter)  # subclasses may define other products
 
 
@@ -40,23 +40,20 @@ class Linear(PyGLinear):
 
 
 def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
-    """Apply several linear maps to one input, as one matrix product where possible.
-
-    If one of them is of another class or has hooks (as pruning, and PyG before the first call,
-    add), each is called by itself.
-    """
-    plain = all(map(is_plain, lins))
-    biases: list[Tensor] = [lin.bias for lin in lins if plain and lin.bias is not None]
-    if not plain or len(biases) not in (0, len(lins)):
+    """Apply several linear maps to one input, as one matrix product where all are plain."""
+    plain = all(map(is_plain, lins)) and len({lin.bias is None for lin in lins}) == 1
+    if not plain:
         return tuple(lin(x) for lin in lins)
-    bias = torch.cat(biases) if biases else None
-    weights: list[Tensor] = [lin.weight for lin in lins]
-    out = linear(x, torch.cat(weights), bias)
+    bias = None if lins[0].bias is None else torch.cat([lin.bias for lin in lins])
+    out = linear(x, torch.cat([lin.weight for lin in lins]), bias)
     return out.split([lin.out_channels for lin in lins], dim=-1)
 
 
 def is_plain(lin: nn.Module) -> bool:
-    """Whether a module computes :func:`linear` of its weight and bias, and nothing else."""
+    """Whether a module computes :func:`linear` of its weight and bias, and nothing else.
+
+    Pruning adds hooks, as does PyG before the first call of a map of unknown width.
+    """
     return type(lin) is Linear and not has_hooks(lin)
 
 
@@ -71,13 +68,12 @@ def _onednn_dtype(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Optional
         dtype = torch.get_autocast_dtype("cpu")
         if dtype is not torch.bfloat16 or not _HAS_BF16:
             return None
-    given = [t for t in (x, weight, bias) if t is not None]
-    suits = all(
+    suits = torch.backends.mkldnn.enabled and all(
         type(t) in _PLAIN and t.dtype in (torch.float32, dtype) and t.device.type == "cpu"
-        for t in given
+        for t in (x, weight, bias)
+        if t is not None
     )
-    suits = suits and torch.backends.mkldnn.enabled and not is_transformed(x)
-    return dtype if suits else None
+    return dtype if suits and not is_transformed(x) else None
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -118,10 +114,8 @@ class _OneDNNLinear(torch.autograd.Function):
         # Higher derivatives and batched gradients use torch's own products.
         if torch.is_grad_enabled() or is_transformed(grad):
             with torch.autocast("cpu", enabled=False):
-                if needs_x:
-                    grad_x = (grad @ weight.to(grad.dtype)).to(x.dtype)
-                if needs_weight:
-                    grad_weight = (grad.mT @ x.to(grad.dtype)).to(weight.dtype)
+                grad_x = (grad @ weight.to(grad.dtype)).to(x.dtype)
+                grad_weight = (grad.mT @ x.to(grad.dtype)).to(weight.dtype)
             return grad_x, grad_weight, grad_bias, None
         upstream = _padded(grad, grad.dtype)
         if needs_x:

@@ -43,20 +43,16 @@ class MATConv(AttentionConv):
         kernel: :math:`g`, ``softmax`` or ``exp``.
         dropout: Dropout probability of the weights :math:`A^h`.
         bias: Add a bias to the linear maps.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
-            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst] or None: zeros)``
-        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
-          ``CompleteGraphs``
+        - **x, edge_index, size**: see :meth:`AttentionConv.forward`
         - **edge_attr**: ``[E, 2]``
         - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
-          ``(edge_index, alpha)``: the graph as given and the weights :math:`A^h` before dropout,
-          ``[E, H]``
+          ``(edge_index, alpha)``, the weights :math:`A^h`
 
     Raises:
-        ValueError: An invalid option or shape; the message states what was expected.
+        ValueError: An invalid option or shape.
 
     Example:
         >>> conv = MATConv(8, 16, heads=4)
@@ -138,16 +134,14 @@ class MATConv(AttentionConv):
         *,
         size: Size = None,
     ) -> Any:
-        """Update nodes; the class describes arguments and results."""
-        (x_src, x_dst), edges = read_graph(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.flow, size
-        )
+        """See :meth:`AttentionConv.forward`."""
+        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
         shape = (-1, self.heads, self.head_channels)
-        query, key, value = (t.view(shape) for t in self.project((x_src, x_dst)))
+        projected = [part.view(shape) for part in self.project(nodes)]
         requested = bool(return_attention_weights)
-        heads, alpha, _ = self.attend(query, key, value, edges, return_alpha=requested)
-        out = self.lin_out(heads.flatten(1))
-        return (out, (edge_index, alpha)) if requested else out
+        found = self.attend(projected, edges, attr, return_pairs=requested)
+        out = self.lin_out(found.nodes.flatten(1))
+        return (out, (edge_index, found.weights)) if requested else out
 
     def weigh(self, logits: Tensor, receivers: Receivers, features: OptTensor) -> Tensor:
         """The weights :math:`A^h`."""

@@ -14,7 +14,7 @@ from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
-from molattn.nn.graph_inputs import Edges
+from molattn.nn.graph_inputs import EdgeAttr, edge_features
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import HEADS
@@ -70,7 +70,8 @@ class Layer:
 
     def has(self, option: str) -> bool:
         """Whether the class takes an option of this name."""
-        return option in inspect.signature(self.conv).parameters
+        inside = getattr(self.conv, "attention_options", ())
+        return option in inside or option in inspect.signature(self.conv).parameters
 
     def make(
         self,
@@ -89,23 +90,14 @@ class Layer:
             out_channels: Number of output channels.
             heads: Number of heads.
             edge_dim: Number of edge features; None = no edge features.
-            options: Keyword arguments of the class. An option of another layer may be given if it
-                is off (None or False) or the default there.
+            options: Keyword arguments of the class. Those that are off (None or False) may be of
+                another layer.
 
         Raises:
-            ValueError: An option that the layer does not support.
+            TypeError: An option that the layer does not have.
+            ValueError: Another number of edge features than that of a layer's fixed quantities.
         """
-        for name in [name for name in options if not self.has(name)]:
-            able = [other.conv for other in LAYERS.values() if other.has(name)]
-            if not able:  # leave the error to the class
-                continue
-            value = options.pop(name)
-            default = inspect.signature(able[0]).parameters[name].default
-            if not (value is None or value is False or value == default):
-                raise ValueError(
-                    f"{name}={value!r} cannot be used with {self.conv.__name__}, only with "
-                    f"{', '.join(conv.__name__ for conv in able)}"
-                )
+        options = {name: value for name, value in options.items() if value or self.has(name)}
         if not self.edge_columns:
             options["edge_dim"] = edge_dim
         elif edge_dim != len(self.edge_columns):
@@ -114,33 +106,32 @@ class Layer:
                 f"{self.conv.__name__} reads {', '.join(self.edge_columns)}"
             )
         conv = self.conv(in_channels, out_channels, heads, **options)
-        if self.complete_graphs:
-            return conv
-        return _OnEdgeList(conv, updates_edges=bool(options.get("update_edges")))
+        return conv if self.complete_graphs else _OnEdgeList(conv)
 
 
 class _OnEdgeList(nn.Module):
     """Makes a layer that reads ``edge_index`` accept complete graphs too."""
 
-    def __init__(self, conv: nn.Module, *, updates_edges: bool) -> None:
+    def __init__(self, conv: nn.Module) -> None:
         super().__init__()
         self.conv = conv
-        self.updates_edges = updates_edges
 
-    def forward(self, x: Tensor, graph: Any, edge_attr: Any = None, **options: Any) -> Any:
+    def forward(self, x: Tensor, graph: Any, edge_attr: EdgeAttr = None, **options: Any) -> Any:
         """Call the layer; for complete graphs, inputs and outputs are rows."""
         if not isinstance(graph, CompleteGraphs):
             return self.conv(x, graph, edge_attr, **options)
-        edges = Edges(graph, edge_attr).listed()
-        out = self.conv(graph.rows_to_nodes(x), edges.index, edges.attr, **options)
-        if not isinstance(out, tuple):
+        edge_attr = edge_features(edge_attr)
+        listed = None if edge_attr is None else graph.pairs_to_edges(edge_attr)
+        out = self.conv(graph.rows_to_nodes(x), graph.edge_index, listed, **options)
+        if isinstance(out, Tensor):
             return graph.nodes_to_rows(out)
-        nodes, *others = out
-        if options.get("return_attention_weights"):
-            others[-1] = (graph, graph.edges_to_pairs(others[-1][1]))
-        if self.updates_edges:
-            others[0] = graph.edges_to_pairs(others[0])
-        return graph.nodes_to_rows(nodes), *others
+        nodes, *of_edges = out  # updated edges, and weights with their graph
+        return graph.nodes_to_rows(nodes), *(
+            (graph, graph.edges_to_pairs(part[1]))
+            if isinstance(part, tuple)
+            else graph.edges_to_pairs(part)
+            for part in of_edges
+        )
 
 
 LAYERS: Registry[Layer] = Registry("layer")
@@ -201,11 +192,7 @@ def check_network(network: NetworkConfig) -> None:
 
 
 def check_heads(network: NetworkConfig) -> None:
-    """Check that the number of heads divides the width, where the heads share it.
-
-    Raises:
-        InputError: It does not.
-    """
+    """Raise InputError unless heads that share the width divide it."""
     shares = getattr(COMBINES[network.combine], "splits_width", False)
     if "combine" not in unused_options(network) and shares and network.width % network.heads:
         message = f"got {network.heads}, expected a divisor of --width ({network.width})"
@@ -214,12 +201,8 @@ def check_heads(network: NetworkConfig) -> None:
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:
     """Return the options that the network's layer does not have."""
-    layer = LAYERS[network.layer]
-    return tuple(
-        name
-        for name, argument in layer_arguments().items()
-        if not layer.has(argument) or argument in layer.always
-    )
+    layer, arguments = LAYERS[network.layer], layer_arguments()
+    return tuple(name for name, of in arguments.items() if not layer.has(of) or of in layer.always)
 
 
 def layer_options(network: NetworkConfig) -> dict[str, Any]:
@@ -227,34 +210,30 @@ def layer_options(network: NetworkConfig) -> dict[str, Any]:
 
     ``edge_dim`` is not among them: it is the width of what the network makes of atom pairs.
     """
-    values = {name: getattr(network, name) for name in layer_arguments()}
     return {
-        argument: values[name]
+        argument: getattr(network, name)
         for name, argument in layer_arguments().items()
-        if argument != "edge_dim" and values[name] != getattr(NetworkConfig, name)
+        if argument != "edge_dim" and getattr(network, name) != getattr(NetworkConfig, name)
     }
+
+
+_SUPPORT = {
+    "Updates edges": lambda layer: layer.has("update_edges"),
+    "Graph features": lambda layer: layer.has("global_dim"),
+    "Updates graph": lambda layer: layer.has("update_global"),
+    "Gates": lambda layer: layer.has("gate"),
+    "Weights sum to 1": lambda layer: layer.normalized,
+    "Bipartite": lambda layer: layer.bipartite,
+    "`CompleteGraphs`": lambda layer: layer.complete_graphs,
+}
 
 
 def layer_table() -> str:
     """All layers and what they support, as a Markdown table."""
-    columns = {
-        "`name`": lambda name, _: f"`{name}`",
-        "Layer": lambda _, layer: f"`{layer.conv.__name__}`",
-        "What it is": lambda _, layer: layer.summary,
-        "Source": lambda _, layer: layer.source,
-        "Edge features": lambda _, layer: ", ".join(layer.edge_columns) or "any",
-        "Updates edges": lambda _, layer: _tick(layer.has("update_edges")),
-        "Graph features": lambda _, layer: _tick(layer.has("global_dim")),
-        "Updates graph": lambda _, layer: _tick(layer.has("update_global")),
-        "Gates": lambda _, layer: _tick(layer.has("gate")),
-        "Weights sum to 1": lambda _, layer: _tick(layer.normalized),
-        "Bipartite": lambda _, layer: _tick(layer.bipartite),
-        "`CompleteGraphs`": lambda _, layer: _tick(layer.complete_graphs),
-    }
-    rows = [list(columns), ["---"] * len(columns)]
-    rows += [[cell(name, layer) for cell in columns.values()] for name, layer in LAYERS.items()]
+    columns = ["`name`", "Layer", "What it is", "Source", "Edge features", *_SUPPORT]
+    rows = [columns, ["---"] * len(columns)]
+    for name, layer in LAYERS.items():
+        described = [f"`{name}`", f"`{layer.conv.__name__}`", layer.summary, layer.source]
+        supported = ["yes" if has(layer) else "-" for has in _SUPPORT.values()]
+        rows.append([*described, ", ".join(layer.edge_columns) or "any", *supported])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _tick(supported: bool) -> str:
-    return "yes" if supported else "-"

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch_geometric.data import Batch, Data
 
 from molattn.graph import CodedEdges, CompleteGraphs
@@ -172,27 +171,17 @@ def test_reads_edges_in_any_order(sizes, self_loops, seed):
         assert graphs.self_loops == self_loops
 
 
-def test_the_last_graphs_may_have_no_nodes():
-    batch = torch.tensor([1, 1, 1])
-    graphs, _ = CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=3)
-    assert graphs.sizes == (0, 3, 0)
-    with pytest.raises(ValueError, match="num_graphs: got 1, expected at least 2"):
-        CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=1)
-
-
 def test_refuses_edges_that_are_not_all_pairs():
     edges = loop_edges([3], self_loops=False)
     graphs, _ = CompleteGraphs.from_edges(edges)
     assert graphs.sizes == (3,)
-    with pytest.raises(ValueError, match=r"got 5 edges, expected 9 \(all pairs\) or 6"):
-        CompleteGraphs.from_edges(edges[:, 1:])
-    twice = edges[:, [0, 0, 2, 3, 4, 5]]
-    with pytest.raises(ValueError, match="expected all pairs of nodes of each graph, each once"):
-        CompleteGraphs.from_edges(twice)
-    with pytest.raises(
-        ValueError, match="got a decreasing index, expected the graphs in ascending order"
-    ):
+    for wrong in (edges[:, 1:], edges[:, [0, 0, 2, 3, 4, 5]]):
+        with pytest.raises(ValueError, match="edge_index"):
+            CompleteGraphs.from_edges(wrong)
+    with pytest.raises(ValueError, match="batch"):
         CompleteGraphs.from_edges(edges, torch.tensor([0, 1, 0]))
+    with pytest.raises(ValueError, match="sizes"):
+        CompleteGraphs([2, -1])
 
 
 def test_moves_with_a_batch_of_pyg():
@@ -201,10 +190,6 @@ def test_moves_with_a_batch_of_pyg():
     there = batch.to("meta")
     assert there.layout.device == torch.device("meta")
     assert there.layout.nodes_to_rows(there.x).device == torch.device("meta")
-    with pytest.raises(
-        ValueError, match="nodes: got a tensor on meta, expected cpu, the device of"
-    ):
-        CompleteGraphs([3, 1]).nodes_to_rows(there.x)
 
 
 @pytest.mark.parametrize("self_loops", [False, True])
@@ -220,51 +205,6 @@ def test_everything_derived_is_on_the_device_of_the_layout(self_loops):
         for one, other in zip(expected, got, strict=True):
             assert (one is None) == (other is None)
             assert one is None or (other.is_meta and other.shape == one.shape)
-
-
-@pytest.mark.parametrize(
-    "convert", ["nodes_to_rows", "rows_to_nodes", "edges_to_pairs", "pairs_to_edges"]
-)
-def test_views_of_another_device_are_named(convert):
-    graphs = CompleteGraphs([2, 2], self_loops=True)
-    count = graphs.num_pairs if "pairs" in convert else graphs.num_rows
-    x = torch.ones(count, 3, device="meta")
-    with pytest.raises(ValueError, match=r"got a tensor on meta, expected cpu.*CompleteGraphs\.to"):
-        getattr(graphs, convert)(x)
-
-
-def test_fake_tensors_are_not_kept():
-    graphs = CompleteGraphs([3, 1, 4])
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        assert isinstance(graphs.edge_index, FakeTensor)
-        assert isinstance(graphs.is_edge, FakeTensor)
-    assert not isinstance(graphs.edge_index, FakeTensor)
-    assert not isinstance(graphs.is_edge, FakeTensor)
-
-
-def test_moves_between_devices_and_shows_itself():
-    graphs = CompleteGraphs([2, 5, 2])
-    edge_index = graphs.edge_index
-    moved = graphs.to("cpu")
-    assert torch.equal(moved.edge_index, edge_index)
-    assert moved.device == torch.device("cpu")
-    assert "graphs=3, nodes=9" in repr(graphs)
-    with pytest.raises(ValueError, match="sizes"):
-        CompleteGraphs([2, -1])
-
-
-@given(SIZES, st.integers(1, 40))
-def test_rows_at_the_end_change_nothing(sizes, multiple):
-    graphs, padded = CompleteGraphs(sizes), CompleteGraphs(sizes, row_multiple=multiple)
-    assert padded.num_rows == graphs.num_rows or padded.num_rows % multiple == 0
-    assert 0 <= padded.num_rows - graphs.num_rows < multiple
-    assert len(padded.row_graph) == len(padded.row_mask) == padded.num_rows
-    assert not padded.row_mask[graphs.num_rows :].any()
-    x = torch.arange(float(graphs.num_nodes)).unsqueeze(-1)
-    rows = padded.nodes_to_rows(x)
-    assert torch.equal(rows[: graphs.num_rows], graphs.nodes_to_rows(x))
-    assert torch.equal(padded.rows_to_nodes(rows), x)
-    assert torch.equal(padded.edge_index, graphs.edge_index)
 
 
 def test_layouts_and_codes_move_as_attributes_of_a_graph():

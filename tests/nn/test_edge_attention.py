@@ -193,43 +193,6 @@ def test_is_its_equations(score, combine, gate, edge_value):
         assert_near(got, torch.from_numpy(want))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, math.inf])
-def test_temperature_reaches_the_weights(temperature):
-    conv = EdgeAttentionConv(4, 4, 2, score="dot", temperature=temperature, root_weight=False)
-    edge_index = torch.tensor([[0, 1, 2], [2, 2, 2]])
-    x = torch.randn(3, 4)
-    logits = (conv.lin_query(x).view(3, 2, 2)[2] * conv.lin_key(x).view(3, 2, 2)).sum(-1)
-    if temperature == 0:
-        expected = (logits == logits.max(0).values).float()
-    elif temperature == math.inf:
-        expected = torch.full_like(logits, 1 / 3)
-    else:
-        expected = (logits / temperature).softmax(0)
-    _, (_, alpha) = conv(x, edge_index, return_attention_weights=True)
-    torch.testing.assert_close(alpha, expected)
-
-
-def test_dropout_is_on_weights_and_never_on_those_reported():
-    conv = EdgeAttentionConv(4, 4, 2, combine="concat", dropout=0.5, root_weight=False, bias=False)
-    x, edge_index = torch.randn(30, 4), torch.randint(0, 30, (2, 200))
-    trained, (_, alpha) = conv(x, edge_index, return_attention_weights=True)
-    conv.eval()
-    plain, (_, expected) = conv(x, edge_index, return_attention_weights=True)
-    torch.testing.assert_close(alpha, expected)
-    assert not torch.allclose(trained, plain)
-    value = conv.lin_value(x).view(30, 2, 2)[edge_index[0]]
-    summed = torch.zeros(30, 2, 2).index_add(0, edge_index[1], alpha.unsqueeze(-1) * value)
-    torch.testing.assert_close(plain, summed.flatten(1))
-
-
-def test_out_channels_is_the_width_that_comes_out():
-    x, edge_index = torch.randn(3, 5), torch.tensor([[0], [1]])
-    for combine in COMBINES:
-        conv = EdgeAttentionConv(5, 6, 3, combine=combine)
-        assert conv(x, edge_index).shape == (3, 6)
-        assert conv.head_channels == (2 if combine in ("linear", "concat") else 6)
-
-
 @pytest.mark.parametrize(
     "arguments, options",
     [

@@ -59,15 +59,3 @@ def test_fixed_features_stay_when_parameters_are_reset():
     embed.reset_parameters()
     assert torch.equal(embed(torch.tensor([0, 1])), before)
     assert not [*embed.parameters()]
-
-
-def test_compiled_as_one_graph():
-    embed, codes = CodeEmbedding([3, 2], 4), torch.tensor([[2, 0], [0, 1], [2, 1]])
-    compiled = torch.compile(embed, fullgraph=True, dynamic=True, backend="eager")
-    torch.testing.assert_close(compiled(codes), embed(codes))
-
-
-def test_joint_codes_are_whole_numbers():
-    embedding = PairEmbedding(torch.tensor([[0], [1]]), [2], 4)
-    with pytest.raises(ValueError, match=r"coefficients: got shape \[2\], expected \[\*, 2\]"):
-        embedding(torch.tensor([1.9, 0.2]))

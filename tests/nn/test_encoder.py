@@ -6,7 +6,6 @@ from torch_geometric.data import Data
 
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.encoder import AttentionBlock, Encoder
-from molattn.testing import assert_permutation_equivariant
 
 WIDTH = 8
 
@@ -64,22 +63,6 @@ def test_updated_edges_go_from_block_to_block(graph):
         torch.testing.assert_close(edges, 2**k * graph.edge_attr)
 
 
-@pytest.mark.parametrize("update_edges", [False, True])
-def test_encoders_are_permutation_equivariant(graph, update_edges):
-    def make():
-        return EdgeAttentionConv(WIDTH, WIDTH, 2, edge_dim=3, update_edges=update_edges)
-
-    assert_permutation_equivariant(Encoder(make, 2, WIDTH).double(), graph)
-
-
-def test_output_is_normalized(graph):
-    out = Encoder(Neighbors, 2, WIDTH).double()(graph.x, graph.edge_index)
-    torch.testing.assert_close(out.mean(dim=1), torch.zeros(4, dtype=torch.float64))
-    torch.testing.assert_close(
-        out.var(dim=1, correction=0).round(decimals=3), torch.ones(4).double()
-    )
-
-
 def test_dropout_acts_in_training_alone(graph):
     encoder = Encoder(Neighbors, 2, WIDTH, dropout=0.5).double()
     first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
@@ -87,12 +70,6 @@ def test_dropout_acts_in_training_alone(graph):
     encoder.eval()
     first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
     assert torch.equal(first, second)
-
-
-def test_layers_of_blocks_are_their_own(graph):
-    encoder = Encoder(lambda: EdgeAttentionConv(WIDTH, WIDTH, 2), 3, WIDTH)
-    weights = {p.data_ptr() for block in encoder.blocks for p in block.conv.parameters()}
-    assert len(weights) == 3 * sum(1 for _ in encoder.blocks[0].conv.parameters())
 
 
 def test_many_nodes_without_gradients_are_updated_in_parts_with_the_same_result():

@@ -11,10 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from molattn.nn import functional as F
 from molattn.nn.functional import (
-    SCORES,
     DenseRows,
     ScatteredEdges,
-    Score,
     attention,
     normalize,
     score,
@@ -138,24 +136,6 @@ def test_score_is_its_formula(kind):
     assert_near(got, double(expected), 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["general", "additive", "gatv2"])
-def test_score_parameters_may_differ_by_head(kind):
-    q, k = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
-    needs_weight = F.SCORES[kind].weight
-    weight = torch.randn(2, 4, 8 if kind == "additive" else 4) if needs_weight else None
-    vector = torch.randn(2, 4) if kind != "general" else None
-    together = score(q, k, kind, weight=weight, vector=vector)
-    for h in range(2):
-        alone = score(
-            q[h],
-            k[h],
-            kind,
-            weight=None if weight is None else weight[h],
-            vector=None if vector is None else vector[h],
-        )
-        torch.testing.assert_close(together[h], alone)
-
-
 @given(
     index=st.lists(st.integers(0, 4), max_size=30),
     temperature=st.sampled_from([0.0, 0.3, 1.0, 50.0, INF]),
@@ -173,13 +153,6 @@ def test_both_forms_of_normalize_agree(index, temperature, seed):
     assert bool((dense[~mask] == 0).all())
     has_edges = mask.any(-1).to(DOUBLE)
     assert_near(dense.sum(-1), has_edges, 1e-12)
-
-
-def test_hard_shares_ties_and_is_the_limit_of_soft():
-    logits = double([[1.0, 3.0, 3.0, -2.0]])
-    hard = normalize(logits, DenseRows(None), 0.0)
-    assert hard.tolist() == [[0, 0.5, 0.5, 0]]
-    assert_near(normalize(logits, DenseRows(None), 1e-3), hard, 1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0, INF])
@@ -204,13 +177,6 @@ def test_huge_logits_stay_finite(huge):
     assert bool(logits.grad.isfinite().all())
 
 
-def test_half_precision_is_normalized_in_single():
-    logits = torch.randn(4, 300).bfloat16()
-    weights = normalize(logits, DenseRows(None))
-    assert weights.dtype == torch.bfloat16
-    torch.testing.assert_close(weights, logits.float().softmax(-1).bfloat16())
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -224,13 +190,6 @@ def test_half_precision_is_normalized_in_single():
 def test_what_does_not_fit_is_refused(call):
     with pytest.raises(ValueError, match=r"got .*, expected"):
         call()
-
-
-def test_a_scaled_score_divides_the_projected_query(monkeypatch):
-    rule = Score(query=lambda query, weight: query.tanh(), scaled=True)
-    monkeypatch.setitem(SCORES._items, "tanh_query", rule)
-    query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
-    torch.testing.assert_close(score(query, key, "tanh_query"), query.tanh() @ key.mT / 2.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -1,13 +1,11 @@
 """GaANConv against a plain NumPy reading of the paper's equations."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
-from molattn.graph import CompleteGraphs
 from molattn.nn import GaANConv
+from molattn.nn.graph_inputs import EdgeList
 
 DOUBLE = torch.float64
 
@@ -122,39 +120,7 @@ def test_the_authors_gate_does_not_see_the_receiver():
     for variant, seen in (("paper", True), ("authors", False)):
         gate = GaANConv(4, 6, heads=2, variant=variant, gate=True).double().head_gate
         receiver = x.clone().requires_grad_()
-        gates = gate(x, receiver, edge_index)
+        gates = gate(x, receiver, EdgeList(edge_index))
         assert bool(((gates > 0) & (gates < 1)).all())
         (grad,) = torch.autograd.grad(gates.sum(), receiver, materialize_grads=True)
         assert bool((grad != 0).any()) is seen
-
-
-@pytest.mark.parametrize("self_loops", [True, False])
-@pytest.mark.parametrize(
-    "options", [{"variant": "authors", "gate": True}, {"gate": False, "edge_value": False}]
-)
-def test_options_agree_on_complete_graphs(options, self_loops):
-    graph = CompleteGraphs([2, 4, 1], self_loops=self_loops)
-    conv = GaANConv(4, 6, heads=2, edge_dim=3, query_channels=5, **options).double()
-    x = torch.randn(7, 4, dtype=DOUBLE, requires_grad=True)
-    e = torch.randn(graph.num_edges, 3, dtype=DOUBLE)
-    flat = conv(x, graph.edge_index, e)
-    dense = graph.rows_to_nodes(conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e)))
-    assert_near(dense, flat)
-    grads = [torch.autograd.grad(out.square().sum(), [x])[0] for out in (dense, flat)]
-    assert_near(*grads)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"variant": "code"}, "variant: got 'code', expected one of paper, authors"),
-        ({"heads": 4}, "heads must divide out_channels unless head_channels is given: got heads=4"),
-        ({"heads": 0, "head_channels": 2}, "heads: got 0, expected at least 1"),
-        ({"query_channels": 0}, "query_channels: got 0, expected at least 1"),
-        ({"head_channels": 0}, "head_channels: got 0, expected at least 1"),
-        ({"gate_channels": 0}, "gate_channels: got 0, expected at least 1"),
-    ],
-)
-def test_wrong_options_name_got_and_expected(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        GaANConv(4, 6, **options)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import MetaLayer
 from torch_geometric.utils import scatter
 
@@ -124,61 +123,6 @@ def test_equals_meta_layer_when_built_from_the_same_functions(
         assert_near(mine, other, 1e-8)
 
 
-def test_edges_come_first_then_nodes_then_the_graph():
-    order = []
-
-    class Noted(nn.Module):
-        def __init__(self, name):
-            super().__init__()
-            self.name = name
-
-        def forward(self, seen):
-            order.append(self.name)
-            return seen
-
-    x, edge_index, e, u, batch = two_graphs()
-    block = GraphNetwork(
-        NODE, 7, edge_dim=EDGE, global_dim=GLOBAL, update_edges=True, update_global=True,
-        edge_function=Noted("edges"), node_function=Noted("nodes"), global_function=Noted("graph"),
-    )  # fmt: skip
-    nodes, edges, graphs = block(x, edge_index, e, u=u, batch=batch)
-    assert order == ["edges", "nodes", "graph"]
-    sender, receiver = edge_index
-    new_edges = torch.cat([e, x[receiver], x[sender], u[batch[receiver]]], dim=-1)
-    assert_near(edges, new_edges)
-    new_nodes = torch.cat([scatter(new_edges, receiver, 0, 7), x, u[batch]], dim=-1)
-    assert_near(nodes, new_nodes)
-    pooled = [scatter(new_edges, batch[receiver], 0, 2), scatter(new_nodes, batch, 0, 2)]
-    assert_near(graphs, torch.cat([*pooled, u], dim=-1))
-
-
-def test_an_own_edge_function_sees_senders_and_receivers_of_two_sets():
-    class Kept(nn.Module):
-        def forward(self, seen):
-            self.seen = seen
-            return seen
-
-    senders, receivers = torch.randn(5, NODE), torch.randn(3, NODE)
-    edge_index = torch.stack([torch.randint(0, 5, (9,)), torch.arange(9) % 3])
-    function = Kept()
-    block = GraphNetwork((NODE, NODE), 6, edge_function=function)
-    out = block((senders, receivers), edge_index)
-    assert out.shape[0] == 3
-    sender, receiver = edge_index
-    assert_near(function.seen, torch.cat([receivers[receiver], senders[sender]], dim=-1))
-
-
-def test_the_update_of_graphs_takes_nodes_of_an_own_function_of_any_width():
-    x, edge_index, _, u, batch = two_graphs()
-    block = GraphNetwork(
-        NODE, 6, global_dim=GLOBAL, update_global=True, global_inputs=("nodes",),
-        node_inputs=("node",), node_function=nn.LazyLinear(11),
-    ).double()  # fmt: skip
-    nodes, graphs = block(x.double(), edge_index, u=u.double(), batch=batch)
-    assert nodes.shape == (len(x), 11)
-    assert graphs.shape == (len(u), GLOBAL)
-
-
 def influence(out, tensors):
     """Which of the tensors the output depends on, by its gradient."""
     grads = torch.autograd.grad(out.square().sum(), tensors, materialize_grads=True)
@@ -207,34 +151,6 @@ def test_only_inputs_of_attention_that_are_on_have_influence(inputs, gate):
         # Keys are equal for all edges of a receiver: its query has nothing to choose from.
         expected["receiver"] = False
     assert found == expected
-
-
-@pytest.mark.parametrize("inputs", [*subsets(NODE_INPUTS), *((name,) for name in NODE_INPUTS)])
-def test_only_inputs_of_nodes_that_are_on_have_influence(inputs):
-    x, edge_index, e, u, batch = two_graphs()
-    block = GraphNetwork(
-        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL,
-        edge_inputs=("edge", "sender"), node_inputs=inputs,
-    ).double()  # fmt: skip
-    out = block(x, edge_index, e, u=u, batch=batch)
-    by_edges, by_global, by_nodes = influence(out, [e, u, x])
-    assert by_edges == ("edges" in inputs)
-    assert by_global == ("global" in inputs)
-    assert by_nodes == bool({"edges", "node"} & set(inputs))
-
-
-@pytest.mark.parametrize("inputs", [*subsets(GLOBAL_INPUTS), *((n,) for n in GLOBAL_INPUTS)])
-def test_only_inputs_of_the_graph_that_are_on_have_influence(inputs):
-    x, edge_index, e, u, batch = two_graphs()
-    block = GraphNetwork(
-        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, edge_inputs=("edge",),
-        node_inputs=("node",), global_inputs=inputs, update_global=True,
-    ).double()  # fmt: skip
-    _, graphs = block(x, edge_index, e, u=u, batch=batch)
-    by_edges, by_nodes, by_global = influence(graphs, [e, x, u])
-    assert by_edges == ("edges" in inputs)
-    assert by_nodes == ("nodes" in inputs)
-    assert by_global == ("global" in inputs)
 
 
 def numpy_reduce(values, index, size, reduce):
@@ -326,25 +242,6 @@ def test_options_agree_on_complete_graphs(reducers, own, self_loops):
         assert_near(mine, other)
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("reduce", REDUCERS)
-def test_edges_that_are_no_input_of_the_graph_are_not_pooled(reduce, own):
-    graph = CompleteGraphs([3, 4])
-    x, u = torch.randn(7, NODE, dtype=DOUBLE), torch.randn(2, GLOBAL, dtype=DOUBLE)
-    options = {"global_dim": GLOBAL, "update_global": True, "edge_to_global": reduce}
-    for inputs in (("nodes",), ("global",), ("nodes", "global")):
-        function = mlp(2 * NODE + GLOBAL, 6) if own else None
-        block = GraphNetwork(
-            NODE, 6, 2, global_inputs=inputs, edge_function=function, **options
-        ).double()
-        flat = block(x, graph.edge_index, None, u=u, batch=graph.batch)
-        rows, globals_ = block(graph.nodes_to_rows(x), graph, None, u=u)
-        assert_near(graph.rows_to_nodes(rows), flat[0])
-        assert_near(globals_, flat[1])
-        block.edge_to_global = "sum"
-        assert_near(block(x, graph.edge_index, None, u=u, batch=graph.batch)[1], flat[1])
-
-
 def test_hooks_reach_all_that_messages_reach():
     """A hook that silences messages leaves edges as they were, and a mean over edges of 0."""
     x, edge_index, e, u, batch = two_graphs()
@@ -377,42 +274,6 @@ def test_a_step_that_is_not_called_cannot_be_overridden(step):
     type("Unchanged", (GraphNetwork,), {})(4, 4)
 
 
-def test_a_function_of_nodes_of_yours_sees_no_padding():
-    graphs, x = CompleteGraphs([2, 5, 3]), torch.randn(10, NODE, dtype=DOUBLE)
-    function = nn.Sequential(nn.Linear(6 + NODE, 8), nn.BatchNorm1d(8))
-    block = GraphNetwork(NODE, 6, 2, node_function=function).double()
-    expected = block(x, graphs.edge_index)
-    assert_near(graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs)), expected)
-
-
-def test_hooks_and_a_forward_of_a_subclass_run_once_on_complete_graphs():
-    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, NODE)
-
-    class Louder(GraphNetwork):
-        def forward(self, *given, **options):
-            return 3 * super().forward(*given, **options)
-
-    block = Louder(NODE, 6, edge_function=nn.Linear(2 * NODE, 6))
-    block.register_forward_hook(lambda module, given, out: 2 * out)
-    expected = block(x, graphs.edge_index)
-    found = graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs))
-    assert_near(found, expected, 1e-6)
-
-
-def test_what_comes_out_is_what_was_asked_for():
-    x, edge_index, e, u, batch = two_graphs()
-
-    def outputs(**options):
-        block = GraphNetwork(NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, **options).double()
-        out = block(x, edge_index, e, u=u, batch=batch)
-        return [tuple(t.shape) for t in (out if isinstance(out, tuple) else (out,))]
-
-    assert outputs() == [(7, 6)]
-    assert outputs(update_edges=True) == [(7, 6), (17, EDGE)]
-    assert outputs(update_global=True) == [(7, 6), (2, GLOBAL)]
-    assert outputs(update_edges=True, update_global=True) == [(7, 6), (17, EDGE), (2, GLOBAL)]
-
-
 def test_nodes_that_are_not_updated_come_out_as_they_went_in():
     x, edge_index, e, u, batch = two_graphs()
     block = GraphNetwork(
@@ -435,28 +296,6 @@ def test_an_edge_of_two_graphs_counts_for_its_receivers():
     assert bool((graphs[1] != 0).any())
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("reduce", REDUCERS)
-def test_explained_edges_matter_with_every_reducer(reduce, own):
-    x, edge_index, e, _, _ = (t.detach() for t in two_graphs())
-    function = mlp(2 * NODE + EDGE, 6) if own else None
-    block = GraphNetwork(
-        NODE, 6, 2, edge_dim=EDGE, edge_to_node=reduce, edge_function=function
-    ).double()
-    block(x, edge_index, e)  # finds widths
-    block.eval()
-    explainer = Explainer(
-        block,
-        GNNExplainer(epochs=3),
-        explanation_type="model",
-        node_mask_type="attributes",
-        edge_mask_type="object",
-        model_config={"mode": "regression", "task_level": "node"},
-    )
-    explanation = explainer(x, edge_index, edge_attr=e)
-    assert bool((explanation.edge_mask > 0).any())
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -476,9 +315,3 @@ def test_explained_edges_matter_with_every_reducer(reduce, own):
 def test_a_wrong_option_is_refused(options):
     with pytest.raises(ValueError, match="|".join(options)):
         GraphNetwork(NODE, 6, **options)
-
-
-def test_a_function_of_yours_has_no_weights_to_report():
-    block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
-    with pytest.raises(ValueError, match="return_attention_weights"):
-        block(torch.randn(2, NODE), torch.tensor([[0], [1]]), return_attention_weights=True)

@@ -1,7 +1,5 @@
 """Every registered layer inside PyG: options, hooks, heterogeneous graphs, explainers."""
 
-import inspect
-
 import pytest
 import torch
 from torch_geometric import EdgeIndex
@@ -15,15 +13,12 @@ from torch_geometric.explain import (
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
     HeteroConv,
-    Sequential,
-    TransformerConv,
-    global_add_pool,
     to_hetero,
 )
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import LAYERS, EdgeAttentionConv, GraphNetwork
+from molattn.nn import LAYERS
 
 DOUBLE = torch.float64
 WRITES = ("author", "writes", "paper")
@@ -61,19 +56,6 @@ def test_widths_found_on_complete_graphs(dense_subject):
     x = dense_subject.nodes(5)
     first = dense_subject.run_complete(lazy, x, graph, given)
     assert_near(dense_subject.run(lazy, x, graph.edge_index, given)["nodes"], first["nodes"])
-
-
-def test_partial_receivers(subject, multigraph):
-    """A sampled batch: the first nodes receive, all send."""
-    if not subject.layer.bipartite:
-        pytest.skip("one set of nodes only")
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    whole = subject.run(conv, x, multigraph, given, weights=True)
-    mine = multigraph[1] < 3
-    part = given | ({"edge_attr": given["edge_attr"][mine]} if "edge_attr" in given else {})
-    some = subject.run(conv, (x, x[:3]), multigraph[:, mine], part, weights=True)
-    assert_near(some["nodes"], whole["nodes"][:3])
-    assert_near(some["weights"], whole["weights"][mine])
 
 
 @pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
@@ -147,16 +129,6 @@ def test_flow_from_target_to_source(subject, multigraph):
         subject.run(turned, x, CompleteGraphs([9]), given)
 
 
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
-def test_options_of_pyg_that_a_layer_does_not_have_are_refused(layer):
-    for option, substitute in {
-        "add_self_loops": "AddSelfLoops",
-        "share_weights": "separate",
-    }.items():
-        with pytest.raises(TypeError, match=f"{option}.*{substitute}"):
-            layer.make(4, 6, edge_dim=2, **{option: True})
-
-
 @pytest.mark.parametrize("aggr", ["mean", "max", "min"])
 @pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat"])
 def test_other_aggregations_of_messages(layer, aggr):
@@ -171,19 +143,6 @@ def test_other_aggregations_of_messages(layer, aggr):
     assert_near(heads, scatter(weighted, graph.edge_index[1], reduce=aggr))
     rows = conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(attr))
     assert_near(graph.rows_to_nodes(rows), out)
-
-
-def test_arguments_have_the_order_of_pyg(subject, multigraph):
-    theirs = [*inspect.signature(TransformerConv.forward).parameters][:5]
-    assert [*inspect.signature(type(subject.make()).forward).parameters][:5] == theirs
-    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
-    attr = given.pop("edge_attr", None)
-    *_, (edge_index, alpha) = conv(x, multigraph, attr, True, **given)
-    assert edge_index is multigraph
-    assert alpha.shape == (20, 2)
-    for name, value in given.items():
-        with pytest.raises(TypeError, match="positional"):
-            conv(x, multigraph, attr, False, value, **{k: given[k] for k in given if k != name})
 
 
 HOOKS = [
@@ -209,21 +168,6 @@ def test_hooks_are_called_on_any_graph(dense_subject, register):
     handle.remove()
     dense_subject.run_complete(conv, x, graph, given)
     assert len(calls) == 2
-
-
-def test_hooks_and_changed_steps_have_their_effect_on_complete_graphs():
-    class Louder(EdgeAttentionConv):
-        def message(self, value_j, edge_value, alpha):
-            return 2 * super().message(value_j, edge_value, alpha)
-
-    graph, x = CompleteGraphs([2, 4]), torch.randn(6, 4)
-    for conv in (EdgeAttentionConv(4, 6, 2), GraphNetwork(4, 6, 2), Louder(4, 6, 2)):
-        if not isinstance(conv, Louder):
-            before = conv(graph.nodes_to_rows(x), graph)
-            conv.register_message_forward_hook(lambda module, inputs, out: 2 * out)
-            assert not torch.allclose(conv(graph.nodes_to_rows(x), graph), before)
-        rows = conv(graph.nodes_to_rows(x), graph)
-        torch.testing.assert_close(graph.rows_to_nodes(rows), conv(x, graph.edge_index))
 
 
 def test_edge_masks_have_their_effect_on_complete_graphs(dense_subject):
@@ -304,25 +248,6 @@ def test_hetero_conv(plain_subject):
     )
     torch.testing.assert_close(out["author"], author)
     assert out["paper"].shape == (6, 6)
-
-
-def test_sequential(plain_subject, multigraph):
-    edge_dim = plain_subject.edge_dim or 2
-    layers = [plain_subject.layer.make(width, 6, 2, edge_dim=edge_dim).double() for width in (4, 6)]
-    steps = "x, edge_index, edge_attr -> x"
-    model = Sequential(
-        "x, edge_index, edge_attr, batch",
-        [
-            (layers[0], steps),
-            torch.nn.ReLU(),
-            (layers[1], steps),
-            (global_add_pool, "x, batch -> x"),
-        ],
-    )
-    x, attr = plain_subject.nodes(9), torch.rand(20, edge_dim, dtype=DOUBLE)
-    batch = torch.zeros(9, dtype=torch.long)
-    expected = layers[1](layers[0](x, multigraph, attr).relu(), multigraph, attr)
-    assert_near(model(x, multigraph, attr, batch), expected.sum(0, keepdim=True))
 
 
 class Classifier(torch.nn.Module):

@@ -25,18 +25,6 @@ def tensors(out):
     return [t for t in (out if isinstance(out, tuple) else (out,)) if torch.is_tensor(t)]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
-def test_compiled_by_inductor(plain_subject):
-    torch._dynamo.reset()
-    conv = plain_subject.make(dtype=torch.float32)
-    compiled = torch.compile(conv, fullgraph=True, dynamic=True)
-    with torch.no_grad():
-        for size in SIZES:
-            x, edge_index, given = random_inputs(plain_subject, *size)
-            got, expected = (f(x, edge_index, **given) for f in (compiled, conv))
-            torch.testing.assert_close(got, expected)
-
-
 def test_compiled_once_for_all_sizes(subject):
     """In values and gradients; sizes 0 and 1 are always cases of their own to the compiler."""
     torch._dynamo.reset()
@@ -104,18 +92,6 @@ def test_number_types(subject, multigraph, dtype, tolerance):
         assert float(error) <= tolerance * scale
 
 
-def test_number_types_on_complete_graphs(dense_subject):
-    graph = CompleteGraphs([1, 4, 3])
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
-        conv = dense_subject.make(dtype=dtype)
-        x = dense_subject.nodes(8, dtype=dtype)
-        given = dense_subject.features(graph.num_edges, batch=graph.batch, dtype=dtype)
-        flat = dense_subject.run(conv, x, graph.edge_index, given)
-        for name, part in dense_subject.run_complete(conv, x, graph, given).items():
-            assert part.dtype == dtype
-            torch.testing.assert_close(part, flat[name], rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("some", [False, True])
 def test_function_transforms_on_complete_graphs(dense_subject, some):
     graph = CompleteGraphs([1, 3, 2])
@@ -181,29 +157,6 @@ def test_compiled_once_for_all_complete_graphs(traced_subject):
         assert counter.frame_count == 1
 
 
-def test_exported_with_its_complete_graphs(traced_subject):
-    class Model(torch.nn.Module):
-        def __init__(self, graph):
-            super().__init__()
-            self.conv, self.graph = traced_subject.make(dtype=torch.float32), graph
-
-        def forward(self, x, given):
-            return self.conv(x, self.graph, **given)
-
-    graph = CompleteGraphs([1, 4, 3], self_loops=False)
-    inputs, model = traced_subject.in_rows(graph), Model(graph)
-    program = torch.export.export(model, inputs)
-    file = io.BytesIO()
-    torch.export.save(program, file)
-    file.seek(0)
-    loaded = torch.export.load(file).module()
-    got, expected = (tensors(f(*inputs)) for f in (loaded, model))
-    for one, other in zip(got, expected, strict=True):
-        rows = {graph.num_rows: graph.row_mask, graph.num_pairs: graph.is_edge}
-        kept = rows.get(len(one), slice(None))
-        torch.testing.assert_close(one[kept], other[kept])
-
-
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The usage of `scatter:UserWarning")  # PyG's advice on a GPU
 def test_cuda_gives_the_same_numbers(subject, multigraph):
@@ -228,9 +181,3 @@ def test_cuda_on_complete_graphs(dense_subject):
     rows = graph.nodes_to_rows(x).cuda()
     got = dense_subject.run(conv.cuda(), rows, graph.to("cuda"), there)["nodes"]
     torch.testing.assert_close(graph.rows_to_nodes(got.cpu()), expected, rtol=0, atol=1e-10)
-
-
-def test_repr_names_class_and_widths(subject):
-    assert repr(subject.make()) == f"{subject.layer.conv.__name__}(4, 6, heads=2)"
-    pair = f"{subject.layer.conv.__name__}((4, 7), 6, heads=2)"
-    assert repr(subject.make((4, 7))) == pair

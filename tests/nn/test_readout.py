@@ -77,19 +77,6 @@ def test_names_joined_are_concatenated():
     torch.testing.assert_close(both, torch.cat(parts, dim=1))
 
 
-def test_any_aggregation_of_pyg_serves():
-    readout = Readout(aggr.PowerMeanAggregation(), WIDTH)
-    x = torch.rand(9, WIDTH)
-    expected = aggr.PowerMeanAggregation()(x, INDEX, dim_size=5)
-    torch.testing.assert_close(readout(x, INDEX, 5)[[0, 2, 3]], expected[[0, 2, 3]])
-    assert readout.kind == "PowerMeanAggregation"
-
-
-def test_an_unknown_name_is_told():
-    with pytest.raises(ValueError, match="readout: got 'mode', expected one of mean, sum"):
-        Readout("mean+mode", WIDTH)
-
-
 def test_the_option_lists_every_name():
     text = inspect.getdoc(NetworkConfig) or ""
     (option,) = re.findall(r"readout: (.*?)(?=\n {4}\w|$)", text, re.DOTALL)
