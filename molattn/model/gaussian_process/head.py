@@ -1,6 +1,6 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -86,27 +86,22 @@ class GaussianProcessHead:
             inducing_points: Most inducing points.
             seed: Seed of their choice.
         """
-        tasks = tuple(config.tasks)
-        rows = _Rows(tasks, targets, weights, keys, seed)
-        groups = rows.groups(rows.used)
-        most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
-        points = rows.drawn[:most]
-        used = inputs[rows.used]
-        kernel = MoleculeKernel.fit(used, np.searchsorted(rows.used, points), _kinds(config))
-        fitting = _Fitting(kernel, inputs, rows, points)
-        unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
-        for columns, chosen in groups:
-            if len(chosen):  # a row has such a label
-                unseen[:, columns] = fitting.fit(columns, chosen)
-        scalings: list[ProbabilityScaling | None] = [None] * len(tasks)
-        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        rows = _Rows(config.tasks, targets, weights, keys, seed)
+        groups = len(rows.groups())
+        most = round(inducing_points * min(1.0, _MOST_GROUPS / groups) ** (1.0 / 3.0))
+        found = _Fitted(config, inputs, rows, rows.drawn[: max(1, most)])
+        scalings: list[ProbabilityScaling | None] = []
+        for index, (task, part) in enumerate(
+            zip(config.tasks, output_slices(config.tasks), strict=True)
+        ):
+            scalings.append(None)
             if task.kind != "regression":
                 chosen = rows.used[~np.isnan(targets[rows.used, index])]
-                logits = class_logits(torch.from_numpy(unseen[chosen, part]), task).numpy()
+                logits = class_logits(torch.from_numpy(found.unseen[chosen, part]), task).numpy()
                 classes = targets[chosen, index].astype(int)
-                scalings[index] = ProbabilityScaling.fit(logits, classes)
-        results = fitting.coefficients, fitting.means, tuple(scalings)
-        return cls(tasks, kernel, points, *results, np.ones(len(tasks)))
+                scalings[-1] = ProbabilityScaling.fit(logits, classes)
+        results = found.kernel, found.points, found.weights, found.means, tuple(scalings)
+        return cls(tuple(config.tasks), *results, np.ones(len(config.tasks)))
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -222,70 +217,64 @@ class _Rows:
         order = np.array(sorted(range(len(texts)), key=digests.__getitem__), dtype=np.int64)
         self.drawn = self.used[interleaved(order, ~np.isnan(targets[self.used]))]
 
-    def groups(self, rows: Rows) -> list[tuple[list[int], Rows]]:
-        """Group the outputs by which of some rows have them; return both."""
+    def groups(self) -> list[tuple[list[int], Rows]]:
+        """Group the outputs by which of the used rows have them; return both."""
         groups: dict[bytes, list[int]] = {}
-        known = ~np.isnan(self.labels[rows])
+        known = ~np.isnan(self.labels[self.used])
         for column in range(known.shape[1]):
             groups.setdefault(known[:, column].tobytes(), []).append(column)
-        return [(columns, rows[known[:, columns[0]]]) for columns in groups.values()]
-
-    def fit(
-        self,
-        columns: list[int],
-        rows: Rows,
-        basis: Basis,
-        features: Callable[[Rows], Array],
-        *,
-        exact: bool,
-    ) -> list[GaussianProcess]:
-        """Fit each of some outputs to rows that have them; ``exact``: the basis is of these."""
-        sums = Sums(basis.vectors.shape[1], len(columns))
-        for some in _blocks(rows, _ROWS_AT_ONCE):
-            sums.add(features(some), self.labels[some][:, columns], self.weights[some])
-        is_exact = exact and bool((self.weights[rows] == 1).all())
-        eigen = (basis.values, None) if is_exact else sums.decomposed()
-        return [GaussianProcess.fit(sums, index, *eigen) for index in range(len(columns))]
+        return [(columns, self.used[known[:, columns[0]]]) for columns in groups.values()]
 
 
-class _Fitting:
-    """Fits the outputs that are known for the same rows, on inducing points among these."""
+class _Fitted:
+    """Gaussian processes of all outputs, on inducing points that are among the used rows."""
 
     def __init__(
-        self, kernel: MoleculeKernel, inputs: KernelInputs, rows: _Rows, points: Rows
+        self, config: MolAttnConfig, inputs: KernelInputs, rows: _Rows, points: Rows
     ) -> None:
-        self._kernel, self._inputs, self._rows, self._points = kernel, inputs, rows, points
-        self._between = kernel(inputs[points], rounded=True)
-        self._saved = None
+        used = inputs[rows.used]
+        self.kernel = MoleculeKernel.fit(used, np.searchsorted(rows.used, points), _kinds(config))
+        self.points, self._inputs, self._rows = points, inputs, rows
+        self._between, self._saved = self.kernel(inputs[points], rounded=True), None
         if len(rows.used) * len(points) <= _MOST_SAVED:
-            self._saved = kernel(inputs[rows.used], rounded=True)
-        self.coefficients = np.zeros((len(points), rows.labels.shape[1]))
+            self._saved = self.kernel(used, rounded=True)
+        self.weights = np.zeros((len(points), rows.labels.shape[1]))
         self.means = np.zeros(rows.labels.shape[1])
+        self.unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
+        self.log_likelihood = 0.0
+        for columns, chosen in rows.groups():
+            if len(chosen):  # a row has such a label
+                self._fit(columns, chosen)
 
-    def fit(self, columns: list[int], chosen: Rows) -> Array:
-        """Fit outputs to rows; return their leave-one-out predictions, ``[n, outputs]``."""
-        own = np.flatnonzero(np.isin(self._points, chosen))
+    def _fit(self, columns: list[int], chosen: Rows) -> None:
+        """Fit the outputs that these rows have, on the inducing points among them."""
+        labels, weights = self._rows.labels, self._rows.weights
+        own = np.flatnonzero(np.isin(self.points, chosen))
         if not len(own):  # fewer inducing points than tasks
-            own = np.arange(len(self._points))
+            own = np.arange(len(self.points))
         basis = Basis.of(self._between[np.ix_(own, own)])
-
-        def features(some: Rows) -> Array:
-            if self._saved is None:
-                return basis(self._kernel(self._inputs[some], rounded=True)[:, own])
-            return basis(self._saved[np.searchsorted(self._rows.used, some)][:, own])
-
-        exact = np.array_equal(np.sort(self._points[own]), chosen)
-        processes = self._rows.fit(columns, chosen, basis, features, exact=exact)
-        unseen = np.full((len(self._rows.labels), len(columns)), np.nan)
+        sums = Sums(basis.vectors.shape[1], len(columns))
+        for some in _blocks(chosen, _ROWS_AT_ONCE):
+            features = basis(self._kernel_of(some)[:, own])
+            sums.add(features, labels[some][:, columns], weights[some])
+        is_exact = np.array_equal(np.sort(self.points[own]), chosen)
+        is_exact = is_exact and bool((weights[chosen] == 1).all())
+        eigen = (basis.values, None) if is_exact else sums.decomposed()
+        processes = [GaussianProcess.fit(sums, index, *eigen) for index in range(len(columns))]
         for column, process in zip(columns, processes, strict=True):
-            self.coefficients[own, column] = basis.vectors @ process.coefficients
+            self.weights[own, column] = basis.vectors @ process.coefficients
             self.means[column] = process.mean
+            self.log_likelihood += process.log_likelihood
         for some in _blocks(chosen, _ROWS_AT_ONCE) if self._rows.is_class[columns].any() else ():
-            given, weights = features(some), self._rows.weights[some]
-            for index, (column, process) in enumerate(zip(columns, processes, strict=True)):
-                labels = self._rows.labels[some, column]
-                unseen[some, index] = process.leave_one_out(given, labels, weights)
-        return unseen
+            features = basis(self._kernel_of(some)[:, own])
+            for column, process in zip(columns, processes, strict=True):
+                given = features, labels[some, column], weights[some]
+                self.unseen[some, column] = process.leave_one_out(*given)
+
+    def _kernel_of(self, some: Rows) -> Array:
+        if self._saved is None:
+            return self.kernel(self._inputs[some], rounded=True)
+        return self._saved[np.searchsorted(self._rows.used, some)]
 
 
 def log_bayes_factor(
@@ -308,24 +297,13 @@ def log_bayes_factor(
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
     """
     rows = _Rows(config.tasks, targets, weights, keys, seed)
-    chosen = rows.drawn[:_MOST_COMPARED]
+    rows.used = np.sort(rows.drawn[:_MOST_COMPARED])
     others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
-    evidence = []
-    for numbers in (inputs.numbers, others):
-        some, total = replace(inputs, numbers=numbers)[chosen], 0.0
-        kernel = MoleculeKernel.fit(some, np.arange(len(chosen)), _kinds(config))
-        between = kernel(some, rounded=True)
-        for columns, known in rows.groups(chosen):
-            if not len(known):  # none of these rows has such a label
-                continue
-            index = np.flatnonzero(np.isin(chosen, known))
-            own = between[np.ix_(index, index)]
-            basis = Basis.of(own)
-            features = basis(own)
-            processes = rows.fit(columns, known, basis, lambda _, all_=features: all_, exact=False)
-            total += sum(process.log_likelihood for process in processes)
-        evidence.append(total)
-    return evidence[0] - evidence[1]
+    whole, without = (
+        _Fitted(config, replace(inputs, numbers=numbers), rows, rows.used).log_likelihood
+        for numbers in (inputs.numbers, others)
+    )
+    return whole - without
 
 
 def _kinds(config: MolAttnConfig) -> list[slice]:
