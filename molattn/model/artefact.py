@@ -85,16 +85,14 @@ def find_model(name: str | Path, **hub_options: Any) -> Path:
     try:
         return Path(snapshot_download(str(name), allow_patterns=[*MODEL_FILES], **hub_options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"{name}: no such folder, and no download from the Hugging Face Hub: {reason}"
-        ) from None
+        reason = f"no download from the Hugging Face Hub: {str(error).strip().splitlines()[0]}"
+        raise InputError(f"{name}: no such folder, and {reason}") from None
 
 
-def find_local_model(path: str | Path) -> Path:
+def find_local_model(name: str | Path) -> Path:
     """Return the folder of a saved model; a folder goes before a name, the Hub is not searched."""
-    name, path = str(path), Path(path)
-    if not path.exists() and is_packaged(name):
+    path = Path(name)
+    if not path.exists() and is_packaged(str(name)):
         return PACKAGED / name
     folder = path.parent if path.is_file() else path
     for found in (folder, folder / _RUN_MODEL):
@@ -103,15 +101,11 @@ def find_local_model(path: str | Path) -> Path:
     expected = "expected the folder of a saved model"
     if folds := sorted(folder.glob(f"*fold_*/{_RUN_MODEL}")):
         raise InputError(f"{name}: a cross-validation; {expected}, such as {folds[0].parent}")
-    if path.is_file():
-        raise InputError(f"{name}: a file, {expected}")
-    if folder.is_dir():
-        raise InputError(f"{name}: has no {CONFIG_FILE}; {expected}")
+    if path.exists():
+        problem = "a file" if path.is_file() else f"has no {CONFIG_FILE}"
+        raise InputError(f"{name}: {problem}; {expected}")
     if Path(f"{name}{UNFINISHED}").is_dir():
-        raise InputError(
-            f"{name}: no such folder; {name}{UNFINISHED} is a run that was interrupted or is in "
-            f"progress (to resume: --resume {name})"
-        )
+        raise InputError(f"{name}: the run is unfinished (to resume: --resume {name})")
     packaged = ", ".join(_packaged())
     raise InputError(f"{name}: no such folder; {expected}, or a packaged model: {packaged}")
 

@@ -230,11 +230,10 @@ class MolAttn(
         """
         folder = Path(save_directory)
         with atomic_folder(folder) as part:
-            for path in folder.glob("*"):
-                if path.is_dir():
-                    shutil.copytree(path, part / path.name, symlinks=True)
-                elif path.name not in MODEL_FILES:
-                    shutil.copy2(path, part)
+            if folder.is_dir():
+                options = {"symlinks": True, "dirs_exist_ok": True}
+                model = {str(folder): MODEL_FILES}
+                shutil.copytree(folder, part, ignore=lambda path, _: model.get(path, ()), **options)
             self.to_files().write(part)
             if not (part / "README.md").exists():
                 self.generate_model_card(**model_card_kwargs or {}).save(part / "README.md")

@@ -18,7 +18,6 @@ from molattn.config.base import checked
 from molattn.errors import SmilesError, quoted
 from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
-from molattn.utils.console import counted
 
 REFERENCE_MOLECULES = (
     "CC(=O)Oc1ccccc1C(=O)O",
@@ -45,12 +44,9 @@ _PACKAGES = ("molattn", "rdkit")
 
 @checked
 class ReferenceInputs:
-    """What a model reads of some molecules.
+    """What a model reads of some molecules, and versions of the packages that calculated it.
 
-    Args:
-        versions: Versions of the packages that calculated it.
-        molecules: SMILES of each molecule, and a SHA-256 of each kind of its input; under
-            ``descriptors`` their values, None where one is undefined.
+    For each molecule its SMILES, a SHA-256 of each kind of input, and the values of descriptors.
     """
 
     versions: dict[str, str]
@@ -61,15 +57,14 @@ class ReferenceInputs:
         cls, config: MolAttnConfig, smiles: Sequence[str] = REFERENCE_MOLECULES
     ) -> "ReferenceInputs":
         """Calculate the inputs of a model of this configuration."""
-        read = MoleculeReader(
-            config.featurizer,
-            Fields(config.calculator, config.counter, fingerprint=True),
-            standardize=config.standardize,
-            radius=config.network.radius,
-        )
-        records = zip(smiles, read(smiles), strict=True)
-        found = [{"smiles": text, **_inputs(record, config)} for text, record in records]
-        return cls({name: version(name) for name in _PACKAGES}, found)
+        fields = Fields(config.calculator, config.counter, fingerprint=True)
+        options = {"standardize": config.standardize, "radius": config.network.radius}
+        records = MoleculeReader(config.featurizer, fields, **options)(smiles)
+        molecules = [
+            {"smiles": text, **_inputs(record, len(config.descriptors))}
+            for text, record in zip(smiles, records, strict=True)
+        ]
+        return cls({name: version(name) for name in _PACKAGES}, molecules)
 
     def remark(self, config: MolAttnConfig) -> str:
         """Return a line on whether the inputs are the same with the installed versions.
@@ -81,23 +76,21 @@ class ReferenceInputs:
             return ""
         was = " and ".join(f"{name} {self.versions[name]}" for name in changed)
         have = " and ".join(f"{name} {version(name)}" for name in changed)
-        trained = f"the model was trained with {was}, and {have} is installed"
-        now = self.of(config, [one["smiles"] for one in self.molecules]).molecules
+        now = self.of(config, [molecule["smiles"] for molecule in self.molecules]).molecules
         pairs = zip(self.molecules, now, strict=True)
-        found = [_differences(one, other, config.descriptors) for one, other in pairs]
-        count = sum(map(bool, found))
-        molecules = counted(len(found), "reference molecule")
+        differences = [_differences(*pair, config.descriptors) for pair in pairs]
+        count, total = sum(map(bool, differences)), len(differences)
+        trained = f"the model was trained with {was}, and {have} is installed"
         if not count:
-            return f"{trained}: the inputs of {molecules} are the same"
-        kinds = ", ".join(dict.fromkeys(kind for kinds in found for kind in kinds))
-        install = " ".join(f"{name}=={self.versions[name]}" for name in changed)
+            return f"{trained}: the inputs of {total} reference molecules are the same"
+        kinds = ", ".join(dict.fromkeys(kind for kinds in differences for kind in kinds))
         return (
-            f"{trained}: the inputs of {count} of {molecules} differ ({kinds}), so that "
-            f"predictions may differ too; with {install} they do not"
+            f"{trained}: the inputs of {count} of {total} reference molecules differ ({kinds}), so "
+            f"that predictions may differ too; with {was} they do not"
         )
 
 
-def _inputs(record: MoleculeRecord | SmilesError, config: MolAttnConfig) -> dict[str, Any]:
+def _inputs(record: MoleculeRecord | SmilesError, descriptors: int) -> dict[str, Any]:
     if isinstance(record, SmilesError):
         return {"error": record.code}
     inputs: dict[str, Any] = {
@@ -107,9 +100,8 @@ def _inputs(record: MoleculeRecord | SmilesError, config: MolAttnConfig) -> dict
     if record.counts is not None:
         inputs["counted substructures"] = _digest(*record.counts)
     if record.numbers is not None:
-        count = len(config.descriptors)
-        inputs["Morgan counts"] = _digest(record.numbers[count:])
-        values = record.numbers[:count].tolist()
+        inputs["Morgan counts"] = _digest(record.numbers[descriptors:])
+        values = record.numbers[:descriptors].tolist()
         inputs["descriptors"] = [value if np.isfinite(value) else None for value in values]
     return inputs
 
@@ -123,17 +115,13 @@ def _digest(*arrays: NDArray[Any] | None) -> str:
 
 
 def _differences(
-    one: Mapping[str, Any], other: Mapping[str, Any], descriptors: Sequence[str]
+    old: Mapping[str, Any], new: Mapping[str, Any], descriptors: Sequence[str]
 ) -> list[str]:
     """Name the inputs of a molecule that differ, of those that the model reads now."""
-    names = (other.keys() | (one.keys() & {"error"})) - {"smiles", "descriptors"}
-    found = sorted(name for name in names if one.get(name) != other.get(name))
-    if "descriptors" in one and "descriptors" in other:
-        values = (np.array(x["descriptors"], dtype=np.float64) for x in (one, other))  # None is NaN
-        same = np.isclose(*values, **_TOLERANCE, equal_nan=True)
-        found += [
-            f"descriptor {quoted(name)}"
-            for name, is_same in zip(descriptors, same, strict=True)
-            if not is_same
-        ]
+    names = (new.keys() | (old.keys() & {"error"})) - {"smiles", "descriptors"}
+    found = sorted(name for name in names if old.get(name) != new.get(name))
+    if "descriptors" in old and "descriptors" in new:  # None is NaN
+        values = (np.array(x["descriptors"], dtype=np.float64) for x in (old, new))
+        changed = ~np.isclose(*values, **_TOLERANCE, equal_nan=True)
+        found += [f"descriptor {quoted(name)}" for name in np.array(descriptors)[changed].tolist()]
     return found

@@ -186,6 +186,7 @@ def test_arrays_of_another_model_are_refused(folder):
 def test_saving_replaces_a_model_and_keeps_other_files(folder, monkeypatch):
     (folder / "notes.txt").write_text("mine")
     (folder / "more").mkdir()
+    (folder / "more" / "config.json").write_text("other")
     before = {path.name: path.is_file() and path.read_bytes() for path in folder.iterdir()}
     small = MolAttn(MolAttnConfig(("new",), SMALL))
     with monkeypatch.context() as patch:
@@ -196,6 +197,7 @@ def test_saving_replaces_a_model_and_keeps_other_files(folder, monkeypatch):
     after = {path.name: path.is_file() and path.read_bytes() for path in folder.iterdir()}
     assert after == before
     small.save_pretrained(folder)
+    assert (folder / "more" / "config.json").read_text() == "other"
     assert MolAttn.from_pretrained(folder).config.targets == ("new",)
     assert {path.name for path in folder.iterdir()} == {
         *("notes.txt", "more", "README.md", "config.json", "model.safetensors", "manifest.json")
