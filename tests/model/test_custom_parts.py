@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch
-from torch_geometric.nn import GATv2Conv, MeanAggregation, SumAggregation
+from torch_geometric.nn import MeanAggregation, SumAggregation
 
 import molattn
 from molattn import MolAttn, MolAttnConfig, from_smiles
@@ -20,9 +20,6 @@ from molattn.errors import InputError
 from molattn.explain import explain
 from molattn.inference.predict import predict_table
 from molattn.nn import EdgeAttentionConv
-from molattn.nn.encoder import Encoder
-from molattn.nn.readout import Readout
-from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 CONFIG = MolAttnConfig("y", SMALL)
@@ -136,15 +133,6 @@ def test_an_encoder_of_complete_graphs_reads_them_as_blocks():
     np.testing.assert_allclose(plain.predict(SMILES), usual.predict(SMILES), atol=1e-6)
 
 
-def test_layers_and_aggregations_of_pyg_are_parts():
-    encoder = Encoder(lambda: GATv2Conv(8, 8, edge_dim=4), layers=2, channels=8)
-    model = MolAttn(CONFIG, encoder=encoder, readout=MeanAggregation(), head=nn.Linear(8, 1))
-    assert model.predict(SMILES).shape == (4, 1)
-    assert dict(model.config.custom_parts)["readout"] == "MeanAggregation"
-    only = MolAttn(CONFIG, readout=SumAggregation())
-    assert only.nets[0].molecule_width == 8
-
-
 @pytest.mark.parametrize("partner", ["concat", "cross_attention"])
 def test_second_molecules_and_features_reach_the_parts(partner):
     network = replace(SMALL, partner=partner, width=6, edge_width=4)
@@ -179,18 +167,6 @@ def test_a_saved_model_needs_its_parts_again(tmp_path):
             MolAttn.from_pretrained(folder, **given)
 
 
-def test_an_ensemble_of_own_parts_is_saved_and_loaded(tmp_path):
-    joined = MolAttn.ensemble([composed(), composed()])
-    joined.save_pretrained(tmp_path)
-    again = MolAttn.from_pretrained(tmp_path, encoder=Sums(), readout=First(), head=Head(12))
-    assert again.config.members == 2
-    members = again.predict(SMILES, members=True)
-    np.testing.assert_array_equal(members, joined.predict(SMILES, members=True))
-    assert np.abs(members[0] - members[1]).min() > 0
-    with pytest.raises(InputError, match="differs from model 1 in custom_parts"):
-        MolAttn.ensemble([composed(), MolAttn(CONFIG)])
-
-
 def test_a_run_trains_saves_and_predicts_by_them(table, tmp_path):
     made = []
 
@@ -214,22 +190,6 @@ def test_a_run_trains_saves_and_predicts_by_them(table, tmp_path):
     np.testing.assert_allclose(found, expected[:, 0], rtol=1e-5)
 
 
-def test_pretrained_weights_fit_an_own_head_but_no_own_encoder(table, tmp_path):
-    MolAttn(MolAttnConfig(Task("logS"), SMALL)).save_pretrained(tmp_path / "first")
-    options = {**OPTIONS, "init_from": str(tmp_path / "first")}
-    with pytest.raises(InputError, match=r"with a custom encoder \(Sums\); use init_from none"):
-        molattn.train(table, "logS", make_model=composed, **options)
-    old = MolAttn.from_pretrained(tmp_path / "first")
-
-    def with_head(config):
-        return MolAttn(config, head=nn.Linear(old.nets[0].molecule_width, 1))
-
-    options["descriptors"] = "none"  # which the head would get as a second argument
-    frozen = molattn.train(table, "logS", make_model=with_head, freeze="encoder", **options)
-    new, former = (model.nets[0].encoder.state_dict() for model in (frozen.model, old))
-    assert all(torch.equal(value, former[name]) for name, value in new.items())
-
-
 @pytest.mark.parametrize("method", ["integrated_gradients", "occlusion"])
 def test_signed_methods_explain_any_network(method):
     model = composed().eval()
@@ -240,17 +200,6 @@ def test_signed_methods_explain_any_network(method):
     assert explanation.attention.shape == (0, 0, 4, 4)
     assert explanation.head_names == ()
     assert "svg" in explanation.draw()
-
-
-@pytest.mark.parametrize("method", ["attention", "rollout", "gradient_attention"])
-def test_methods_of_attention_need_attention_layers(method):
-    with pytest.raises(InputError, match="custom encoder does not apply attention layers"):
-        explain(composed().eval(), "CCO", method)
-    model = MolAttn.ensemble([MolAttn(CONFIG, encoder=TwoHeads()) for _ in range(2)])
-    explanation = explain(model, "CC(=O)O", method)
-    assert explanation.attention.shape == (2, 4, 4, 4)
-    np.testing.assert_allclose(explanation.attention.sum(axis=-1), 1.0, rtol=1e-5)
-    assert explanation.atom_scores.min() >= 0 < explanation.atom_scores.max()
 
 
 def test_parts_that_do_not_fit_are_named():
@@ -266,12 +215,3 @@ def test_parts_that_do_not_fit_are_named():
     with pytest.raises(InputError, match="freeze: got 1, expected 0 to 0"):
         composed().freeze(1)
     composed().freeze("encoder")
-
-
-def test_one_member_has_the_very_modules_and_others_have_copies():
-    encoder, readout = Sums(), Readout("mean", 6)
-    model = MolAttn(CONFIG, encoder=encoder, readout=readout)
-    assert model.nets[0].encoder is encoder
-    assert model.nets[0].readout is readout
-    first, second = MolAttn(replace(CONFIG, members=2), encoder=encoder).nets
-    assert first.encoder is encoder is not second.encoder

@@ -81,14 +81,6 @@ def test_predictions_are_the_outputs_in_units_and_probabilities(model):
     )
 
 
-def test_scaling_of_labels_undoes_that_of_predictions(model):
-    labels = torch.tensor([[5.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]])
-    scaled = model.scale(labels)
-    torch.testing.assert_close(
-        scaled, torch.tensor([[1.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]]), equal_nan=True
-    )
-
-
 def test_features_are_read_in_their_own_units_and_each_by_its_molecule(model):
     found = model.predict(SMILES, features=FEATURES)
     alone = [

@@ -10,10 +10,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch_geometric.data import Batch
 
 import molattn
-from molattn.config import NetworkConfig, PretrainConfig
-from molattn.errors import InputError
+from molattn.config import NetworkConfig
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn import HEADS, LAYERS, FourierHead, MLPFourierHead, MLPHead, check_network
+from molattn.nn import HEADS, LAYERS, FourierHead, MLPFourierHead, MLPHead
 from molattn.nn.registry import unused_options
 from molattn.task import Task
 
@@ -43,17 +42,6 @@ every_option = pytest.mark.parametrize("options", OPTIONS, ids=options_of)
 def make(**options):
     torch.manual_seed(0)
     return MolAttn(MolAttnConfig(("y",), replace(SMALL, **options))).eval().double()
-
-
-def test_blocks_and_head_have_a_dropout_each():
-    (net,) = make(dropout=0.2, head_dropout=0.7).nets
-
-    def dropouts(part):
-        return {module.p for module in part.modules() if isinstance(module, torch.nn.Dropout)}
-
-    assert (dropouts(net.encoder), dropouts(net.head)) == ({0.2}, {0.7})
-    pretraining = PretrainConfig(("molecules.smi",)).network
-    assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -118,37 +106,6 @@ def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
 
 
-def test_each_option_makes_another_model():
-    found = [make(**options).predict(SMILES) for options in ({}, *OPTIONS)]
-    for i, one in enumerate(found):
-        assert all(np.abs(one - other).max() > 1e-6 for other in found[:i])
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
-    changed = {
-        "score": "gatv2",
-        "combine": "mean",
-        "gate": True,
-        "edge_value": False,
-        "update_edges": True,
-        "edge_width": 3,
-    }
-    plain = NetworkConfig(width=8, heads=2, layer=name)
-    assert isinstance(make(layer=name).nets[0].encoder.blocks[0].conv, LAYERS[name].conv)
-    for option, value in changed.items():
-        has = LAYERS[name].has("edge_dim" if option == "edge_width" else option)
-        if (name, option) == ("gaan", "gate"):
-            has = False  # always on
-        assert (option not in unused_options(plain)) == has
-        if has:
-            make(layer=name, **{option: value})
-            continue
-        named = f"{option}: cannot be used with layer {name}$"
-        with pytest.raises(InputError, match=named):
-            check_network(replace(plain, **{option: value}))
-
-
 @pytest.mark.parametrize("distances", [True, False])
 @pytest.mark.parametrize("text", ["CCCCCCCCCCCCCO", "c1ccccc1CC.Cl"])
 def test_mat_reads_the_distance_in_bonds_and_the_bond(text, distances):
@@ -210,16 +167,6 @@ def test_over_bonds_an_atom_sees_as_many_bonds_as_there_are_blocks(layer, form):
     moved = (model.nets[0].encode_atoms(changed)[0] - before).abs().amax(dim=1)
     assert (moved[:2] == 0).all()  # three and more bonds away, of two blocks
     assert (moved[2:] > 1e-9).all()
-
-
-def test_a_bonded_graph_need_not_have_the_other_pairs():
-    model = make(pairs="bonds")
-    data = molattn.from_smiles(SMILES[0], self_loops=True)
-    expected = model(data)
-    kept = (data.edge_attr[:, 0] > 0) | (data.edge_index[0] == data.edge_index[1])
-    assert kept.sum() == 2 * 5 + 6
-    data.edge_index, data.edge_attr = data.edge_index[:, kept], data.edge_attr[kept]
-    assert torch.equal(model(data), expected)
 
 
 @pytest.mark.slow  # the compiler takes half a minute

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from molattn.config import DataConfig, NetworkConfig, PredictConfig, SupervisedConfig, TrainConfig
-from molattn.data.leakage import find_leakage
 from molattn.errors import InputError, SmilesError
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -96,15 +94,6 @@ def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):
     model.float()
 
 
-def test_a_molecule_in_two_solvents_is_no_contradiction(run):
-    assert run.leakage.duplicates == 8
-    assert run.leakage.conflicts == 0
-    partner = run.table.records[0].partner
-    records = [replace(record, partner=partner) for record in run.table.records]
-    twice = replace(run.table, records=records)
-    assert find_leakage(twice, run.parts).conflicts == 8
-
-
 def test_partners_that_do_not_fit_are_refused():
     one, two = (
         MolAttn(MolAttnConfig("y", SMALL)),
@@ -124,14 +113,3 @@ def test_partners_that_do_not_fit_are_refused():
         two.predict_records([one.featurize("C")])
     with pytest.raises(ValueError, match="got second molecules"):
         one.predict_records([two.featurize("C", "O")])
-
-
-def test_gradients_reach_both_molecules(run):
-    model = run.model
-    model.zero_grad()
-    batch = model.collate([model.featurize("CCO", "O"), model.featurize("C", "CC")])
-    model(batch).sum().backward()
-    net = model.nets[0]
-    for parameter in (net.cross or net.encoder).parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all()
-    assert torch.count_nonzero(net.atom_embedding.weight.grad) > 0

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -74,16 +73,6 @@ def test_a_regression_is_predicted_as_by_brute_force(is_weighted):
     np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_an_exact_fit_reads_the_points_as_they_are_stored():
-    y = make_labels()[:, 0]
-    head = GaussianProcessHead.fit(NUMBER, INPUTS, y[:, None])
-    covariance = head.kernel(INPUTS[head.rows], rounded=True)
-    weights, rest = head.weights[:, 0], y[head.rows] - head.means
-    noise = np.median((rest - covariance @ weights) / weights)
-    expected = np.linalg.solve(covariance + noise * np.eye(len(y)), rest)
-    np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-7)
-
-
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
     monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_SAVED", 0)
@@ -108,16 +97,6 @@ def test_each_task_is_learned_from_the_rows_that_have_its_label():
     np.testing.assert_allclose(found, head.predict(NEW)[:, 0] + 1.0, rtol=1e-6)
 
 
-def test_rows_without_labels_and_of_weight_0_are_left_out():
-    labels, weights = make_labels(), np.ones(len(SMILES))
-    labels[3], weights[7] = np.nan, 0.0
-    kept = np.setdiff1d(np.arange(len(SMILES)), [3, 7])
-    head = GaussianProcessHead.fit(CONFIG, INPUTS, labels, weights=weights)
-    other = GaussianProcessHead.fit(CONFIG, INPUTS[kept], labels[kept])
-    np.testing.assert_array_equal(np.sort(head.rows), kept)
-    np.testing.assert_allclose(head.predict(NEW), other.predict(NEW), rtol=1e-5, atol=1e-6)
-
-
 @settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(random):
@@ -126,21 +105,6 @@ def test_the_order_of_rows_does_not_matter(random):
     one = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
     other = GaussianProcessHead.fit(CONFIG, INPUTS[order], labels[order]).predict(NEW)
     np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_few_rows(rows):
-    some = np.arange(rows)
-    head = GaussianProcessHead.fit(CONFIG, INPUTS[some], make_labels(rows))
-    assert np.isfinite(head.predict(NEW)).all()
-
-
-def test_constant_labels_are_predicted():
-    labels = np.column_stack([np.full(48, 2.5), np.ones(48), np.full(48, 2.0)])
-    found = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
-    np.testing.assert_allclose(found[:, 0], 2.5, rtol=1e-6)
-    assert (found[:, 1] > 0).all()
-    assert (found[:, 2:].argmax(axis=1) == 2).all()
 
 
 def test_logits_are_calibrated():
@@ -159,16 +123,6 @@ def test_logits_are_calibrated():
     config = MolAttnConfig((TASKS[1],), SMALL, kernels=CONFIG.kernels)
     logits = GaussianProcessHead.fit(config, INPUTS, noise[:, None]).predict(NEW)
     np.testing.assert_allclose(expit(logits), noise.mean(), atol=0.2)
-
-
-def test_a_target_without_inducing_points_is_not_exact():
-    config = MolAttnConfig((Task("a"), Task("b"), Task("c")), SMALL, kernels=CONFIG.kernels)
-    y = make_labels()[:, 0]
-    labels = np.full((48, 3), np.nan)
-    labels[:23, 0], labels[23:46, 1], labels[46:, 2] = y[:23], y[23:46], y[46:]
-    fit = partial(GaussianProcessHead.fit, config, INPUTS, labels, inducing_points=2)
-    general = fit(weights=np.full(48, 1.0 + 1e-14)).predict(NEW)
-    np.testing.assert_allclose(fit().predict(NEW), general, rtol=1e-9)
 
 
 def test_fewer_inducing_points_are_drawn_by_the_seed():
@@ -194,18 +148,6 @@ def test_fewer_inducing_points_are_drawn_by_the_seed():
     )
 
 
-def test_inducing_points_do_not_depend_on_the_order_of_the_rows():
-    labels, keys = make_labels(), np.array(SMILES)
-    order = np.random.default_rng(3).permutation(len(SMILES))
-    options = {"inducing_points": 20, "seed": 7}
-    one = GaussianProcessHead.fit(CONFIG, INPUTS, labels, keys=[*SMILES], **options)
-    other = GaussianProcessHead.fit(
-        CONFIG, INPUTS[order], labels[order], keys=[*keys[order]], **options
-    )
-    assert keys[one.rows].tolist() == keys[order][other.rows].tolist()
-    np.testing.assert_allclose(other.predict(NEW), one.predict(NEW), rtol=1e-4, atol=1e-5)
-
-
 def test_a_task_with_few_labels_stays_exact():
     config = MolAttnConfig(("few", "many"), SMALL, kernels=("morgan", "embedding"))
     labels = np.column_stack([make_labels()[:, 0]] * 2)
@@ -221,16 +163,6 @@ def test_a_task_with_few_labels_stays_exact():
     noise = float(np.median((labels[chosen, 0] - fitted) / weights))
     _, expected = brute_force(noise, labels[:, 0], chosen=chosen)
     np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
-
-
-def test_fewer_inducing_points_than_tasks():
-    config = MolAttnConfig(("a", "b", "c"), SMALL, kernels=("morgan", "embedding"))
-    labels = np.full((48, 3), np.nan)
-    for task in range(3):
-        labels[task::3, task] = make_labels()[task::3, 0]
-    head = GaussianProcessHead.fit(config, INPUTS, labels, inducing_points=2)
-    assert len(head.rows) == 2
-    assert np.isfinite(head.predict(NEW)).all()
 
 
 def test_predictions_are_combined_by_the_shares():

@@ -90,18 +90,6 @@ def test_weights_divide_the_noise(rows, seed, is_exact):
     np.testing.assert_allclose(process.predict(features(new)), predict(new), rtol=1e-3, atol=1e-3)
 
 
-def test_fewer_inducing_points_are_the_deterministic_training_conditional():
-    x, y = data(80)
-    points = x[:15]
-    process, features = fitted(x, y, points)
-    known, own = KERNEL(points, x), KERNEL(points)
-    # Rasmussen and Williams, equation 8.20.
-    weights = np.linalg.solve(known @ known.T + process.noise * own, known @ (y - y.mean()))
-    new = data(20, seed=1)[0]
-    expected = y.mean() + KERNEL(new, points) @ weights
-    np.testing.assert_allclose(process.predict(features(new)), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("rows, of_points", [(12, 12), (30, 8)])
 def test_leave_one_out_is_a_fit_without_the_row(rows, of_points):
     x, y = data(rows)
@@ -117,31 +105,6 @@ def test_leave_one_out_is_a_fit_without_the_row(rows, of_points):
         expected.append(process.mean + kernel(x[row : row + 1], x[kept]) @ alpha)
     found = process.leave_one_out(features(x), y, weights)
     np.testing.assert_allclose(found, np.ravel(expected), rtol=1e-4, atol=1e-5)
-
-
-@settings(max_examples=10)
-@given(st.integers(1, 30), st.floats(-1e3, 1e3))
-def test_equal_labels_are_predicted_everywhere(rows, label):
-    x, _ = data(rows)
-    process, features = fitted(x, np.full(rows, label))
-    new = np.vstack([x, data(5, seed=1)[0]])
-    np.testing.assert_allclose(process.predict(features(new)), label, rtol=1e-6, atol=1e-6)
-
-
-@settings(max_examples=10)
-@given(st.integers(2, 30), st.integers(0, 100))
-def test_repeated_rows_are_rows_of_a_larger_weight(rows, seed):
-    """In the mean: the likelihood differs by that of the differences between repetitions."""
-    x, y = data(rows, seed)
-    counts = np.random.default_rng(seed).integers(1, 4, rows)
-    repeated, features = fitted(np.repeat(x, counts, axis=0), np.repeat(y, counts), x)
-    basis = Basis.of(KERNEL(x))
-    sums = Sums(len(basis.values), 1)
-    sums.add(basis(KERNEL(x)), y[:, None], counts.astype(float))
-    values, vectors = sums.decomposed()
-    np.testing.assert_allclose(repeated.values, values, rtol=1e-6, atol=1e-6)
-    assert GaussianProcess.fit(sums, 0, values, vectors).mean == pytest.approx(repeated.mean)
-    assert np.isfinite(repeated.predict(features(x))).all()
 
 
 def test_directions_below_rounding_are_left_out():
