@@ -30,7 +30,7 @@ from molattn.chem.atom_features import (
 from molattn.chem.distance import blocks, pair_codes, pair_distances, row_starts, split_rows
 from molattn.record import MoleculeRecord
 
-__all__ = ["AtomPairs", "Codes", "Counts", "Pieces", "cut"]
+__all__ = ["AtomPairs", "Codes", "Counts", "Pieces", "cut", "each"]
 
 # Version 16.3 (RDKit 2026.3) has the same layout for the molecules that are read here.
 _HEADS = tuple(
@@ -41,10 +41,7 @@ _ATOMS_AT = 29
 _MAX_ATOMS = 254  # in larger molecules, atom indices take more than one byte
 _STEREO = 0x02
 _TYPE = 0x08  # of bonds that are not single
-_COVALENT = frozenset(
-    int(getattr(Chem.BondType, kind))
-    for kind in ("SINGLE", "DOUBLE", "TRIPLE", "QUADRUPLE", "AROMATIC")
-)
+_COVALENT = b"\x01\x02\x03\x04\x0c"  # single to quadruple, and aromatic
 # The length of an atom's bytes by its bytes 1 to 3: flags (aromatic, no implicit hydrogens; others
 # have a payload and are not supported), and a word of properties. Each set bit of the word's low
 # byte is a property of one byte (bit 0 is unused); bit 8 is an isotope of four bytes.
@@ -86,11 +83,6 @@ class Pieces(NamedTuple):
     ends: bytes
     rings: list[bytes]
 
-    @property
-    def is_covalent(self) -> bool:
-        """Whether each bond is single to quadruple or aromatic, none dative or of order zero."""
-        return all(not bond[0] & _TYPE or bond[1] in _COVALENT for bond in set(self.bonds))
-
 
 def cut(mol: Chem.Mol) -> Pieces | None:
     """Return the pieces of a molecule's binary form; None if it or this RDKit is not supported."""
@@ -107,6 +99,18 @@ def cut(mol: Chem.Mol) -> Pieces | None:
         return None
 
 
+def each(
+    mols: Sequence[Chem.Mol],
+    pieces: Sequence[Pieces | None],
+    fast: Callable[[list[Chem.Mol], list[Pieces]], list[Any]],
+    plain: Callable[[Chem.Mol], Any],
+) -> list[Any]:
+    """Return in order the results of all molecules with pieces at once, and of others alone."""
+    known = {n: piece for n, piece in enumerate(pieces) if piece is not None}
+    results = dict(zip(known, fast([mols[n] for n in known], [*known.values()]), strict=True))
+    return [results[n] if n in results else plain(mol) for n, mol in enumerate(mols)]
+
+
 @cache
 def _log_unknown() -> None:
     logging.getLogger(__name__).warning(
@@ -118,7 +122,7 @@ def _log_unknown() -> None:
 def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
     lengths = _ATOM_LENGTHS
     at = _ATOMS_AT + 1
-    atoms = []
+    atoms, bonds, ends, rings = [], [], [], []
     for _ in range(num_atoms):
         after = at + lengths[data[at + 1 : at + 4]]
         atoms.append(data[at:after])
@@ -126,7 +130,6 @@ def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
     if data[at] != _BONDS:
         return None
     at += 1
-    bonds, ends, rings = [], [], []
     for _ in range(num_bonds):
         start = at + 2
         flags = data[start]
@@ -135,7 +138,8 @@ def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
         bonds.append(data[start:at])
         if flags & _STEREO:
             at += 1 + data[at]  # skip the atoms that the stereo refers to
-    if data[at] != _RINGS:
+    # A dative bond adds nothing to the valence from which RDKit calculates types of atoms.
+    if data[at] != _RINGS or any(b[0] & _TYPE and b[1] not in _COVALENT for b in set(bonds)):
         return None
     num_rings = int.from_bytes(data[at + 1 : at + 5], "little")
     at += 5
@@ -245,8 +249,7 @@ class AtomPairs:
     """Atom pairs hashed to ``size`` positions, the same as RDKit's in half of the time.
 
     These are the types of two atoms and their distance in bonds. RDKit's type of an atom follows
-    from its bytes in the binary form and its number of bonds, if all bonds are covalent (a dative
-    bond adds nothing to the valence from which RDKit calculates pi electrons).
+    from its bytes in the binary form and its number of bonds.
     """
 
     def __init__(self, size: int) -> None:
@@ -254,7 +257,7 @@ class AtomPairs:
         self._types: dict[tuple[bytes, int], int] = {}
 
     def __call__(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[Counts]:
-        """Return the counts of pairs of molecules, given what :func:`cut` returns; all covalent."""
+        """Return the counts of pairs of molecules, given what :func:`cut` returns of each."""
         parts = blocks([len(piece.atoms) for piece in pieces])
         return [one for part in parts for one in self._block(mols[part], pieces[part])]
 

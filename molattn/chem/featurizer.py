@@ -19,7 +19,7 @@ from molattn.chem.atom_features import (
     graph_codes,
 )
 from molattn.chem.distance import pair_codes
-from molattn.chem.fast import Codes, Pieces, cut
+from molattn.chem.fast import Codes, Pieces, cut, each
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord, pairs_within
 from molattn.utils.registry import Registry
@@ -35,15 +35,12 @@ class Featurizer:
     """Turns a molecule into atom codes and joint pair codes.
 
     A component code is the index of one feature's value in its vocabulary. A joint code is the
-    index of a combination of component codes; ``pair_table`` maps it back to them.
+    index of a combination of component codes that can occur; ``pair_table`` maps it back to them.
 
     The components of a pair are its bond features and the distance, ``pair_names``. The distance
-    is the number of bonds of the shortest path: code 0 is an atom with itself, ``d`` is ``d``
-    bonds, ``max_distance`` is that many or more, ``max_distance + 1`` is an atom of another
-    fragment. A bonded pair is at distance 1. Only combinations that can occur have a joint code.
-
-    Chirality is the CIP label and a double bond's stereo is Z or E, because both are independent of
-    the order of the atoms.
+    is the number of bonds of the shortest path: code 0 is an atom with itself, ``max_distance`` is
+    that many bonds or more, ``max_distance + 1`` is an atom of another fragment. Chirality is the
+    CIP label and a double bond's stereo is Z or E, which do not depend on the order of the atoms.
 
     Args:
         atom_columns: Features of an atom, by default ``ATOM_COLUMNS``: any of those and of your own
@@ -188,11 +185,8 @@ class Featurizer:
             )
         if radius is not None:
             return [self._within(mol, radius) for mol in mols]
-        cuts = enumerate(map(cut, mols) if pieces is None else pieces)
-        known = {n: piece for n, piece in cuts if piece is not None}
-        read = self._fast([mols[n] for n in known], [*known.values()])
-        found = dict(zip(known, read, strict=True))
-        return [found.get(n) or self._plain(mol) for n, mol in enumerate(mols)]
+        pieces = [cut(mol) for mol in mols] if pieces is None else pieces
+        return each(mols, pieces, self._fast, self._plain)
 
     @cached_property
     def _fast(self) -> Codes:

@@ -1,7 +1,7 @@
 """Morgan fingerprints with counts, and hashed counts of substructures, stored sparsely."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-from molattn.chem.fast import AtomPairs, Counts, Pieces
+from molattn.chem.fast import AtomPairs, Counts, Pieces, each
 
 __all__ = [
     "FINGERPRINT_RADIUS",
@@ -45,7 +45,7 @@ def morgan_fingerprint(mol: Chem.Mol) -> Fingerprint:
         >>> morgan_fingerprint(Chem.MolFromSmiles("CC")).tolist()
         [1057, 1057, 1275]
     """
-    positions, counts = _counted(_GENERATOR, mol)
+    positions, counts = _positions(_GENERATOR, mol)
     return np.repeat(positions.astype(np.uint16), counts)
 
 
@@ -144,17 +144,16 @@ class SubstructureCounter:
     def many(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]) -> list[HashedCounts]:
         """Return the counts of sanitized molecules and what :func:`fast.cut` returns of each."""
         columns: list[list[Counts]] = []
-        for kind, generator in self._generators.items():
-            found: dict[int, Counts] = {}
-            if kind == "atom_pairs":
-                known = {n: piece for n, piece in enumerate(pieces) if piece and piece.is_covalent}
-                pairs = self._atom_pairs([mols[n] for n in known], [*known.values()])
-                found = dict(zip(known, pairs, strict=True))
-            for n, mol in enumerate(mols):
-                if n not in found:
-                    found[n] = _counted(generator, _ordered(kind, mol)[0])
-            columns.append([found[n] for n in range(len(mols))])
+        for kind in self.kinds:
+            plain = partial(self._counted, kind)
+            is_fast = kind == "atom_pairs"
+            columns.append(
+                each(mols, pieces, self._atom_pairs, plain) if is_fast else [*map(plain, mols)]
+            )
         return [self._joined(row) for row in zip(*columns, strict=True)]
+
+    def _counted(self, kind: str, mol: Chem.Mol) -> Counts:
+        return _positions(self._generators[kind], _ordered(kind, mol)[0])
 
     @cached_property
     def _atom_pairs(self) -> AtomPairs:
@@ -188,7 +187,7 @@ class SubstructureCounter:
                    [False,  True,  True],
                    [ True, False,  True]])
         """
-        places: list[int] = []
+        positions: list[int] = []
         atoms: list[NDArray[np.bool_]] = []
         distances = Chem.GetDistanceMatrix(mol)
         for kind, group in self.groups.items():
@@ -198,18 +197,17 @@ class SubstructureCounter:
             ordered, order = _ordered(kind, mol)
             self._generators[kind].GetCountFingerprint(ordered, additionalOutput=output)
             info = output.GetBitPaths() if kind == "torsions" else output.GetBitInfoMap()
-            for place, one in ((place, one) for place, found in info.items() for one in found):
-                if kind in ("morgan", "feature_morgan"):
-                    center, radius = one
-                    inside = distances[center] <= radius
-                else:
-                    inside = np.isin(np.arange(mol.GetNumAtoms()), order[[*one]])
-                places.append(group.start + place)
-                atoms.append(inside)
-        shape = len(atoms), mol.GetNumAtoms()
-        return Environments(
-            np.array(places, dtype=np.int64), np.array(atoms, dtype=bool).reshape(shape)
-        )
+            for position, matches in info.items():
+                for match in matches:
+                    if kind in ("morgan", "feature_morgan"):
+                        center, radius = match
+                        inside = distances[center] <= radius
+                    else:
+                        inside = np.isin(np.arange(len(order)), order[[*match]])
+                    positions.append(group.start + position)
+                    atoms.append(inside)
+        inside = np.array(atoms, dtype=bool).reshape(len(atoms), mol.GetNumAtoms())
+        return Environments(np.array(positions, dtype=np.int64), inside)
 
     def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int, int]]:
         return type(self), (self.kinds, self.size, self.radius)  # RDKit's generators do not pickle
@@ -231,7 +229,7 @@ def _ordered(kind: str, mol: Chem.Mol) -> tuple[Chem.Mol, NDArray[np.intp]]:
     return Chem.RenumberAtoms(mol, order.tolist()), order
 
 
-def _counted(generator: Any, mol: Chem.Mol) -> Counts:
+def _positions(generator: Any, mol: Chem.Mol) -> Counts:
     # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
     found = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
     return found[::2], found[1::2]
