@@ -2,15 +2,11 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from molattn.config import PredictConfig
@@ -22,7 +18,7 @@ from molattn.serve.batching import Predicted, Work
 from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
 
-__all__ = ["HeldResponse", "Molecule", "PredictResponse", "dumps", "file_parts", "molecules"]
+__all__ = ["Molecule", "PredictResponse", "dumps", "file_writer", "molecules"]
 
 _AT_ONCE = 64  # molecules whose neighbors are found together
 
@@ -76,38 +72,20 @@ class PredictResponse(TypedDict):
     molecules: list[Molecule]
 
 
-class HeldResponse(StreamingResponse):
-    """A streamed response that closes :attr:`held` at its end, however it ends."""
-
-    held: ExitStack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response."""
-        with self.held:
-            await super().__call__(scope, receive, send)
-
-
-def molecules(work: Work, found: Predicted, neighbors: int) -> list[Molecule]:
-    """Return rows and their predictions as JSON types.
-
-    Args:
-        work: What was asked.
-        found: What was predicted.
-        neighbors: Number of nearest training molecules to add.
-    """
-    served, header = work.served, work.table.header
+def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule]:
+    """Return rows and their predictions, with so many nearest training molecules, as JSON types."""
+    served, header, model = work.served, work.table.header, work.served.model.config
     columns = [*served.spec(work.level).columns]
-    model = served.model.config
-    texts = {"name": "name"} | ({"partner": model.partner_column} if model.partner_column else {})
-    texts = {key: header.index(name) for key, name in texts.items() if name in header}
+    names = {"name": "name"} | ({"partner": model.partner_column} if model.partner_column else {})
+    texts = {key: header.index(name) for key, name in names.items() if name in header}
     answers = list[Molecule]()
-    for row, values, code in found:
+    for row, values, code in predicted:
         cells: dict[str, Any] = {} if code else dict(zip(columns, values, strict=True))
         similarity = cells.get("training_similarity")
         answer: Molecule = {
             "smiles": None if code == "missing_value" else row.smiles,
             "error": code or None,
-            "message": (row.row.reason or reason_meaning(row.code or code)) if code else None,  # pyright: ignore
+            "message": (row.row.reason or reason_meaning(row.code or code)) if code else None,
             "training_similarity": similarity,
             "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
             "predictions": {
@@ -124,22 +102,22 @@ def molecules(work: Work, found: Predicted, neighbors: int) -> list[Molecule]:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
     if neighbors:
-        _add_neighbors(served, answers, found, neighbors)
+        _add_neighbors(served, answers, predicted, neighbors)
     return answers
 
 
 def _add_neighbors(
-    served: ServedModel, answers: Sequence[Molecule], found: Predicted, count: int
+    served: ServedModel, answers: Sequence[Molecule], predicted: Predicted, count: int
 ) -> None:
     good = [
         (answer, row.record.fingerprint)
-        for answer, (row, _, code) in zip(answers, found, strict=True)
+        for answer, (row, _, code) in zip(answers, predicted, strict=True)
         if not code and row.record is not None and row.record.fingerprint is not None
     ]
     for start in range(0, len(good), _AT_ONCE):
-        some = good[start : start + _AT_ONCE]
-        nearest = served.nearest([one for _, one in some], count)
-        for (answer, _), near in zip(some, nearest, strict=True):
+        block = good[start : start + _AT_ONCE]
+        nearest = served.nearest([fingerprint for _, fingerprint in block], count)
+        for (answer, _), near in zip(block, nearest, strict=True):
             answer["neighbors"] = near
 
 
@@ -176,41 +154,29 @@ def dumps(value: Any) -> bytes:
     return text.encode(errors="surrogateescape").decode(errors="replace").encode()
 
 
-def file_parts(
+def file_writer(
     work: Work, options: PredictConfig, name: str
 ) -> Callable[[AsyncIterator[Predicted]], AsyncIterator[bytes]]:
-    """Return a function that writes predictions as ``molattn predict`` writes them to a file.
-
-    Args:
-        work: What is asked.
-        options: How the table is read.
-        name: The format of the file.
+    """Return a function that writes predictions in a format, as ``molattn predict`` does.
 
     Raises:
-        InputError: A column that the model needs is missing.
+        InputError: A column of the table has a type that the format does not have.
     """
-    served, kind, buffer = work.served, FORMATS[name], BytesIO()
-    path = Path(f"predictions{kind.suffixes[0]}")
+    served, file_format, buffer = work.served, FORMATS[name], BytesIO()
+    path = Path(f"predictions{file_format.suffixes[0]}")
     rows = OutputRows(work.table, served.model, served.spec(work.level), options, path)
-    assert kind.write is not None
-    return partial(_file_parts, rows, partial(kind.write, buffer), buffer, kind.is_resumable)
 
+    async def write(predicted: AsyncIterator[Predicted]) -> AsyncIterator[bytes]:
+        writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
+        async for batch in predicted:
+            for row, cells, code in batch:
+                for line in rows(row, [cells], code):
+                    writer.write(*line)
+            if file_format.is_resumable:  # text, which is sent as it is written
+                yield buffer.getvalue()
+                buffer.seek(0)
+                buffer.truncate()
+        writer.close()
+        yield buffer.getvalue()
 
-async def _file_parts(
-    rows: OutputRows,
-    make_writer: Callable[..., Any],
-    buffer: BytesIO,
-    is_streamed: bool,
-    predicted: AsyncIterator[Predicted],
-) -> AsyncIterator[bytes]:
-    writer = make_writer(rows.header, rows.schema)
-    async for found in predicted:
-        for row, cells, code in found:
-            for line in rows(row, [cells], code):
-                writer.write(*line)
-        if is_streamed:
-            yield buffer.getvalue()
-            buffer.seek(0)
-            buffer.truncate()
-    writer.close()
-    yield buffer.getvalue()
+    return write

@@ -4,17 +4,17 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
@@ -24,20 +24,13 @@ from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
 from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
-from molattn.serve.answers import (
-    HeldResponse,
-    Molecule,
-    PredictResponse,
-    dumps,
-    file_parts,
-    molecules,
-)
-from molattn.serve.batching import BusyError, Predicted, Work, Worker
+from molattn.serve.answers import Molecule, PredictResponse, dumps, file_writer, molecules
+from molattn.serve.batching import BusyError, Predicted, Work, Worker, in_thread, table_options
 from molattn.serve.bodies import CSV, FILES, JSON, NDJSON
 from molattn.serve.catalog import Catalog, ModelsResponse
 from molattn.serve.explanations import ExplainResponse, Explanations, depict
 from molattn.serve.guard import APIError, Guard
-from molattn.serve.metrics import CONTENT_TYPE, Metrics
+from molattn.serve.metrics import Metrics
 from molattn.serve.openapi import (
     BEARER,
     EXPLAIN_BODIES,
@@ -51,12 +44,10 @@ from molattn.version import __version__
 
 __all__ = ["make_app"]
 
-Result = TypeVar("Result")
-
 _PAGE = Path(__file__).parent / "page"
-_ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
+_QUICK = 64  # molecules, at most, of a request that is read beside others
 _DOCS = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>molattn: API</title>
 <link rel="stylesheet" href="docs/assets/swagger-ui.css"></head>
@@ -79,11 +70,20 @@ class HealthResponse(TypedDict):
     version: str
 
 
+async def _held() -> AsyncIterator[ExitStack]:
+    """What a request holds until its answer is sent, or nobody waits for it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+Held = Annotated[ExitStack, Depends(_held)]
+
+
 def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     """Return the application of some models.
 
     Its ``state`` has ``guard``, the :class:`molattn.serve.guard.Guard` through which it is to be
-    called.
+    called, and ``worker``.
     """
     metrics = Metrics(lambda: worker.reserved)
     worker = Worker(config, metrics)
@@ -104,23 +104,15 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.guard = Guard(app, config, metrics, _ENDPOINTS)
-    app.state.worker = worker
-    for kind in (
-        APIError,
-        MolattnError,
-        RequestValidationError,
-        HTTPException,
-        ClientDisconnect,
-        Exception,
-    ):
+    app.state.guard, app.state.worker = Guard(app, config, metrics), worker
+    expected = APIError, MolattnError, RequestValidationError, HTTPException, ClientDisconnect
+    for kind in (*expected, Exception):
         app.add_exception_handler(kind, _answer_error)
     _add_pages(app)
     guarded = APIRouter()
     if config.token:
-        guarded = APIRouter(
-            dependencies=[Depends(_check_token(config.token))], responses=error_responses(401)
-        )
+        check = Depends(_check_token(config.token))
+        guarded = APIRouter(dependencies=[check], responses=error_responses(401))
 
     @guarded.get(
         "/metrics",
@@ -129,11 +121,11 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def numbers() -> Response:
-        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @guarded.get("/models", summary="The models, their tasks and what is known of them")
     async def models() -> ModelsResponse:
-        return {"models": [one.describe() for one in catalog.models.values()]}
+        return {"models": [served.describe() for served in catalog.models.values()]}
 
     _add_predict(guarded, catalog, config, worker)
     _add_pictures(guarded, catalog, config, worker)
@@ -142,35 +134,33 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
 
 
 def _add_pages(app: FastAPI) -> None:
-    @app.get("/static/colors.css", include_in_schema=False)
-    async def colors() -> FileResponse:
-        return FileResponse(str(SHARED_TEMPLATES / "colors.css"))
+    files = {
+        "/": (_PAGE / "index.html", "text/html"),
+        "/static/colors.css": (SHARED_TEMPLATES / "colors.css", "text/css"),
+        "/static/shared.js": (SHARED_TEMPLATES / "shared.js", "text/javascript"),
+    }
 
-    @app.get("/static/shared.js", include_in_schema=False)
-    async def shared_script() -> FileResponse:
-        return FileResponse(str(SHARED_TEMPLATES / "shared.js"), media_type="text/javascript")
+    async def file(request: Request) -> FileResponse:
+        path, kind = files[request.url.path]
+        return FileResponse(path, media_type=kind, headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
-    app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
-
-    @app.head("/", include_in_schema=False)
-    @app.get("/", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(str(_PAGE / "index.html"), headers={"Cache-Control": "no-cache"})
-
-    @app.head("/docs", include_in_schema=False)
-    @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         return HTMLResponse(_DOCS)
 
-    @app.get("/docs/start.js", include_in_schema=False)
     async def docs_script() -> Response:
         return Response(_DOCS_SCRIPT, media_type="text/javascript")
 
-    @app.head("/health", include_in_schema=False)
-    @app.get("/health", summary="Whether the server answers")
     async def health() -> HealthResponse:
         return {"status": "ok", "version": __version__}
+
+    hidden = {"methods": ["GET", "HEAD"], "include_in_schema": False}
+    for path, endpoint in {**dict.fromkeys(files, file), "/docs": docs}.items():
+        app.add_api_route(path, endpoint, response_model=None, **hidden)
+    app.add_api_route("/docs/start.js", docs_script, response_model=None, **hidden)
+    app.add_api_route("/health", health, summary="Whether the server answers")
+    app.add_api_route("/health", health, methods=["HEAD"], include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
+    app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
 
 
 def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
@@ -187,65 +177,60 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         "`neighbors`.",
     )
     async def predict(
-        request: Request, given: Annotated[bodies.PredictOptions, Query()]
+        request: Request, options: Annotated[bodies.PredictOptions, Query()], held: Held
     ) -> Response:
         kind = bodies.content_type(request, PREDICT_BODIES)
         answer = bodies.accepted(request, kind if kind in (JSON, NDJSON) else CSV)
         stop = threading.Event()
-        with ExitStack() as stack:
-            stack.callback(stop.set)
-            if kind == JSON:
-                bodies.check_no_parameters(request)
-                options = asked = await bodies.read_json(request, bodies.PredictRequest)
-                served, count = catalog[asked.model], len(asked.smiles)
-                table = bodies.json_table(served, asked, config)
-                work = Work(served, table, asked.level, smiles=asked.smiles)
-                stack.enter_context(worker.reserve(count))
-            else:
-                options, served = given, catalog[given.model]
-                stack.enter_context(worker.reserve(config.batch_size))
-                folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
-                path = Path(stack.enter_context(folder)) / f"body.{FILES.get(kind, 'jsonl')}"
-                stack.enter_context(bodies.shown_as_body(path))
-                await bodies.spool(request, path)
-                opened = _in_thread(worker.slow, bodies.file_table, path, kind, served, stop)
-                table, count = await bodies.unless_gone(request, opened)
-                work = Work(served, table, given.level, given.smiles_column)
-            if options.neighbors and not served.has_neighbors:
-                raise InputError("neighbors: expected 0: the model keeps no training molecules")
-            if options.neighbors and answer in FILES:
-                raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
-            if answer in FILES:
-                write = file_parts(work, worker.options(work), FILES[answer])
-                parts = write(worker.predict(work, stop))
-            else:
-                found = _molecules(work, worker.predict(work, stop), options.neighbors, worker.slow)
-                if answer == JSON:
-                    every = await bodies.unless_gone(request, _all(found))
-                    whole: PredictResponse = {
-                        "model": served.name,
-                        "level": work.level,
-                        "molecules": every,
-                    }
-                    return Response(dumps(whole), media_type=JSON)
-                parts = (b"".join(dumps(one) + b"\n" for one in some) async for some in found)
-            response = HeldResponse(parts, media_type=answer, headers={ROWS_HEADER: str(count)})
-            response.held = stack.pop_all()
-            return response
+        held.callback(stop.set)
+        if kind == JSON:
+            body = await bodies.read_json(request, bodies.PredictRequest)
+            served, neighbors, count = catalog[body.model], body.neighbors, len(body.smiles)
+            table = bodies.json_table(served, body, config)
+            is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
+            is_quick = is_quick and not served.model.config.standardize
+            work = Work(served, table, body.level, is_quick=is_quick)
+            held.enter_context(worker.reserve(count))
+        else:
+            served, neighbors = catalog[options.model], options.neighbors
+            held.enter_context(worker.reserve(config.batch_size))
+            folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
+            path = Path(held.enter_context(folder)) / "body"
+            await bodies.spool(request, path)
+            opened = in_thread(worker.slow, bodies.file_table, path, kind, served, stop)
+            table, count = await bodies.unless_gone(request, opened)
+            work = Work(served, table, options.level, options.smiles_column)
+        if neighbors and not served.has_neighbors:
+            raise InputError("neighbors: expected 0: the model keeps no training molecules")
+        if neighbors and answer in FILES:
+            raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
+        predicted = worker.predict(work, stop)
+        headers = {ROWS_HEADER: str(count)}
+        if answer in FILES:
+            reading = table_options(config, work.smiles_column, work.level)
+            chunks = file_writer(work, reading, FILES[answer])(predicted)
+            return StreamingResponse(chunks, media_type=answer, headers=headers)
+        found = _molecules(work, predicted, neighbors, worker)
+        if answer == NDJSON:
+            lines = (b"".join(dumps(one) + b"\n" for one in batch) async for batch in found)
+            return StreamingResponse(lines, media_type=answer, headers=headers)
+        every = await bodies.unless_gone(request, _all(found))
+        whole: PredictResponse = {"model": served.name, "level": work.level, "molecules": every}
+        return Response(dumps(whole), media_type=JSON)
 
 
 async def _molecules(
-    work: Work, predicted: AsyncIterator[Predicted], neighbors: int, pool: Executor
+    work: Work, predicted: AsyncIterator[Predicted], neighbors: int, worker: Worker
 ) -> AsyncIterator[list[Molecule]]:
-    async for found in predicted:
+    async for batch in predicted:
         if neighbors:
-            yield await _in_thread(pool, molecules, work, found, neighbors)
+            yield await in_thread(worker.slow, molecules, work, batch, neighbors)
         else:
-            yield molecules(work, found, 0)
+            yield molecules(work, batch, 0)
 
 
-async def _all(parts: AsyncIterator[list[Molecule]]) -> list[Molecule]:
-    return [one async for some in parts for one in some]
+async def _all(batches: AsyncIterator[list[Molecule]]) -> list[Molecule]:
+    return [molecule async for batch in batches for molecule in batch]
 
 
 def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
@@ -258,18 +243,14 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         responses=_ERRORS_OF_BODIES,
         openapi_extra={"requestBody": {"content": EXPLAIN_BODIES, "required": True}},
     )
-    async def explain(request: Request) -> Response:
+    async def explain(request: Request, held: Held) -> Response:
         bodies.content_type(request, EXPLAIN_BODIES)
-        bodies.check_no_parameters(request)
-        asked = await bodies.read_json(request, bodies.ExplainRequest)
-        served, stop = catalog[asked.model], threading.Event()
-        with worker.reserve(min(_EXPLANATION, config.max_queue)):
-            work = _in_thread(worker.explaining, explanations.explain, served, asked, stop)
-            try:
-                found = await bodies.unless_gone(request, work)
-            finally:
-                stop.set()
-        return Response(dumps(found), media_type=JSON)
+        body = await bodies.read_json(request, bodies.ExplainRequest)
+        served, stop = catalog[body.model], threading.Event()
+        held.callback(stop.set)
+        held.enter_context(worker.reserve(min(_EXPLANATION, config.max_queue)))
+        work = in_thread(worker.explaining, explanations.explain, served, body, stop)
+        return Response(dumps(await bodies.unless_gone(request, work)), media_type=JSON)
 
     @router.get(
         "/depict",
@@ -283,14 +264,11 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
     )
     async def depiction(asked: Annotated[bodies.Depiction, Query()]) -> Response:
         pool = worker.quick if asked.other is None and is_fast(asked.smiles) else worker.slow
+        values = asked.smiles, asked.other, asked.width, asked.height
         with worker.reserve(1):
-            svg = await _in_thread(pool, depict, *asked.values, config)
+            svg = await in_thread(pool, depict, *values, config)
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
-
-
-async def _in_thread(pool: Executor, function: Callable[..., Result], *arguments: object) -> Result:
-    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
 
 def _check_token(token: str) -> Callable[..., None]:
@@ -304,27 +282,23 @@ def _check_token(token: str) -> Callable[..., None]:
     return check
 
 
-async def _answer_error(_: Request, error: Exception) -> JSONResponse:
-    return _refusal(error).response()
-
-
-def _refusal(error: Exception) -> APIError:
-    """Return a code and a message, which say nothing of how the server works."""
+async def _answer_error(_: Request, error: Exception) -> Response:
+    """Answer with a code and a message, which say nothing of how the server works."""
     match error:
         case APIError():
-            return error
+            refusal = error
         case BusyError():
-            return APIError(429, "busy", str(error), {"Retry-After": "1"})
+            refusal = APIError(429, "busy", str(error), {"Retry-After": "1"})
         case InputError():
             code = error.code if isinstance(error, SmilesError) else "bad_request"
-            return APIError(422, code, str(error))
+            refusal = APIError(422, code, str(error))
         case RequestValidationError():
-            return APIError(422, "bad_request", bodies.validation_line(error.errors()))
+            refusal = APIError(422, "bad_request", bodies.validation_line(error.errors()))
         case HTTPException():
             code = _CODES.get(error.status_code, "bad_request")
-            return APIError(error.status_code, code, str(error.detail), error.headers)
+            refusal = APIError(error.status_code, code, str(error.detail), error.headers)
         case ClientDisconnect():
-            return APIError(499, "gone", "the client has disconnected")
-        case MolattnError():
-            return APIError(500, "internal", str(error))
-    return APIError(500, "internal", "the server failed to answer")
+            refusal = APIError(499, "gone", "the client has disconnected")
+        case _:
+            refusal = APIError(500, "internal", "the server failed to answer")
+    return refusal.response()

@@ -4,7 +4,6 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
-from molattn.data.table import Row, Table, open_table
+from molattn.data.table import Row, Source, Table, open_table
 from molattn.errors import InputError, quoted
 from molattn.explain import METHODS
 from molattn.serve.catalog import LEVEL, ServedModel
@@ -28,18 +27,14 @@ __all__ = [
     "NDJSON",
     "Depiction",
     "ExplainRequest",
-    "Level",
-    "Neighbors",
     "PredictOptions",
     "PredictRequest",
     "accepted",
     "check_inputs",
-    "check_no_parameters",
     "content_type",
     "file_table",
     "json_table",
     "read_json",
-    "shown_as_body",
     "spool",
     "unless_gone",
     "validation_line",
@@ -60,18 +55,12 @@ _MOST_JSON = 20_000_000  # bytes: it is kept in memory
 _MOST_LINE = 1_000_000  # bytes
 _MOST_SILENCE, _MOST_SECONDS = 30.0, 300.0  # without data, and for a whole body
 
-Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
-Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
+_Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
+_Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
+_Model = Annotated[str | None, Field(description="Name of the model; by default the first.")]
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
-
-
-_Model = Annotated[str | None, Field(description="Name of the model; by default the first.")]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class PredictOptions(BaseModel):
@@ -79,15 +68,17 @@ class PredictOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | SkipJsonSchema[None] = Field(
-        None, description="Name of the model; by default the first."
-    )
     # Defaults in the document would be sent by its page, with JSON too.
-    level: Level = Field(default_factory=lambda: LEVEL)
-    neighbors: Neighbors = Field(default_factory=int)
+    model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
+    level: _Level = Field(default_factory=lambda: LEVEL)
+    neighbors: _Neighbors = Field(default_factory=int)
     smiles_column: str = Field(
         default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
     )
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class PredictRequest(_Strict):
@@ -95,8 +86,8 @@ class PredictRequest(_Strict):
 
     model: _Model = None
     smiles: list[str | None] = Field(description="The molecules; null where one is missing.")
-    level: Level = LEVEL
-    neighbors: Neighbors = 0
+    level: _Level = LEVEL
+    neighbors: _Neighbors = 0
     partner: list[str | None] | None = Field(
         None, description="The second molecule of each, where the model takes two."
     )
@@ -114,11 +105,6 @@ class Depiction(BaseModel):
     other: str | SkipJsonSchema[None] = None
     width: int = Field(250, ge=50, le=2000)
     height: int = Field(180, ge=50, le=2000)
-
-    @property
-    def values(self) -> tuple[str, str | None, int, int]:
-        """The fields."""
-        return self.smiles, self.other, self.width, self.height
 
 
 class ExplainRequest(_Strict):
@@ -150,61 +136,43 @@ class _Line(_Strict):
 
 
 def content_type(request: Request, allowed: Iterable[str]) -> str:
-    """Return the type of a body.
-
-    A page of another origin cannot send these without asking first, which is refused.
+    """Return the type of a body, which must be one that a page of another origin cannot send.
 
     Raises:
         APIError: It is none of those allowed.
     """
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in allowed:
-        expected = ", ".join(allowed)
-        raise APIError(
-            415, "content_type", f"Content-Type: got {quoted(given)}, expected {expected}"
-        )
-    return given
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in allowed:
+        message = f"Content-Type: got {quoted(kind)}, expected {', '.join(allowed)}"
+        raise APIError(415, "content_type", message)
+    return kind
 
 
 def accepted(request: Request, default: str) -> str:
     """Return the first type of an answer, JSON lines or a file, that ``Accept`` names."""
-    for part in request.headers.get("accept", "").lower().split(","):
-        name, *parameters = (one.strip() for one in part.split(";"))
+    for entry in re.sub(r"\s", "", request.headers.get("accept", "").lower()).split(","):
+        name, *parameters = entry.split(";")
         is_refused = any(re.fullmatch(r"q=0(\.0*)?", one) for one in parameters)
         if name in (NDJSON, *FILES) and not is_refused:
             return name
     return default
 
 
-def check_no_parameters(request: Request) -> None:
-    """Check that the address has no parameters: those of JSON are in the body.
-
-    Raises:
-        InputError: It has.
-    """
-    for name in request.query_params:
-        raise InputError(
-            f"parameter of the address: got {quoted(name)}, expected none, as the body has fields "
-            "of these names"
-        )
-
-
 async def read_json(request: Request, kind: type[Body]) -> Body:
-    """Read a body of JSON.
+    """Read a body of JSON, whose options are fields.
 
     Raises:
         APIError: It is too large, or not such JSON.
+        InputError: The address has parameters.
     """
+    for name in request.query_params:
+        raise InputError(f"parameter {quoted(name)}: expected a field of the body in its place")
     body = bytearray()
-    async for part in _parts(request):
-        body += part
+    async for chunk in _chunks(request):
+        body += chunk
         if len(body) > _MOST_JSON:
-            raise APIError(
-                413,
-                "too_large",
-                f"got more than {_MOST_JSON} bytes of JSON, expected fewer; send a table instead",
-                {"Connection": "close"},
-            )
+            message = f"got more than {_MOST_JSON} bytes of JSON; send a table instead"
+            raise APIError(413, "too_large", message, {"Connection": "close"})
     return _parse(kind, bytes(body))
 
 
@@ -219,20 +187,11 @@ def _parse(kind: type[Body], text: bytes, where: str = "") -> Body:
 async def spool(request: Request, path: Path) -> None:
     """Write a body to a file."""
     with open(path, "wb") as file:
-        async for part in _parts(request):
-            file.write(part)
+        async for chunk in _chunks(request):
+            file.write(chunk)
 
 
-@contextmanager
-def shown_as_body(path: Path) -> Iterator[None]:
-    """Within the block, let errors name the file of a body ``body``."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace(str(path), "body")) from error
-
-
-async def _parts(request: Request) -> AsyncIterator[bytes]:
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     end, more = loop.time() + _MOST_SECONDS, True
     while more:
@@ -254,24 +213,17 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Re
     Raises:
         ClientDisconnect: The client has disconnected; the work is cancelled.
     """
-
-    async def wait() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait())
+    task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientDisconnect
+        while not (await asyncio.wait({task}, timeout=0.2))[0]:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+        return task.result()
     finally:
-        for one in (task, gone):
-            one.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        task.cancel()
 
 
-class _JSONTable(Table):
+class _MoleculeTable(Table):
     """Molecules of JSON as a table of a model's inputs."""
 
     path = Path("body")
@@ -289,28 +241,24 @@ class _JSONTable(Table):
             yield Row(number, [*cells, *("" if n is None else repr(n) for n in numbers)])
 
 
-def json_table(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> Table:
+def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -> Table:
     """Return the molecules of a request.
 
     Raises:
         APIError: There are too many.
         InputError: Second molecules or features that do not fit the model.
     """
-    count, features = len(asked.smiles), asked.features or {}
+    count, features = len(body.smiles), body.features or {}
     if count > config.max_molecules:
-        raise APIError(
-            413,
-            "too_large",
-            f"smiles: got {count} molecules, expected at most {config.max_molecules} "
-            "(--max-molecules); send a table instead",
-        )
-    for name, values in {"partner": asked.partner, **features}.items():
+        message = f"smiles: got {count} molecules, expected at most {config.max_molecules}"
+        raise APIError(413, "too_large", f"{message} (max_molecules); send a table instead")
+    for name, values in {"partner": body.partner, **features}.items():
         if values is not None and len(values) != count:
             raise InputError(f"{name}: got {len(values)} values, expected {count}")
-    check_inputs(served, asked.partner is not None, features)
-    partner = [] if asked.partner is None else [asked.partner]
-    columns = [asked.smiles, *partner, *(features[name] for name in served.model.config.features)]
-    return _JSONTable(served, lambda: map(list, zip(*columns, strict=True)))
+    check_inputs(served, body.partner is not None, features)
+    partner = [] if body.partner is None else [body.partner]
+    columns = [body.smiles, *partner, *(features[name] for name in served.model.config.features)]
+    return _MoleculeTable(served, lambda: map(list, zip(*columns, strict=True)))
 
 
 def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]) -> None:
@@ -321,11 +269,8 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
     """
     model = served.model.config
     if has_partner != model.has_partner:
-        raise InputError(
-            "partner: got none, expected the second molecule of each"
-            if model.has_partner
-            else "partner: expected none, as the model takes one molecule"
-        )
+        expected = "the second molecule of each" if model.has_partner else "none"
+        raise InputError(f"partner: expected {expected}")
     if {*features} != {*model.features}:
         raise InputError(
             f"features: got {quoted([*features])}, expected {quoted([*model.features])}"
@@ -335,13 +280,7 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
 def file_table(
     path: Path, kind: str, served: ServedModel, stop: threading.Event
 ) -> tuple[Table, int]:
-    """Return the table of a body, and the number of its rows.
-
-    Args:
-        path: The file of the body.
-        kind: Its content type.
-        served: The model.
-        stop: Set once nobody waits for the result.
+    """Return the table of a body of a type, and the number of its rows.
 
     Raises:
         APIError: A line of JSON lines that is not such JSON, or too long.
@@ -349,11 +288,9 @@ def file_table(
         StoppedError: ``stop`` was set.
     """
     if kind == NDJSON:
-        table: Table = _JSONTable(served, lambda: _line_values(path, served))
+        table: Table = _MoleculeTable(served, lambda: _line_values(path, served))
     else:
-        table = open_table(path)
-    if type(table).count is not Table.count:
-        return table, table.count()
+        table = open_table(Source(path, "body"), FILES[kind])
     count = 0
     for count, _ in enumerate(table, start=1):  # noqa: B007
         if stop.is_set():
@@ -362,32 +299,33 @@ def file_table(
 
 
 def _line_values(path: Path, served: ServedModel) -> Iterator[list[Any]]:
+    model = served.model.config
     with open(path, "rb") as file:
         number = 0
         while text := file.readline(_MOST_LINE + 1):
             number += 1
+            where = f"line {number}: "
             if len(text) > _MOST_LINE:
-                message = f"line {number}: got more than {_MOST_LINE} bytes, expected fewer"
-                raise APIError(422, "bad_request", message)
+                raise APIError(422, "bad_request", f"{where}got more than {_MOST_LINE} bytes")
             if not text.strip():
                 continue
-            line = _parse(_Line, text, f"line {number}: ")
+            line = _parse(_Line, text, where)
             features, has_partner = line.features or {}, line.partner is not None
-            if served.model.config.has_partner:
+            if model.has_partner:
                 has_partner = "partner" in line.model_fields_set
             try:
                 check_inputs(served, has_partner, features)
             except InputError as error:
-                raise InputError(f"line {number}: {error}") from None
-            numbers = [features[name] for name in served.model.config.features]
-            yield [line.smiles, *([line.partner] if has_partner else []), *numbers]
+                raise InputError(f"{where}{error}") from None
+            partner = [line.partner] if model.has_partner else []
+            yield [line.smiles, *partner, *(features[name] for name in model.features)]
 
 
 def validation_line(errors: Iterable[Any]) -> str:
     """Return the first error of pydantic as a line."""
     error = next(iter(errors))
-    where = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
-    is_told = error["type"] in ("missing", "json_invalid", "model_type")
-    got = "" if is_told else f"got {quoted(error['input'])}, "
+    where = ".".join(str(name) for name in error["loc"] if name not in ("body", "query"))
+    is_clear = error["type"] in ("missing", "json_invalid", "model_type")
+    got = "" if is_clear else f"got {quoted(error['input'])}, "
     words = " ".join(str(error["msg"]).split())
     return f"{where or 'body'}: {got}{words[:1].lower()}{words[1:]}"

@@ -11,18 +11,17 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from molattn.chem.fingerprints import Fingerprint
-from molattn.config import PredictConfig, ServeConfig
+from molattn.config import PredictConfig
 from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
 from molattn.inference.predict import prediction_spec
-from molattn.inference.streaming import OutputSpec, computed, molecule_batches
+from molattn.inference.streaming import OutputSpec, computed, computing, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.endpoints import Endpoint
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, LabelDistribution, percentile
 from molattn.model.uncertainty import ConformalScores
 from molattn.task import Task, TaskKind
-from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
 __all__ = [
@@ -123,13 +122,13 @@ class ServedModel:
     @property
     def has_neighbors(self) -> bool:
         """Whether the model keeps its training molecules."""
-        known = self.model.training_set
-        return known is not None and known.molecules is not None
+        training = self.model.training_set
+        return training is not None and training.molecules is not None
 
     def labels(self, task: Task) -> LabelDistribution | None:
         """Return how the training labels of a task are distributed; None = not known."""
-        known = self.model.training_set
-        return None if known is None else known.labels[self.tasks.index(task)]
+        training = self.model.training_set
+        return None if training is None else training.labels[self.tasks.index(task)]
 
     def nearest(self, fingerprints: Sequence[Fingerprint], count: int) -> list[list[Neighbor]]:
         """Return the training molecules that are most similar to each molecule, as JSON types."""
@@ -166,24 +165,22 @@ class ServedModel:
         uncertainty, labels = self.model.uncertainty, self.labels(task)
         has_interval = False  # of any level
         if uncertainty is not None:
-            part = uncertainty.calibration.parts[self.tasks.index(task)]
-            has_interval = isinstance(part, ConformalScores) and part.count > 0
-        reference = self.reference.get(task.name)
+            scores = uncertainty.calibration.parts[self.tasks.index(task)]
+            has_interval = isinstance(scores, ConformalScores) and scores.count > 0
+        training: TrainingLabels = {"count": None, "quantiles": None, "class_counts": None}
+        if labels is not None:
+            counts = dict(zip(task.classes, labels.classes, strict=True)) if task.classes else None
+            quantiles = [*labels.quantiles] or None
+            training = {"count": labels.count, "quantiles": quantiles, "class_counts": counts}
+        quantiles = self.reference.get(task.name)
         return {
             "name": task.name,
             "kind": task.kind,
             "unit": task.unit,
             "classes": list(task.classes),
             "has_interval": has_interval,
-            "training": {
-                "count": labels and labels.count,
-                "quantiles": labels and ([*labels.quantiles] or None),
-                "class_counts": labels
-                and (dict(zip(task.classes, labels.classes, strict=True)) or None),
-            },
-            "reference": None
-            if reference is None
-            else {"name": self.reference_name, "quantiles": [*reference]},
+            "training": training,
+            "reference": quantiles and {"name": self.reference_name, "quantiles": quantiles},
             "card": self.model.endpoints.get(task.name),
         }
 
@@ -200,39 +197,33 @@ class Catalog:
         Raises:
             InputError: There is no such model.
         """
-        if name is None:
-            return next(iter(self.models.values()))
+        name = next(iter(self.models)) if name is None else name
         check_one_of("model", name, self.models)
         return self.models[name]
 
 
 def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
-    """Load models, each named by the last part of its folder.
-
-    Args:
-        paths: Folders, or names of packaged models.
-        device: Device of torch.
+    """Load models on a device, each named by the last part of its folder, or its packaged name.
 
     Raises:
         InputError: No model, one that cannot be loaded, or two of one name.
     """
-    found: dict[str, ServedModel] = {}
+    models: dict[str, ServedModel] = {}
     for path in paths:
         folder = find_local_model(path)
         name = _name(folder)
-        if name in found:
+        if name in models:
             raise InputError(
                 f"{path}: another model is named {name!r} too, expected folders whose last parts "
                 "differ"
             )
-        model = MolAttn.from_pretrained(folder).to(device)
-        found[name] = ServedModel(name, model)
-    if not found:
+        models[name] = ServedModel(name, MolAttn.from_pretrained(folder).to(device))
+    if not models:
         raise InputError("MODEL is missing; expected the folder of a run or of a saved model")
-    return Catalog(found)
+    return Catalog(models)
 
 
-def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
+def add_reference(served: ServedModel, path: Path, options: PredictConfig) -> int:
     """Predict a table, and keep the quantiles of the predictions.
 
     Returns:
@@ -242,15 +233,9 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
         InputError: The table cannot be read, lacks a column, or none of its rows has a prediction.
     """
     table, spec = open_table(path), served.spec(LEVEL)
-    options = PredictConfig(
-        batch_size=config.batch_size,
-        max_length=config.max_length,
-        max_atoms=config.max_atoms,
-        max_seconds=config.max_seconds,
-    )
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
     values, refused = list[list[Any]](), 0
-    with threads(config.threads):
+    with computing(served.model, options.threads):
         for batch in molecule_batches(table, served.model, options, spec.reads):
             for _, rows, code in computed(spec, batch):
                 refused += bool(code)

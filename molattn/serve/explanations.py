@@ -3,11 +3,12 @@
 import copy
 import threading
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 from xml.sax.saxutils import escape
 
 import numpy as np
 from pydantic import Field
+from rdkit import Chem
 from typing_extensions import TypedDict
 
 from molattn.chem.difference import differing_atoms
@@ -15,17 +16,17 @@ from molattn.chem.draw import NOT_DRAWN, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, ServeConfig
 from molattn.data.table import bundled_dataset, open_table
-from molattn.errors import SmilesError, check_one_of
+from molattn.errors import InputError, SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.explanation import Explanation
-from molattn.explain.faithfulness import measure_instances
+from molattn.explain.faithfulness.deletion_insertion import instances_faithfulness
+from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import ServedModel
-from molattn.serve.guard import APIError
 from molattn.utils.time_limit import StoppedError
 
 __all__ = ["ExplainResponse", "Explanations", "depict"]
@@ -50,12 +51,9 @@ class ExplainResponse(TypedDict):
 
 
 class Explanations:
-    """Explains predictions, in one thread, with a copy of the model's networks.
+    """Explains predictions in one thread, with copies of networks that share the weights.
 
     The methods follow what happens within a network by hooks, and other threads use the model.
-
-    Args:
-        config: The options.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -64,60 +62,49 @@ class Explanations:
         self._checks: dict[tuple[str, str, str], str] = {}
 
     def explain(
-        self, served: ServedModel, asked: ExplainRequest, stop: threading.Event
+        self, served: ServedModel, body: ExplainRequest, stop: threading.Event
     ) -> ExplainResponse:
-        """Explain a prediction, given as JSON types.
-
-        Args:
-            served: The model.
-            asked: What to explain.
-            stop: Set when nobody waits for the result any more.
+        """Explain a prediction, given as JSON types, until ``stop`` is set.
 
         Raises:
-            APIError: A test of a method is asked for that the model's inputs do not allow.
-            InputError: An unknown method or task, or inputs that do not fit the model.
+            InputError: An unknown method or task, or inputs that do not fit the model or its test.
             SmilesError: A molecule that cannot be used, or is too large to be explained.
             StoppedError: ``stop`` was set.
         """
-        check_one_of("method", asked.method, METHODS)
-        check_inputs(served, asked.partner is not None, asked.features or {})
-        if asked.check and (served.model.config.has_partner or served.model.config.features):
-            # Not an InputError, whose --check would be read as the name of a field.
-            raise APIError(
-                422,
-                "bad_request",
+        check_one_of("method", body.method, METHODS)
+        features = body.features or {}
+        check_inputs(served, body.partner is not None, features)
+        config = served.model.config
+        if body.check and (config.has_partner or config.features):
+            raise InputError(
                 "check: got true, expected false: this model takes more than a molecule; use "
-                "molattn explain --check, with a table that has all of it",
+                "molattn explain with a table that has all of it"
             )
-        if stop.is_set():
-            raise StoppedError("stopped")
+        _check_stop(stop)
         model = self._copy(served)
-        find_target(model, asked.task, option="task")
-        atoms = read_molecule(asked.smiles, self._config, _count_atoms)[1]
+        find_target(model, body.task, [0.0] * len(config.output_names), option="task")
+        atoms = read_molecule(body.smiles, self._config, Chem.Mol.GetNumAtoms)[1]
         if atoms > _MOST_ATOMS:
             reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
-            raise SmilesError(asked.smiles, "too_large", reason)
-        columns = model.config.features
-        features = np.array([[(asked.features or {})[name] for name in columns]])
-        partners = None if asked.partner is None else [asked.partner]
-        (instance,) = read_instances(
-            model, [asked.smiles], asked.task, partners, features if columns else None
-        )
+            raise SmilesError(body.smiles, "too_large", reason)
+        partners = None if body.partner is None else [body.partner]
+        values = np.array([[features[name] for name in config.features]]) if features else None
+        (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
         try:
-            found = explain_instance(instance, asked.method, MethodOptions())
+            found = explain_instance(instance, body.method, MethodOptions())
         except NotFiniteError as error:
-            raise SmilesError(asked.smiles, "not_finite", str(error)) from None
+            raise SmilesError(body.smiles, "not_finite", str(error)) from None
         return {
             "model": served.name,
             "target": found.target,
-            "method": asked.method,
+            "method": body.method,
             "signed": found.signed,
-            "svg": found.draw(asked.width, asked.height),
+            "svg": found.draw(body.width, body.height),
             "smiles": found.smiles,
             "atoms": found.atom_scores.tolist(),
             "unit": found.unit,
             "text": _text(found),
-            "check": self._check(model, served, asked, stop) if asked.check else None,
+            "check": self._check(model, served, body, stop) if body.check else None,
         }
 
     def _copy(self, served: ServedModel) -> MolAttn:
@@ -129,20 +116,22 @@ class Explanations:
         return self._copies[served.name]
 
     def _check(
-        self, model: MolAttn, served: ServedModel, asked: ExplainRequest, stop: threading.Event
+        self, model: MolAttn, served: ServedModel, body: ExplainRequest, stop: threading.Event
     ) -> str:
         """Return in words what deletion and insertion tests found, once for each target."""
-        key = served.name, asked.method, asked.task or ""
+        key = served.name, body.method, body.task or ""
         if key not in self._checks:
-            instances = [*read_instances(model, _some_molecules(), asked.task)]
-
-            def progress() -> None:
-                if stop.is_set():
-                    raise StoppedError("stopped")
-
-            found = measure_instances(instances, [asked.method], MethodOptions(), progress=progress)
-            self._checks[key] = found.sentence
+            instances = [*read_instances(model, _some_molecules(), body.task)]
+            results = instances_faithfulness(
+                instances, [body.method], MethodOptions(), progress=lambda: _check_stop(stop)
+            )
+            self._checks[key] = summarize(results).sentence
         return self._checks[key]
+
+
+def _check_stop(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise StoppedError("stopped")
 
 
 def _some_molecules() -> list[str]:
@@ -161,7 +150,7 @@ def _text(found: Explanation) -> list[str]:
         lines = [f"{found.target}: probability {found.probability:.3g}"]
     elif found.low is not None and found.high is not None:
         lines[0] += f" ({found.low:.4g} to {found.high:.4g})"
-    lines.append(found.caption)
+    lines.append(found.legend_lines[0])
     if found.baseline is not None:
         lines.append(f"baseline: {found.baseline:.4g}{unit}")
     if found.adds_up is False:
@@ -173,32 +162,20 @@ def _text(found: Explanation) -> list[str]:
     return lines
 
 
-def _count_atoms(mol: Any) -> int:
-    return mol.GetNumAtoms()
-
-
 @lru_cache(maxsize=256)
 def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
-    """Draw a molecule, with a line of text in its place if it cannot be drawn.
+    """Draw a molecule in pixels, with a line of text in its place if it cannot be drawn.
 
-    Args:
-        smiles: The molecule.
-        other: Another molecule; the atoms that differ from it are marked.
-        width: Width in pixels.
-        height: Height in pixels.
-        limits: Limits of the molecule.
+    The atoms that differ from another molecule are marked.
 
     Raises:
         SmilesError: One of them is not a molecule, or beyond a limit.
     """
-    read_molecule(smiles, limits, bool)
-    marked: list[int] = []
-    if other is not None:
-        read_molecule(other, limits, bool)
-        marked = differing_atoms(smiles, other)
-    drawn = draw_molecule(smiles, width, height, marked)
-    if drawn is not None:
-        return drawn
+    for text in (smiles, smiles if other is None else other):
+        read_molecule(text, limits, bool)
+    marked = [] if other is None else differing_atoms(smiles, other)
+    if (drawing := draw_molecule(smiles, width, height, marked)) is not None:
+        return drawing
     lines = "".join(
         f'<text x="50%" y="{height // 2 + 18 * line - 6}" text-anchor="middle" '
         f'font-family="sans-serif" font-size="12">{escape(words)}</text>'

@@ -19,7 +19,7 @@ from molattn.serve.metrics import Metrics
 __all__ = ["APIError", "Error", "Guard"]
 
 _log = logging.getLogger(__package__)
-_MEGABYTE = 10**6
+_ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
@@ -65,23 +65,14 @@ class Guard:
 
     - A server of this machine alone answers only to its own names, so that a foreign page cannot
       reach it through a name of its own that it points here (DNS rebinding). A page of another
-      origin gets nothing in any case: there are no CORS headers.
+      origin gets nothing in any case: there are no CORS headers. Both have the status 403;
+      Starlette's ``TrustedHostMiddleware`` answers 400 and in plain text.
     - A body that is too large is refused, also without a length.
-
-    Args:
-        app: The application.
-        config: The options.
-        metrics: Counts the requests.
-        endpoints: The paths to count by themselves.
     """
 
-    def __init__(
-        self, app: ASGIApp, config: ServeConfig, metrics: Metrics, endpoints: frozenset[str]
-    ) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._endpoints = endpoints
-        self._most = config.max_request_size * _MEGABYTE
+    def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._most = config.max_request_size * 10**6
         self._only_local = is_loopback(config.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,15 +80,15 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, start, read, is_whole = 500, time.perf_counter(), 0, False
-        endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
+        status, start, size, is_whole = 500, time.perf_counter(), 0, False
+        endpoint = scope["path"] if scope["path"] in _ENDPOINTS else "other"
 
         async def counted_receive() -> Message:
-            nonlocal read
+            nonlocal size
             message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._most:
-                raise self._too_large(f"more than {self._most}")
+            size += len(message.get("body", b""))
+            if size > self._most:
+                raise self._too_large()
             return message
 
         async def marked_send(message: Message) -> None:
@@ -108,8 +99,7 @@ class Guard:
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
-            if message["type"] == "http.response.body":
-                is_whole = not message.get("more_body", False)
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body")
 
         try:
             refusal = self._refusal(Headers(scope=scope))
@@ -127,22 +117,17 @@ class Guard:
 
     def _refusal(self, headers: Headers) -> APIError | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._only_local and not is_loopback(_without_port(host)):
+        name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+        if self._only_local and not is_loopback(name):
             message = "Host: got another name than that of this machine, expected localhost"
             return APIError(403, "wrong_host", message)
         if origin is not None and origin.partition("://")[2] != host:
             return APIError(403, "wrong_origin", "Origin: got another than this server's own page")
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self._most:
-            return self._too_large(length[:20])
+            return self._too_large()
         return None
 
-    def _too_large(self, got: str) -> APIError:
-        message = f"got {got} bytes, expected at most {self._most} (--max-request-size)"
+    def _too_large(self) -> APIError:
+        message = f"got more than {self._most} bytes (max_request_size)"
         return APIError(413, "too_large", message, {"Connection": "close"})
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0][1:]
-    return host.rpartition(":")[0] if ":" in host else host

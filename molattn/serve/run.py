@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,22 @@ from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
 from molattn.errors import InputError
 from molattn.serve.app import make_app
-from molattn.serve.catalog import Catalog, add_reference, load_models
+from molattn.serve.batching import table_options
+from molattn.serve.catalog import LEVEL, Catalog, add_reference, load_models
 from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
 __all__ = ["run_server"]
 
-_log = logging.getLogger(__package__)
 _IDLE_SECONDS = 5  # after which a connection that has not sent the head of a request is closed
-
-_DRAIN_SECONDS = 30  # after which requests that are not answered are given up
+_DRAIN_SECONDS = 10  # after which requests that are not answered are given up
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
-    """Serve models until SIGTERM or Ctrl+C.
+    """Serve models, folders or packaged names, until SIGTERM or Ctrl+C.
 
-    Requests that were accepted are answered; a second signal ends the process at once.
-
-    Args:
-        models: Folders of models, or names of packaged ones.
-        config: The options.
-        console: Where to show the address.
+    Requests that were accepted are answered, for at most 10 s; a second signal ends the process at
+    once.
 
     Raises:
         InputError: A model or a reference table that cannot be used, or an address that is taken.
@@ -50,7 +46,6 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         name = f"[{host}]" if ":" in host else host
 
         def announce() -> None:
-            listener.listen()  # with the system's backlog again
             names = ", ".join(catalog.models)
             print_line(console, f"serving {names} at http://{name}:{port}/ (Ctrl+C to end)")
             if not is_loopback(config.host):
@@ -66,15 +61,19 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
             http=_Connection,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
-            backlog=1,  # asyncio accepts as many at once, before it looks at any of them
             server_header=False,
             ws="none",
             proxy_headers=False,
         )
         server = _Server(options, announce)
         server.run(sockets=[listener])
-    if server.signum is not None:  # rather than wait for the threads
-        os._exit(128 + server.signum)
+    for thread in threading.enumerate():
+        if thread.name.startswith("molattn-"):
+            thread.join(0.5)
+            if thread.is_alive():  # rather than wait for work that nobody waits for
+                os._exit(server.exit_code)
+    if server.exit_code:
+        os._exit(server.exit_code)
 
 
 def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -> Catalog:
@@ -85,9 +84,12 @@ def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -
         if config.reference is None:
             continue
         try:
-            refused = add_reference(served, config.reference, config)
+            refused = add_reference(
+                served, config.reference, table_options(config, "smiles", LEVEL)
+            )
         except InputError as error:
-            raise InputError(f"--reference, model {served.name}: {error.command_line()}") from error
+            message = f"model {served.name}: {error}"
+            raise InputError(message, option="reference") from error
         if refused:
             rows = f"{counted(refused, 'row')} without a prediction of {served.name}"
             print_line(console, f"{config.reference}: left out {rows}")
@@ -95,36 +97,17 @@ def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -
 
 
 class _Connection(H11Protocol):
-    """Closed if the head of a request is long in coming, or at once to make room for others."""
-
-    _told = -60.0
+    """Closed if the head of a request is long in coming: uvicorn waits for its first byte alone."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, transport.abort)
-        if len(self.connections) <= _most_connections():
-            return
-        ends = {one.timeout_keep_alive_task: one for one in self.connections}  # pyright: ignore
-        oldest = ends[min(filter(None, ends))]
-        self.connections.discard(oldest)
-        oldest.transport.abort()
-        if self.loop.time() > _Connection._told + 60:
-            _Connection._told = self.loop.time()
-            _log.warning("connections above half of ulimit -n: those without a request are closed")
 
     def data_received(self, data: bytes) -> None:
         end = self.timeout_keep_alive_task
         super().data_received(data)  # stops waiting, also if the head goes on
         if end is not None and (self.cycle is None or self.cycle.response_complete):
             self.timeout_keep_alive_task = self.loop.call_at(end.when(), self.transport.abort)
-
-
-def _most_connections() -> int:
-    with suppress(ImportError):  # not on Windows
-        import resource
-
-        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 2048)
-    return 2048
 
 
 class _Server(uvicorn.Server):
@@ -138,12 +121,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
         self._announce = announce
-        self.signum: int | None = None
-        """The signal that ended it before all was answered."""
+        self.exit_code = 0
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM within the block."""
+        """Handle SIGINT and SIGTERM within the block, and do not raise them again after it."""
         handled = (signal.SIGINT, signal.SIGTERM)
         former = {one: signal.signal(one, self.handle_exit) for one in handled}
         try:
@@ -160,7 +142,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Finish what was accepted; at a second signal, nothing."""
         if self.should_exit:
-            self.force_exit, self.signum = True, sig
+            self.force_exit, self.exit_code = True, 128 + sig
         self.should_exit = True
 
 
@@ -172,15 +154,15 @@ def _listening(config: ServeConfig) -> Iterator[socket.socket]:
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise InputError(f"--host {config.host}: {error.strerror or error}") from error
+        raise InputError(f"{config.host}: {error.strerror or error}", option="host") from error
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
             listener.listen()  # from here on the address is taken
         except OSError as error:
+            message = f"{config.host}, port {config.port}: {error.strerror or error}"
             raise InputError(
-                f"--host {config.host} --port {config.port}: {error.strerror or error}; expected "
-                "an address of this machine that is free"
+                f"{message}; expected an address that is free", option="host"
             ) from error
         yield listener
