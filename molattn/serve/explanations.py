@@ -8,7 +8,6 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 from pydantic import Field
-from rdkit import Chem
 from typing_extensions import TypedDict
 
 from molattn.chem.difference import differing_atoms
@@ -83,7 +82,7 @@ class Explanations:
         _check_stop(stop)
         model = self._copy(served)
         find_target(model, body.task, [0.0] * len(config.output_names), option="task")
-        atoms = read_molecule(body.smiles, self._config, Chem.Mol.GetNumAtoms)[1]
+        atoms = read_molecule(body.smiles, self._config, bool)[0].GetNumAtoms()
         if atoms > _MOST_ATOMS:
             reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
             raise SmilesError(body.smiles, "too_large", reason)

@@ -52,7 +52,7 @@ def served(catalog):
         config = ServeConfig(**options)
         guard = make_app(models or catalog, config).state.guard
         with TestClient(guard, base_url="http://localhost", raise_server_exceptions=False) as one:
-            one.guard = guard
+            one.worker = guard._app.state.worker
             yield one
 
     return opened

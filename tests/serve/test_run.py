@@ -1,7 +1,6 @@
-"""The server as a process, under signals and with clients that go away."""
+"""The process of the server: signals, clients that go away, slow connections."""
 
 import asyncio
-import io
 import json
 import os
 import re
@@ -10,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -19,22 +18,35 @@ from rich.console import Console
 from molattn.config import ServeConfig
 from molattn.errors import InputError
 from molattn.serve import run
-from molattn.serve.run import _listening
 
 from ..conftest import rows_of, saved
 from .conftest import run_apart
 
-# Of PyG with torch 2.14, as in pyproject.toml.
-QUIET = {"PYTHONWARNINGS": "ignore:`torch.jit.script` is deprecated"}
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", **QUIET}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "MOLATTN_TOKEN": "s3cret",
+    "PYTHONWARNINGS": "ignore:`torch.jit.script` is deprecated",  # of PyG with torch 2.14
+}
+TOKEN = {"Authorization": "Bearer s3cret"}
+CSV = {"Content-Type": "text/csv"}
+SECRET = "CCCCCCCCCCCCCCCCCCCF"
+# A server that waits 3 s for requests after a signal.
+PROGRAM = """
+import sys
+from rich.console import Console
+from molattn.config import ServeConfig
+from molattn.serve import run
+run._DRAIN_SECONDS = 3
+run.run_server(sys.argv[1:], ServeConfig(port=0), Console(stderr=True, width=200))
+"""
 
 
 @contextmanager
-def running(folder=None, *options, prefix=(), program=None, **environment):
+def running(folder, **environment):
     """Start a server on a free port; its process and a client."""
-    words = ["-m", "molattn", "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(
-        [*prefix, sys.executable, *(words if program is None else ("-c", program))],
+        [sys.executable, "-c", PROGRAM, str(folder)],
         stderr=subprocess.PIPE,
         text=True,
         env={**ENVIRONMENT, **environment},
@@ -42,7 +54,8 @@ def running(folder=None, *options, prefix=(), program=None, **environment):
     try:
         line = process.stderr.readline()
         (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", line) or [line]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=60, headers=TOKEN) as client:
             yield process, client
     finally:
         process.kill()
@@ -54,224 +67,157 @@ def ended(process):
     return process.returncode, rest
 
 
+def head(kind, length):
+    lines = f"Host: localhost\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n"
+    return f"POST /predict HTTP/1.1\r\nAuthorization: Bearer s3cret\r\n{lines}\r\n".encode()
+
+
+@pytest.fixture(scope="module")
+def server(model_folders):
+    """A server of many tests, which logs nothing and ends when it is told to."""
+    with running(model_folders[0]) as (process, client):
+        yield client
+        client.close()
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (0, "")
+
+
 def test_an_address_is_taken_before_anything_is_loaded():
-    with _listening(ServeConfig(port=0)) as listener:
+    with run._listening(ServeConfig(port=0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(InputError, match="expected an address of this machine that is free"):
-            _listening(ServeConfig(port=port)).__enter__()
+        with pytest.raises(InputError):
+            run._listening(ServeConfig(port=port)).__enter__()
         socket.create_connection(("127.0.0.1", port), timeout=10).close()
 
 
-def test_reference_rows_without_a_prediction_are_told(model_folders, tmp_path, monkeypatch):
-    class Server:
-        signum = None
-
-        def __init__(self, *_):
-            pass
-
-        def run(self, sockets):
-            pass
-
-    monkeypatch.setattr(run, "_Server", Server)
-    table, shown = tmp_path / "drugs.csv", io.StringIO()
-    table.write_text("smiles\nCC\nC(\nnonsense\nCCC\n")
-    config = ServeConfig(port=0, reference=table)
-    run.run_server(model_folders[:1], config, Console(file=shown, width=1000))
-    assert shown.getvalue() == f"{table}: left out 2 rows without a prediction of mixed\n"
-    table.write_text("molecule\nCC\n")
-    with pytest.raises(InputError, match=r"reference, model mixed: .*no column 'smiles'"):
+def test_a_reference_that_cannot_be_read_names_its_option(model_folders, tmp_path):
+    (tmp_path / "drugs.csv").write_text("molecule\nCC\n")
+    config = ServeConfig(port=0, reference=tmp_path / "drugs.csv")
+    with pytest.raises(InputError) as error:
         run.run_server(model_folders[:1], config, Console(quiet=True))
+    assert error.value.option == "reference"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_at_the_moment_that_the_address_is_shown(model_folders, signum):
-    program = f"""
-import os
-from rich.console import Console
-from molattn.config import ServeConfig
-from molattn.serve import run
-run.print_line = lambda *_: os.kill(os.getpid(), {int(signum)})
-run.run_server([{str(model_folders[0])!r}], ServeConfig(port=0), Console(quiet=True))
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
-    )
-    assert (found.returncode, found.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_accepted_work_is_finished_after_a_signal(model_folders, tmp_path, signum):
-    count = 3000
-    text = "smiles,id\n" + "".join(f"{'C' * (n % 30 + 1)},{n}\n" for n in range(count))
-    headers = {"Content-Type": "text/csv"}
-    with running(model_folders[0]) as (process, client):
-        kept = httpx.Client(base_url=client.base_url)
-        assert kept.get("/health").status_code == 200
-        with client.stream("POST", "/predict", content=text, headers=headers) as response:
-            parts = response.iter_bytes()
-            first = next(parts)
-            process.send_signal(signum)
-            time.sleep(1)
-            with pytest.raises(httpx.TransportError):  # new requests are refused
-                kept.get("/health")
-            rest = b"".join(parts)
-        rows = rows_of(saved(tmp_path, (first + rest).decode()))
-        assert [row["id"] for row in rows] == [str(n) for n in range(count)]
-        assert not [row for row in rows if row["error"] or not row["logS_predicted"]]
-        assert ended(process) == (0, "")
-
-
-def test_a_body_that_does_not_end_keeps_no_server_alive(model_folders, monkeypatch):
-    program = f"""
-from rich.console import Console
-from molattn.config import ServeConfig
-from molattn.serve import run
-run._DRAIN_SECONDS = 2
-run.run_server([{str(model_folders[0])!r}], ServeConfig(port=0), Console(stderr=True, width=200))
-"""
-    head = (
-        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
-        b"Content-Length: 1000\r\n\r\n"
-    )
-    with running(program=program) as (process, client):
-        address = client.base_url.host, client.base_url.port
-        with socket.create_connection(address, timeout=10) as one:
-            one.sendall(head)
-            time.sleep(0.5)
-            start = time.monotonic()
-            process.send_signal(signal.SIGTERM)
-            with suppress(ConnectionError):
-                while process.poll() is None and time.monotonic() < start + 20:
-                    one.sendall(b"s")
-                    time.sleep(0.2)
-            assert ended(process) == (0, "")
-            assert time.monotonic() < start + 10
-
-
-def test_a_second_signal_ends_it_at_once(model_folders, tmp_path):
-    text = "smiles\n" + "CCCCCC\n" * 200_000
-    with running(model_folders[0], TMPDIR=str(tmp_path)) as (process, client):
-        headers = {"Content-Type": "text/csv"}
-        with client.stream("POST", "/predict", content=text, headers=headers) as response:
-            parts = response.iter_bytes()
-            next(parts)
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-            assert process.poll() is None
-            assert [*tmp_path.glob("molattn-*")]
-            process.send_signal(signal.SIGTERM)
-            assert ended(process) == (128 + signal.SIGTERM, "")
-            assert not [*tmp_path.glob("molattn-*")]
-
-
-def test_a_client_that_goes_away_leaves_nothing_behind(model_folders):
-    text = "smiles\n" + "CCCCCC\n" * 100_000
-    waiting = re.compile(r"\nmolattn_waiting_molecules (\S+)")
-    with running(model_folders[0]) as (process, client):
-        port = client.base_url.port
-        headers = {"Content-Type": "text/csv"}
-        with client.stream("POST", "/predict", content=text, headers=headers) as response:
-            next(response.iter_bytes())
-        for request in (  # half a request; and a JSON one whose answer nobody waits for
-            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
-            b"Content-Length: 1000\r\n\r\nsmiles\n",
-            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b"
-            % (len(body := json.dumps({"smiles": ["C" * 20] * 10_000}).encode()), body),
-        ):
-            with socket.create_connection(("127.0.0.1", port)) as connection:
-                connection.sendall(request)
-                time.sleep(0.3)
-        deadline = time.monotonic() + 30
-        while float(waiting.search(client.get("/metrics").text)[1]):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        assert client.post("/predict", json={"smiles": ["CCO"]}).status_code == 200
-        client.close()
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) == (0, "")
-
-
-def test_concurrent_clients_get_their_own_rows(model_folders):
+def test_concurrent_clients_get_their_own_rows(server):
     async def ask(client, number):
         smiles = ["C" * (number % 25 + 1), "O" * (number % 2 + 1) + "C" * number]
         response = await client.post("/predict", json={"smiles": smiles})
         assert [one["smiles"] for one in response.json()["molecules"]] == smiles
         return smiles[0], response.json()["molecules"][0]["predictions"]["logS"]["value"]
 
-    async def main(url):
+    async def main():
         limits = httpx.Limits(max_connections=32)
-        async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+        options = {"base_url": server.base_url, "timeout": 60, "headers": TOKEN}
+        async with httpx.AsyncClient(limits=limits, **options) as client:
             return await asyncio.gather(*(ask(client, number) for number in range(200)))
 
-    with running(model_folders[0]) as (_, client):
-        found = run_apart(main(client.base_url))
-        alone = client.post("/predict", json={"smiles": ["C" * n for n in range(1, 26)]}).json()
-        count = re.search(r"\nmolattn_batch_molecules_count (\S+)", client.get("/metrics").text)
+    found = run_apart(main())
+    alone = server.post("/predict", json={"smiles": ["C" * n for n in range(1, 26)]}).json()
     expected = {one["smiles"]: one["predictions"]["logS"]["value"] for one in alone["molecules"]}
     for smiles, value in found:
         assert value == pytest.approx(expected[smiles], abs=1e-4)
+    count = re.search(r"\nmolattn_batch_molecules_count (\S+)", server.get("/metrics").text)
     assert float(count[1]) < 200
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
-def test_connections_without_a_request_are_closed_and_others_answered(model_folders, sent):
-    few_files = ("sh", "-c", 'ulimit -n 60; exec "$@"', "sh")
-    with running(model_folders[0], prefix=few_files) as (process, client), ExitStack() as stack:
-        address, start, idle = (client.base_url.host, client.base_url.port), time.monotonic(), []
-        for _ in range(100):
-            one = stack.enter_context(socket.create_connection(address, timeout=10))
-            one.sendall(sent)
-            idle.append(one)
-        answer = {"smiles": ["CCO"]}
-        while time.monotonic() < start + 3:
-            asked = time.monotonic()
-            assert httpx.post(client.base_url.join("/predict"), json=answer).status_code == 200
-            assert time.monotonic() < asked + 2
-        for one in idle:  # all are closed within seconds, also those that there was room for
-            one.settimeout(max(0.1, start + 15 - time.monotonic()))
-            with suppress(ConnectionResetError):
-                assert one.recv(1) == b""
-        assert client.get("/health").status_code == 200
-        client.close()
-        process.send_signal(signal.SIGTERM)
-        code, log = ended(process)
-        assert code == 0
-        assert "ulimit -n" in log
-        assert log.count("\n") == 1
+def test_a_client_that_goes_away_leaves_no_work_behind(server):
+    def number(name):
+        return float(re.search(rf"\n{name} (\S+)", server.get("/metrics").text)[1])
+
+    table = b"smiles\n" + b"CCCCCC\n" * 300_000  # 30 s and more
+    body = json.dumps({"smiles": ["C" * 20] * 10_000}).encode()
+    before = number("process_cpu_seconds_total")
+    with server.stream("POST", "/predict", content=table, headers=CSV) as response:
+        next(response.iter_bytes())
+    address = server.base_url.host, server.base_url.port
+    for request in (
+        head("text/csv", 1000) + b"smiles\n",  # half a request
+        head("text/csv", len(table)) + table,
+        head("application/json", len(body)) + body,
+    ):
+        with socket.create_connection(address) as connection:
+            connection.sendall(request)
+            time.sleep(0.3)
+    deadline = time.monotonic() + 30
+    while number("molattn_waiting_molecules"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(0.5)
+    spent = number("process_cpu_seconds_total")
+    time.sleep(1)
+    assert number("process_cpu_seconds_total") < spent + 0.3
+    assert spent < before + 10
 
 
-def test_a_connection_that_is_kept_must_go_on_with_a_head(model_folders):
+@pytest.mark.parametrize("first", [b"", b"\r\n"])
+def test_the_head_of_a_request_must_come_within_seconds(server, first):
     """Byte by byte, a head can be begun for ever; an answered connection can do it too."""
-    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
-    with running(model_folders[0]) as (_, client):
-        address = client.base_url.host, client.base_url.port
-        with socket.create_connection(address, timeout=10) as one:
-            one.sendall(head + b"\r\n")
-            assert one.recv(4096).startswith(b"HTTP/1.1 200")
-            start = time.monotonic()
-            with pytest.raises(ConnectionError):  # noqa: PT012
-                for place in range(60):
-                    one.sendall((head + b"X: " + b"x" * 60)[place : place + 1])
-                    time.sleep(0.25)
-            assert time.monotonic() < start + 12
+    lines = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    address = server.base_url.host, server.base_url.port
+    with socket.create_connection(address, timeout=10) as connection:
+        if first:
+            connection.sendall(lines + b"\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        start = time.monotonic()
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            for index in range(60):
+                connection.sendall((lines + b"X: " + b"x" * 60)[index : index + 1])
+                time.sleep(0.25)
+        assert time.monotonic() < start + 12
 
 
-def test_nothing_of_a_request_is_logged(model_folders):
-    secret = "CCCCCCCCCCCCCCCCCCCF"
+def test_nothing_of_a_request_is_logged(server):
+    server.post("/predict", json={"smiles": [SECRET, f"{SECRET}("]})
+    server.post("/predict", json={"smiles": SECRET})
+    server.get("/depict", params={"smiles": SECRET})
+    server.get(f"/{SECRET}")
+    server.post("/explain", json={"smiles": SECRET, "method": "attention"})
+    assert server.get("/models", headers={"Authorization": ""}).status_code == 401
+    assert server.get("/health").status_code == 200  # its log is read at its end
+
+
+def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
+    model_folders, tmp_path
+):
+    text = "smiles,id\n" + "".join(f"{'C' * (n % 30 + 1)},{n}\n" for n in range(500))
     with running(model_folders[0]) as (process, client):
-        client.post("/predict", json={"smiles": [secret, f"{secret}("]})
-        client.post("/predict", json={"smiles": secret})
-        client.get("/depict", params={"smiles": secret})
-        client.get(f"/{secret}")
-        client.post("/explain", json={"smiles": secret, "method": "attention"})
-        client.close()
+        address = client.base_url.host, client.base_url.port
+        kept = httpx.Client(base_url=client.base_url)
+        assert kept.get("/health").status_code == 200
+        with socket.create_connection(address, timeout=10) as slow:
+            slow.sendall(head("text/csv", 1000))
+            with client.stream("POST", "/predict", content=text, headers=CSV) as response:
+                chunks = response.iter_bytes()
+                first = next(chunks)
+                start = time.monotonic()
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+                with pytest.raises(httpx.TransportError):  # new requests are refused
+                    kept.get("/health")
+                rest = b"".join(chunks)
+            with suppress(ConnectionError):
+                while process.poll() is None and time.monotonic() < start + 20:
+                    slow.sendall(b"s")
+                    time.sleep(0.2)
+            assert ended(process) == (0, "")
+            assert time.monotonic() < start + 10
+    rows = rows_of(saved(tmp_path, (first + rest).decode()))
+    assert [row["id"] for row in rows] == [str(n) for n in range(500)]
+    assert not [row for row in rows if row["error"] or not row["logS_predicted"]]
+
+
+def test_a_second_signal_ends_it_at_once(model_folders, tmp_path):
+    text = "smiles\n" + "CCCCCC\n" * 100_000
+    with (
+        running(model_folders[0], TMPDIR=str(tmp_path)) as (process, client),
+        client.stream("POST", "/predict", content=text, headers=CSV) as response,
+    ):
+        chunks = response.iter_bytes()  # which is closed without a name
+        next(chunks)
         process.send_signal(signal.SIGTERM)
-        assert ended(process) == (0, "")
-
-
-def test_the_token_of_the_environment(model_folders):
-    with running(model_folders[0], MOLATTN_TOKEN="s3cret") as (_, client):
-        assert client.get("/models").status_code == 401
-        known = {"Authorization": "Bearer s3cret"}
-        assert client.get("/models", headers=known).status_code == 200
+        time.sleep(0.5)
+        assert process.poll() is None
+        assert [*tmp_path.glob("molattn-*")]
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (128 + signal.SIGTERM, "")
+        assert not [*tmp_path.glob("molattn-*")]
