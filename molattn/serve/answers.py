@@ -1,7 +1,7 @@
 """Predictions as JSON, JSON lines or a file."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
@@ -20,32 +20,21 @@ from molattn.task import Task
 
 __all__ = ["Molecule", "PredictResponse", "dumps", "file_writer", "molecules"]
 
-_AT_ONCE = 64  # molecules whose neighbors are found together
-
-
-class _OfSomeModels(TypedDict):
-    std: NotRequired[Annotated[float, Field(description="Of an ensemble.")]]
-    training_similarity: NotRequired[float]
-    in_domain: NotRequired[bool]
-
-
-class RegressionPrediction(_OfSomeModels):
-    """A number, with its interval if the model has any."""
-
-    value: float
-    low: float | None
-    high: float | None
-    percentile: float | None
-
-
-_Class = TypedDict("_Class", {"class": str})
-
-
-class ClassPrediction(_Class, _OfSomeModels):
-    """The most probable class."""
-
-    probabilities: dict[str, float]
-    percentile: float | None
+Prediction = TypedDict(
+    "Prediction",
+    {
+        "value": NotRequired[Annotated[float, Field(description="Of a regression.")]],
+        "low": NotRequired[float | None],
+        "high": NotRequired[float | None],
+        "class": NotRequired[Annotated[str, Field(description="The most probable class.")]],
+        "probabilities": NotRequired[dict[str, float]],
+        "std": NotRequired[Annotated[float, Field(description="Of an ensemble.")]],
+        "training_similarity": NotRequired[float],
+        "in_domain": NotRequired[bool],
+        "percentile": float | None,
+    },
+)
+"""A number with its interval, or a class with the probabilities of all."""
 
 
 class Molecule(TypedDict):
@@ -56,7 +45,7 @@ class Molecule(TypedDict):
     message: Annotated[str | None, Field(description="The reason in words.")]
     training_similarity: float | None
     in_domain: bool | None
-    predictions: dict[str, RegressionPrediction | ClassPrediction | None]
+    predictions: dict[str, Prediction | None]
     neighbors: list[Neighbor]
     standardized_smiles: NotRequired[str | None]
     name: NotRequired[Annotated[str, Field(description="Of a table with such a column.")]]
@@ -102,50 +91,28 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
     if neighbors:
-        _add_neighbors(served, answers, predicted, neighbors)
+        good = [n for n, (*_, code) in enumerate(predicted) if not code]
+        prints = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
+        for n, near in zip(good, served.nearest(prints, neighbors), strict=True):
+            answers[n]["neighbors"] = near
     return answers
 
 
-def _add_neighbors(
-    served: ServedModel, answers: Sequence[Molecule], predicted: Predicted, count: int
-) -> None:
-    good = [
-        (answer, row.record.fingerprint)
-        for answer, (row, _, code) in zip(answers, predicted, strict=True)
-        if not code and row.record is not None and row.record.fingerprint is not None
-    ]
-    for start in range(0, len(good), _AT_ONCE):
-        block = good[start : start + _AT_ONCE]
-        nearest = served.nearest([fingerprint for _, fingerprint in block], count)
-        for (answer, _), near in zip(block, nearest, strict=True):
-            answer["neighbors"] = near
-
-
-def _prediction(
-    served: ServedModel, task: Task, cells: dict[str, Any]
-) -> RegressionPrediction | ClassPrediction:
-    outputs = [cells[name] for name in task.output_names]
-    extra: _OfSomeModels = {}
+def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Prediction:
+    first, *others = (cells[name] for name in task.output_names)
+    has_percentile = task.kind != "multiclass"
+    answer: Prediction = {"percentile": served.percentile(task, first) if has_percentile else None}
     if served.model.config.members > 1:
-        extra["std"] = cells[f"{task.name}_std"]
+        answer["std"] = cells[f"{task.name}_std"]
     if (similarity := cells.get(f"{task.name}_training_similarity")) is not None:
-        extra["training_similarity"] = similarity
-        extra["in_domain"] = similarity >= DOMAIN_SIMILARITY
+        answer["training_similarity"] = similarity
+        answer["in_domain"] = similarity >= DOMAIN_SIMILARITY
     if task.kind == "regression":
-        return {
-            "value": outputs[0],
-            "low": cells.get(f"{task.name}_low"),
-            "high": cells.get(f"{task.name}_high"),
-            **extra,
-            "percentile": served.percentile(task, outputs[0]),
-        }
-    probabilities = [1.0 - outputs[0], outputs[0]] if task.kind == "binary" else outputs
-    return {
-        "class": cells[task.columns[0]],
-        "probabilities": dict(zip(task.classes, probabilities, strict=True)),
-        **extra,
-        "percentile": served.percentile(task, outputs[0]) if task.kind == "binary" else None,
-    }
+        ends = {end: cells.get(f"{task.name}_{end}") for end in ("low", "high")}
+        return {"value": first, **ends, **answer}  # pyright: ignore[reportReturnType]
+    probabilities = [1.0 - first, first] if task.kind == "binary" else [first, *others]
+    by_class = dict(zip(task.classes, probabilities, strict=True))
+    return {"class": cells[task.columns[0]], "probabilities": by_class, **answer}
 
 
 def dumps(value: Any) -> bytes:

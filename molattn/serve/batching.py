@@ -84,10 +84,6 @@ class Worker:
     The rows that wait, of all requests for the same model and level, are predicted together, in the
     order in which they came; a request has one batch in the queue at a time.
 
-    Args:
-        config: The options.
-        metrics: Counts molecules and batches.
-
     Attributes:
         reserved: Number of molecules of requests that are not answered.
         quick: The thread of what takes milliseconds.
@@ -125,9 +121,7 @@ class Worker:
     def predict(self, work: Work, stop: threading.Event) -> AsyncIterator[Predicted]:
         """Return an iterator of the predictions in the order of the rows, a batch at a time.
 
-        Args:
-            work: What to predict.
-            stop: Set once nobody waits for the answer.
+        Reading ends once ``stop`` is set.
 
         Raises:
             InputError: A column that the model needs is missing.

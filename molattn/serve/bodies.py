@@ -136,11 +136,7 @@ class _Line(_Strict):
 
 
 def content_type(request: Request, allowed: Iterable[str]) -> str:
-    """Return the type of a body, which must be one that a page of another origin cannot send.
-
-    Raises:
-        APIError: It is none of those allowed.
-    """
+    """Return the type of a body, which must be one that a page of another origin cannot send."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in allowed:
         message = f"Content-Type: got {quoted(kind)}, expected {', '.join(allowed)}"
@@ -159,12 +155,7 @@ def accepted(request: Request, default: str) -> str:
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
-    """Read a body of JSON, whose options are fields.
-
-    Raises:
-        APIError: It is too large, or not such JSON.
-        InputError: The address has parameters.
-    """
+    """Read a body of JSON, whose options are fields and not parameters of the address."""
     for name in request.query_params:
         raise InputError(f"parameter {quoted(name)}: expected a field of the body in its place")
     body = bytearray()
@@ -242,12 +233,7 @@ class _MoleculeTable(Table):
 
 
 def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -> Table:
-    """Return the molecules of a request.
-
-    Raises:
-        APIError: There are too many.
-        InputError: Second molecules or features that do not fit the model.
-    """
+    """Return the molecules of a request, or refuse other inputs than the model's."""
     count, features = len(body.smiles), body.features or {}
     if count > config.max_molecules:
         message = f"smiles: got {count} molecules, expected at most {config.max_molecules}"
@@ -262,11 +248,7 @@ def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -
 
 
 def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]) -> None:
-    """Check that a request has the inputs of a model besides the molecule, and no others.
-
-    Raises:
-        InputError: It has not.
-    """
+    """Check that a request has the inputs of a model besides the molecule, and no others."""
     model = served.model.config
     if has_partner != model.has_partner:
         expected = "the second molecule of each" if model.has_partner else "none"
@@ -280,11 +262,9 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
 def file_table(
     path: Path, kind: str, served: ServedModel, stop: threading.Event
 ) -> tuple[Table, int]:
-    """Return the table of a body of a type, and the number of its rows.
+    """Return the table of a body of a type, and the number of its rows; all are read once.
 
     Raises:
-        APIError: A line of JSON lines that is not such JSON, or too long.
-        InputError: It is not such a table.
         StoppedError: ``stop`` was set.
     """
     if kind == NDJSON:

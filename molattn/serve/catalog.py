@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from pydantic import Field
@@ -46,19 +46,13 @@ class Neighbor(TypedDict):
     labels: dict[str, float | str | None]
 
 
-class TrainingLabels(TypedDict):
-    """What is known of the training labels of a task."""
+class Labels(TypedDict):
+    """The training labels of a task, or the predictions of the molecules of ``--reference``."""
 
-    count: int | None
+    name: NotRequired[str]
+    count: NotRequired[int | None]
     quantiles: list[float] | None
-    class_counts: dict[str, int] | None
-
-
-class Reference(TypedDict):
-    """The predictions of the molecules of ``--reference``."""
-
-    name: str
-    quantiles: list[float]
+    class_counts: NotRequired[dict[str, int] | None]
 
 
 class TaskDescription(TypedDict):
@@ -69,8 +63,8 @@ class TaskDescription(TypedDict):
     unit: str
     classes: list[str]
     has_interval: bool
-    training: TrainingLabels
-    reference: Reference | None
+    training: Labels
+    reference: Labels | None
     card: Endpoint | None
 
 
@@ -94,14 +88,10 @@ class ModelsResponse(TypedDict):
 
 @dataclass(eq=False)
 class ServedModel:
-    """A model with its name.
+    """A model with its name, and the set of molecules that its predictions are compared with.
 
-    Args:
-        name: The name by which requests choose it.
-        model: The model.
-        reference_name: Name of the set of molecules that predictions are compared with.
-        reference: Quantiles of its predictions by task, ``[101]``: of a regression in its unit, of
-            a binary classification the probability of the second class.
+    ``reference`` has quantiles of its predictions by task, ``[101]``: of a regression in its unit,
+    of a binary classification the probability of the second class.
     """
 
     name: str
@@ -167,7 +157,7 @@ class ServedModel:
         if uncertainty is not None:
             scores = uncertainty.calibration.parts[self.tasks.index(task)]
             has_interval = isinstance(scores, ConformalScores) and scores.count > 0
-        training: TrainingLabels = {"count": None, "quantiles": None, "class_counts": None}
+        training: Labels = {"count": None, "quantiles": None, "class_counts": None}
         if labels is not None:
             counts = dict(zip(task.classes, labels.classes, strict=True)) if task.classes else None
             quantiles = [*labels.quantiles] or None
