@@ -15,19 +15,32 @@ from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import is_fast, read_molecule
 from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
-from molattn.chem.prepared import PreparedMolecule
 from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.workers import parallel_map
 
-__all__ = ["Fields", "MoleculeReader", "featurize_smiles"]
+__all__ = ["Fields", "MoleculeReader", "PreparedMolecule", "featurize_smiles"]
 
 _BLOCK = 64
 
-Source = Molecule | PreparedMolecule
 _Read = MoleculeRecord | SmilesError
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PreparedMolecule:
+    """The record that was read from a SMILES before, so that it is not read again.
+
+    The record has ``fingerprint`` and ``smiles``, and is not standardized.
+    """
+
+    smiles: str
+    record: MoleculeRecord
+    featurizer: Featurizer
+
+
+Source = Molecule | PreparedMolecule
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class MoleculeReader:
     """Reads rows of one molecule or of two.
 
     A molecule is a SMILES or an RDKit molecule, which is not changed (see
-    :func:`molattn.chem.parse.prepare_mol`), or a :class:`molattn.chem.prepared.PreparedMolecule`.
+    :func:`molattn.chem.parse.prepare_mol`), or a :class:`PreparedMolecule`.
     Rows of equal texts share a record.
 
     Args:

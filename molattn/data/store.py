@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.prepared import PreparedMolecule
+from molattn.chem.reader import PreparedMolecule
 from molattn.data.table.base import Row, Table
 from molattn.data.table.source import ENCODING_ERRORS
 from molattn.errors import InputError, quoted
@@ -168,7 +168,7 @@ class Shard:
         ]
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows, each with a :class:`molattn.chem.prepared.PreparedMolecule`."""
+        """Yield the rows, each with a :class:`molattn.chem.reader.PreparedMolecule`."""
         width, lines, starts = self.width, self.values("line"), self.starts("fingerprint")
         fingerprints = self.values("fingerprint")
         for first in range(0, len(self), _ROWS_AT_ONCE):

@@ -19,8 +19,7 @@ from molattn.errors import InputError, SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.explanation import Explanation
-from molattn.explain.faithfulness.deletion_insertion import instances_faithfulness
-from molattn.explain.faithfulness.summary import summarize
+from molattn.explain.faithfulness import measure_instances
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
@@ -81,7 +80,7 @@ class Explanations:
             )
         _check_stop(stop)
         model = self._copy(served)
-        find_target(model, body.task, [0.0] * len(config.output_names), option="task")
+        find_target(model, body.task, option="task")
         atoms = read_molecule(body.smiles, self._config, bool)[0].GetNumAtoms()
         if atoms > _MOST_ATOMS:
             reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
@@ -121,10 +120,10 @@ class Explanations:
         key = served.name, body.method, body.task or ""
         if key not in self._checks:
             instances = [*read_instances(model, _some_molecules(), body.task)]
-            results = instances_faithfulness(
+            result = measure_instances(
                 instances, [body.method], MethodOptions(), progress=lambda: _check_stop(stop)
             )
-            self._checks[key] = summarize(results).sentence
+            self._checks[key] = result.sentence
         return self._checks[key]
 
 
@@ -149,7 +148,7 @@ def _text(found: Explanation) -> list[str]:
         lines = [f"{found.target}: probability {found.probability:.3g}"]
     elif found.low is not None and found.high is not None:
         lines[0] += f" ({found.low:.4g} to {found.high:.4g})"
-    lines.append(found.legend_lines[0])
+    lines.append(found.caption)
     if found.baseline is not None:
         lines.append(f"baseline: {found.baseline:.4g}{unit}")
     if found.adds_up is False:

@@ -88,7 +88,7 @@ def _load(models: Sequence[str | Path], config: ServeConfig, console: Console) -
                 served, config.reference, table_options(config, "smiles", LEVEL)
             )
         except InputError as error:
-            message = f"model {served.name}: {error}"
+            message = f"model {served.name}: {error.command_line()}"
             raise InputError(message, option="reference") from error
         if refused:
             rows = f"{counted(refused, 'row')} without a prediction of {served.name}"

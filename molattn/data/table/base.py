@@ -43,7 +43,7 @@ class Row(NamedTuple):
         reason: The same as a sentence.
         values: The cells as the file holds them, if they have types other than text.
         molecule: What the SMILES of the first column stands for: the mol block of an SDF record, or
-            the :class:`molattn.chem.prepared.PreparedMolecule` of a store; None = nothing else.
+            the :class:`molattn.chem.reader.PreparedMolecule` of a store; None = nothing else.
     """
 
     line: int
