@@ -10,7 +10,7 @@ from rich.console import Console
 from molattn.config import TrainConfig
 from molattn.errors import InputError
 from molattn.evaluation.metrics import Scores
-from molattn.evaluation.run_files import run_metrics, write_run
+from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
 from molattn.evaluation.tables import print_scores
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -46,7 +46,7 @@ class TrainingResult:
     @property
     def scores(self) -> dict[str, Scores]:
         """Scores on the test rows, by target and metric; empty if there are none."""
-        return {} if self.run_scores.test is None else self.run_scores.test.tasks
+        return self.run_scores.metrics.get("test", {})
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the run to a folder, as ``molattn train`` does.
@@ -71,7 +71,7 @@ class TrainingResult:
     def __str__(self) -> str:
         console = Console(width=100)
         with console.capture() as text:
-            print_scores(run_metrics(self.run, self.run_scores), self.run.config, console)
+            print_scores(self.run_scores.metrics, self.run.config, console)
             if skipped := self.run.table.skipped:
                 first = f"{self.run.table.unit} {skipped[0].line}: {skipped[0].reason}"
                 console.print(f"skipped rows: {len(skipped):,}; the first: {first}", markup=False)

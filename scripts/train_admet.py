@@ -26,7 +26,8 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.evaluation.cross_validation import cross_validate
-from molattn.evaluation.metrics import format_mean, metrics_of
+from molattn.evaluation.metrics import metrics_of
+from molattn.evaluation.tables import format_mean
 from molattn.model.artefact import PACKAGED
 from molattn.model.endpoints import Endpoint
 

@@ -162,9 +162,9 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     with step_progress(console, "scoring"):
         scores = score_run(run, console)
     with step_progress(console, "writing the results"):
-        metrics = write_run(run, scores, folder)
-    print_scores(metrics, config, console)
-    forest = scores.seconds.get("random_forest")
+        write_run(run, scores, folder)
+    print_scores(scores.metrics, config, console)
+    forest = scores.metrics.get("random_forest_seconds")
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     print_line(
         console,

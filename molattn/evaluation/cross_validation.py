@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 
 from molattn.chem.split import Split
@@ -16,17 +17,12 @@ from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
-from molattn.data.table import free_name, open_table, write_table
-from molattn.evaluation.metrics import fold_note, format_mean, metrics_of
+from molattn.data.table import free_name, write_table
+from molattn.evaluation.metrics import metrics_of
 from molattn.evaluation.report import write_fold_page
-from molattn.evaluation.run_files import (
-    member_facts,
-    write_histories,
-    write_run,
-    write_skipped,
-)
-from molattn.evaluation.scoring import score_run
-from molattn.evaluation.tables import MODELS
+from molattn.evaluation.run_files import write_histories, write_run, write_skipped
+from molattn.evaluation.scoring import member_facts, score_run
+from molattn.evaluation.tables import MODELS, fold_note, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.loop import check_processes
@@ -44,12 +40,7 @@ from molattn.training.run import (
     train_split,
     training_molecules,
 )
-from molattn.training.run_folder import (
-    CONFIG_FILE,
-    PAGE_FILE,
-    RESULT_FILE,
-    run_folder,
-)
+from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, run_folder
 from molattn.utils.console import print_line
 from molattn.utils.files import UNFINISHED, locked, read_json, write_json
 from molattn.utils.process_group import broadcast, process_rank
@@ -72,15 +63,11 @@ def rounds(config: TrainConfig) -> list[Round]:
     """Return the rounds of a cross-validation; each repetition increments the seed."""
     found = []
     for repeat in range(1, config.data.repeats + 1):
-        seed = config.training.seed + repeat - 1
+        training = replace(config.training, seed=config.training.seed + repeat - 1)
         for fold in range(1, (config.data.folds or 0) + 1):
             name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
-            one = replace(
-                config,
-                data=replace(config.data, only_fold=fold, repeats=1, final=False),
-                training=replace(config.training, seed=seed),
-            )
-            found.append(Round(name, repeat, fold, one))
+            data = replace(config.data, only_fold=fold, repeats=1, final=False)
+            found.append(Round(name, repeat, fold, replace(config, data=data, training=training)))
     return found
 
 
@@ -132,26 +119,21 @@ def cross_validate(
         )
         work = _Work(config, table, pretrained, folder, console, make_model, finished)
         if rank:  # of several processes, the first one does the rest
-            for one, parts in zip(todo, splits, strict=True):
+            for one, split in zip(todo, splits, strict=True):
                 if one.name not in finished:
-                    train_split(work.job(one.config, parts))
+                    train_split(work.job(one.config, split))
             if config.data.final:
                 train_model(work.job(config, undivided(table)))
             return {}
         done: list[dict[str, Any]] = []
-        predicted: list[OutOfFold] = []
-        for group in _groups(todo, config):
-            is_first = todo[group[0]].repeat == 1
-            predict = config.data.validation_size == 0.0 or (config.data.final and is_first)
-            trained = []
-            for index in group:
-                print_line(console, f"{todo[index].name} ({index + 1} of {len(todo)})")
-                trained.append(work.train(todo[index], splits[index], predict=predict))
-            for index, (run, own) in zip(group, trained, strict=True):
+        predicted: list[OutOfFold] = []  # of the first repetition
+        for start in range(0, len(todo), work.group_size):
+            group = [*zip(todo, splits, strict=True)][start : start + work.group_size]
+            trained = [work.train(one, split, len(todo)) for one, split in group]
+            for (one, _), (run, own) in zip(group, trained, strict=True):
                 others = [other for _, other in trained if other is not None and other is not own]
-                done.append(work.finish(todo[index], run, own, others))
-            if is_first:
-                predicted += [own for _, own in trained if own is not None]
+                done.append(work.finish(one, run, own, others))
+            predicted += [own for _, own in trained if own is not None and todo[start].repeat == 1]
         summary = _summary(todo, done)
         if config.data.final:
             print_line(console, "final model of all rows")
@@ -161,14 +143,6 @@ def cross_validate(
     write_fold_page(config, table, summary, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
-
-
-def _groups(todo: Sequence[Round], config: TrainConfig) -> list[list[int]]:
-    """Return the indices of rounds that are calibrated together: one, or all of a repetition."""
-    if config.data.validation_size > 0.0:
-        return [[index] for index in range(len(todo))]
-    repeats = range(1, config.data.repeats + 1)
-    return [[at for at, one in enumerate(todo) if one.repeat == repeat] for repeat in repeats]
 
 
 @dataclass(frozen=True)
@@ -183,27 +157,34 @@ class _Work:
     make_model: Callable[[MolAttnConfig], MolAttn]
     finished: set[str]
 
-    def job(self, config: TrainConfig, parts: Split, folder: Path | None = None) -> TrainingJob:
+    def job(self, config: TrainConfig, split: Split, folder: Path | None = None) -> TrainingJob:
         """Return the training of a model."""
-        given = config, self.table, parts, self.pretrained, self.console, folder
+        given = config, self.table, split, self.pretrained, self.console, folder
         return TrainingJob(*given, self.make_model)
 
+    @property
+    def group_size(self) -> int:
+        """How many rounds calibrate each other: without validation rows those of a repetition."""
+        return 1 if self.config.data.validation_size > 0.0 else self.config.data.folds or 1
+
     def train(
-        self, one: Round, parts: Split, *, predict: bool
+        self, one: Round, split: Split, count: int
     ) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
+        print_line(self.console, f"{one.name} ({rounds(self.config).index(one) + 1} of {count})")
         path = self.folder / one.name
+        predict = self.group_size > 1 or (self.config.data.final and one.repeat == 1)
         if one.name in self.finished:
             self.metrics(one)
             return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None
         unfinished = path.with_name(path.name + UNFINISHED)
         unfinished.mkdir(exist_ok=True)
         with locked(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
-            run = train_split(self.job(one.config, parts, unfinished))
+            run = train_split(self.job(one.config, split, unfinished))
         if not predict:
             return run, None
-        known = training_molecules(one.config, self.table, parts)
-        return run, OutOfFold.of_model(run.model, self.table, parts.test, known)
+        known = training_molecules(one.config, self.table, split)
+        return run, OutOfFold.of_model(run.model, self.table, split.test, known)
 
     def finish(
         self,
@@ -239,22 +220,18 @@ class _Work:
         return metrics
 
     def train_final(self, folds: Sequence[OutOfFold], summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Train a model on all rows, calibrate it by the models of the folds, and write it.
-
-        The model has no score of its own, as no row is left to test it; its model card has those of
-        the cross-validation.
-        """
+        """Train a model on all rows, calibrate it by the models of the folds, and write it."""
         start = time.perf_counter()
-        config, table, parts = self.config, self.table, undivided(self.table)
-        model, histories, _ = train_model(self.job(config, parts, self.folder))
-        known = training_molecules(config, table, parts)
+        config, table, split = self.config, self.table, undivided(self.table)
+        model, histories, _ = train_model(self.job(config, split, self.folder))
+        known = training_molecules(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, known, self.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
         card = {"scores": _card_scores(table, summary)}
         model.save_pretrained(self.folder / "model", model_card_kwargs=card)
         write_histories(histories, self.folder)
         return {
-            "rows_train": len(parts.train),
+            "rows_train": len(split.train),
             "members": member_facts(histories, config.training.seed),
             "interval_level": config.report.interval,
             "uncertainty": out_of_fold_coverage(model, table, folds, config.report.interval),
@@ -263,15 +240,14 @@ class _Work:
 
 
 def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, str]:
-    folds = len(summary["folds"])
-    card = {}
+    folds, card = len(summary["folds"]), {}
     for task in table.tasks:
-        found = summary["test"][task.name]
+        scores = summary["test"][task.name]
+        shown = metrics_of(task.kind, with_heading=True).items()
         values = [
-            f"{metric.heading} {format_mean(found[name])}"
-            + (f" ({note})" if (note := fold_note(found[name], folds)) else "")
-            for name, metric in metrics_of(task.kind, with_heading=True).items()
-            if name in found
+            f"{metric.heading} {format_mean(scores[key])} {fold_note(scores[key], folds)}".rstrip()
+            for key, metric in shown
+            if key in scores
         ]
         card[task.name] = (
             f"{', '.join(values)}: mean and standard deviation over {folds} folds of "
@@ -290,9 +266,8 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
         if f"{key}_mean" in done[0]:
             summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
     censored: dict[str, Counter[str]] = {}
-    of_repeat = [one for one, made in zip(done, todo, strict=True) if made.repeat == 1]
-    for metrics in of_repeat:
-        for task, counts in metrics["censored"].items():
+    for one, metrics in zip(todo, done, strict=True):
+        for task, counts in metrics["censored"].items() if one.repeat == 1 else ():
             censored.setdefault(task, Counter()).update(counts)
     return {
         **summary,
@@ -306,28 +281,23 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int | None]]:
-    """Return mean and standard deviation of each score over the rounds where it is defined.
-
-    A score that is defined in one round only has no standard deviation.
-    """
+    """Return mean and standard deviation of each score over the rounds where it is defined."""
     means = {}
-    for name in dict.fromkeys(name for given in scores for name in given):
-        if values := [given[name] for given in scores if isinstance(given.get(name), float)]:
+    for name in dict.fromkeys(name for one in scores for name in one):
+        if values := [one[name] for one in scores if isinstance(one.get(name), float)]:
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}
     return means
 
 
 def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
-    tables = [open_table(folder / one.name / "predictions.csv") for one in todo]
+    frames = [
+        pd.read_csv(folder / one.name / "predictions.csv", dtype=str, keep_default_na=False)
+        for one in todo
+    ]
     # A model whose training labels were complete lacks the similarities of each task.
-    header = max((table.header for table in tables), key=len)
+    header = max((frame.columns for frame in frames), key=len)
     with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
-        for one, table in zip(todo, tables, strict=True):
-            known = iter(enumerate(header))
-            columns = [next(i for i, name in known if name == own) for own in table.header]
-            for row in table:
-                cells = [""] * len(header)
-                for column, cell in zip(columns, row.cells, strict=True):
-                    cells[column] = cell
-                write([*cells, one.name])
+        for one, frame in zip(todo, frames, strict=True):
+            for row in frame.reindex(columns=header, fill_value="").itertuples(index=False):
+                write([*row, one.name])

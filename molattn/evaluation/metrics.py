@@ -5,7 +5,7 @@ the score, with the counts of a bootstrap sample it is the score of that sample.
 sorted once, not once per sample, and all tasks share the samples.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -23,19 +23,12 @@ __all__ = [
     "Scores",
     "TaskScores",
     "confidence_bins",
-    "fold_note",
-    "format_interval",
-    "format_mean",
-    "format_score",
     "main_metric",
-    "mean_scores",
     "metrics_of",
     "score_tasks",
 ]
 
 Array = NDArray[np.float64]
-
-_Values = dict[str, dict[str, list[float]]]  # by task and metric: of the rows and of each sample
 
 Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
@@ -69,7 +62,6 @@ METRICS: Registry[Metric] = Registry("metric")
 _CLASSES: tuple[TaskKind, ...] = ("binary", "multiclass")
 BINS = 10  # of probabilities
 _SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as in scikit-learn
-_LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
 _MOST_CELLS = 5 * 10**7
 _FEWEST_RESAMPLES = 100
@@ -87,31 +79,6 @@ def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
 def main_metric(kind: TaskKind) -> tuple[str, Metric]:
     """Return the metric that summarizes a kind of task, with its name."""
     return next(iter(metrics_of(kind, with_heading=True).items()))
-
-
-def format_score(value: float | None) -> str:
-    """Return a value with three decimals or, if very large or small, digits; "-" for None."""
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
-
-
-def format_mean(score: Mapping[str, Any]) -> str:
-    """Return mean ± standard deviation of a score over rounds; the mean alone of a single round."""
-    mean, sd = format_score(score["mean"]), score["sd"]
-    return mean if sd is None else f"{mean} ± {format_score(sd)}"
-
-
-def fold_note(score: Mapping[str, Any], folds: int) -> str:
-    """Return of how many rounds a mean is, "" if of all."""
-    return f"{score['rounds']} of {folds} folds" if score["rounds"] < folds else ""
-
-
-def format_interval(low: float, high: float) -> str:
-    """Return the bounds of an interval, with three decimals unless very small or large."""
-    if 1e-3 <= max(abs(low), abs(high)) < 1e5:
-        return f"{low:z.3f} to {high:z.3f}"
-    return f"{format_score(low)} to {format_score(high)}"
 
 
 class TaskScores(NamedTuple):
@@ -142,139 +109,74 @@ def score_tasks(
             many rows; 0 = no intervals.
         seed: Seed of the bootstrap.
     """
-    rows = len(target)
-    cases = _cases(prediction, target, tasks)
-    weightings = chain([np.ones((1, rows))], _resamplings(rows, resamples, seed))
-    drawn = _drawn(cases, weightings)
-    by_task = {}
-    for name, case in cases.items():
-        points = {key: values[0] for key, values in drawn[name].items()}
-        by_task[name] = {
-            "count": len(case.target),
-            **{key: None if np.isnan(value) else value for key, value in points.items()},
-            "intervals": {
-                key: _interval(values[1:]) if len(case.target) > 1 else None
-                for key, values in drawn[name].items()
-                if values[1:]
-            },
-            "undefined": {key: case.reason() for key, value in points.items() if np.isnan(value)},
-        }
-    return TaskScores(by_task, _mean(by_task, drawn))
+    values: dict[str, dict[str, Array]] = {task.name: {} for task in tasks}
+    slices = output_slices(tasks)
+    for weights in chain([np.ones((1, len(target)))], _resamplings(len(target), resamples, seed)):
+        for index, (task, columns) in enumerate(zip(tasks, slices, strict=True)):
+            known = ~np.isnan(target[:, index])
+            outputs = prediction[known, columns]
+            outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
+            for key, metric in metrics_of(task.kind).items():
+                drawn = _values(metric, target[known, index], outputs, weights[:, known])
+                before = values[task.name].get(key, np.zeros(0))
+                values[task.name][key] = np.append(before, drawn)
+    scores = {}
+    for index, task in enumerate(tasks):
+        labels = target[~np.isnan(target[:, index]), index]
+        scores[task.name] = _summary(values[task.name], len(labels), _reason(task, labels))
+    means = {}
+    for key in dict.fromkeys(key for drawn in values.values() for key in drawn):
+        drawn = [one[key] for one in values.values() if key in one and not np.isnan(one[key][0])]
+        means[key] = _nanmean(np.array(drawn)) if drawn else np.full(1, np.nan)
+    count = sum(one["count"] for one in scores.values())
+    return TaskScores(scores, _summary(means, count, "undefined for every task"))
 
 
-def mean_scores(scores: Sequence[TaskScores]) -> TaskScores:
-    """Return the mean of each metric over predictions of the same rows, without intervals.
-
-    A metric that is undefined for one is undefined for the mean.
-    """
-
-    def mean(scores: Sequence[Scores]) -> Scores:
-        means: Scores = {"count": scores[0]["count"]}
-        for key in (key for key in scores[0] if key in METRICS):
-            values = [one[key] for one in scores if one.get(key) is not None]
-            means[key] = float(np.mean(values)) if len(values) == len(scores) else None
-        undefined = {key: why for one in scores for key, why in one["undefined"].items()}
-        return {**means, "intervals": {}, "undefined": undefined}
-
-    names = scores[0].tasks
-    return TaskScores(
-        {name: mean([one.tasks[name] for one in scores]) for name in names},
-        mean([one.mean for one in scores]),
-    )
+def _values(metric: Metric, target: Array, prediction: Array, weights: Array) -> Array:
+    """Return a metric for each weighting of the labeled rows, NaN where it is undefined."""
+    if not len(target) or (len(target) == 1 and len(weights) > 1):  # no interval of a single label
+        return np.full(len(weights), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return metric.function(target, prediction, weights)
 
 
-def _mean(by_task: Mapping[str, Scores], drawn: _Values) -> Scores:
-    mean: Scores = {"count": sum(scores["count"] for scores in by_task.values())}
-    intervals, undefined = {}, {}
-    for key in dict.fromkeys(key for scores in drawn.values() for key in scores):
-        having = [name for name, scores in by_task.items() if scores.get(key) is not None]
-        mean[key] = sum(by_task[name][key] for name in having) / len(having) if having else None
-        if not having:
-            undefined[key] = "undefined for every task"
-        if any(scores["intervals"] for scores in by_task.values()):
-            values = np.array([drawn[name][key][1:] for name in having])
-            is_known = any(by_task[name]["intervals"].get(key) for name in having)
-            intervals[key] = _interval(_nanmean(values)) if is_known else None
-    return {**mean, "intervals": intervals, "undefined": undefined}
-
-
-def _drawn(cases: Mapping[str, "_Case"], weightings: Iterable[Array]) -> _Values:
-    """Return the metrics of each task for each weighting of the rows."""
-    drawn: _Values = {
-        name: {key: [] for key in metrics_of(case.task.kind)} for name, case in cases.items()
+def _summary(values: Mapping[str, Array], count: int, reason: str) -> Scores:
+    """Return the scores, given each metric of the rows and of the bootstrap samples."""
+    points = {key: None if np.isnan(one[0]) else float(one[0]) for key, one in values.items()}
+    return {
+        "count": count,
+        **points,
+        "intervals": {key: _interval(one[1:]) for key, one in values.items() if len(one) > 1},
+        "undefined": {key: reason for key, value in points.items() if value is None},
     }
-    for weights in weightings:
-        for name, case in cases.items():
-            for key, values in case.scores(weights[:, case.known]).items():
-                drawn[name][key] += values.tolist()
-    return drawn
+
+
+def _reason(task: Task, labels: Array) -> str:
+    """Return why a metric is undefined."""
+    if len(labels) < 2:
+        return "a single label" if len(labels) else "no label"
+    if (labels == labels[0]).all():
+        return "all labels are of one class" if task.classes else "the labels do not vary"
+    return "all predictions are of one class" if task.classes else "the predictions do not vary"
 
 
 def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
     """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
-    if not rows or not count:
-        return
     rng = np.random.default_rng(seed)
-    left = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows))
-    while left:
-        some = min(left, max(1, _CELLS_AT_ONCE // rows))
+    remaining = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows)) if rows else 0
+    while remaining:
+        some = min(remaining, max(1, _CELLS_AT_ONCE // rows))
         drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=some * rows)
         yield counts.reshape(some, rows).astype(float)
-        left -= some
+        remaining -= some
 
 
-def _interval(draws: Array | list[float]) -> list[float] | None:
-    values = np.asarray(draws)
-    known = values[~np.isnan(values)]
-    if len(known) < max(2, len(values) / 2):
+def _interval(drawn: Array) -> list[float] | None:
+    known = drawn[~np.isnan(drawn)]
+    if len(known) < max(2, len(drawn) / 2):
         return None
-    tail = (100.0 - _LEVEL) / 2.0
-    low, high = np.percentile(known, [tail, 100.0 - tail])
-    return [float(low), float(high)]
-
-
-class _Case(NamedTuple):
-    """The labeled rows of one task."""
-
-    task: Task
-    known: NDArray[np.bool_]
-    target: Array
-    prediction: Array
-
-    def scores(self, weights: Array) -> dict[str, Array]:
-        metrics = metrics_of(self.task.kind).items()
-        if not len(self.target):
-            return {key: np.full(len(weights), np.nan) for key, _ in metrics}
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return {
-                key: metric.function(self.target, self.prediction, weights)
-                for key, metric in metrics
-            }
-
-    def reason(self) -> str:
-        if not len(self.target):
-            return "no label"
-        if (self.target == self.target[0]).all():
-            if len(self.target) == 1:
-                return "a single label"
-            return "all labels are of one class" if self.task.classes else "the labels do not vary"
-        if self.task.classes:
-            return "all predictions are of one class"
-        return "the predictions do not vary"
-
-
-def _cases(prediction: Array, target: Array, tasks: Sequence[Task]) -> dict[str, _Case]:
-    return {
-        task.name: _case(task, prediction[:, part], target[:, index])
-        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
-    }
-
-
-def _case(task: Task, prediction: Array, target: Array) -> _Case:
-    known = ~np.isnan(target)
-    predicted = prediction[known] if task.kind == "multiclass" else prediction[known, 0]
-    return _Case(task, known, target[known], predicted)
+    return np.percentile(known, [2.5, 97.5]).tolist()
 
 
 # Regression.

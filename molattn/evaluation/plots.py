@@ -10,8 +10,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from molattn.evaluation.metrics import BINS, METRICS, Scores, confidence_bins, format_score
-from molattn.evaluation.tables import target_label
+from molattn.evaluation.metrics import BINS, METRICS, Scores, confidence_bins
+from molattn.evaluation.tables import format_score, target_label
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.history import History
@@ -56,27 +56,26 @@ class TaskResults(NamedTuple):
 
 
 def task_results(
-    predicted: Prediction,
-    target: Array,
-    tasks: Sequence[Task],
-    scores: Mapping[str, Scores],
-    uncertainty: Mapping[str, Mapping[str, Any]],
+    predicted: Prediction, target: Array, tasks: Sequence[Task], metrics: Mapping[str, Any]
 ) -> list[TaskResults]:
-    """Return the labeled rows of each task; labels are ``[rows, T]``, NaN where missing."""
+    """Return the labeled test rows of each task.
+
+    Labels are ``[rows, T]``, NaN where missing; ``metrics`` is the content of ``metrics.json``.
+    """
     is_finite = np.isfinite(predicted.prediction).all(axis=1)
     results = []
-    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         rows = np.flatnonzero(~np.isnan(target[:, index]) & is_finite)
-        one = TaskResults(
+        result = TaskResults(
             task,
-            predicted.prediction[rows, part],
+            predicted.prediction[rows, columns],
             target[rows, index],
             rows,
             predicted.task_similarity[rows, index],
-            scores[task.name],
-            uncertainty.get(task.name, {}).get("coverage_at", {}),
+            metrics["test"][task.name],
+            metrics["uncertainty"].get(task.name, {}).get("coverage_at", {}),
         )
-        results.append(one)
+        results.append(result)
     return results
 
 
@@ -85,19 +84,19 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     figure = Figure(figsize=(6, _HEIGHT))
     axes = figure.add_subplot()
     best = ", ".join(str(history.best) for history in histories)
-    for index, history in enumerate(histories):
+    for history in histories:
+        is_first = history is histories[0]
         epochs = [epoch.epoch for epoch in history.epochs]
-        marker = "o" if len(epochs) == 1 else None
-        validation = [epoch.validation_loss for epoch in history.epochs]
-        training = [epoch.train_loss for epoch in history.epochs]
-        for name, color, line, losses in (
-            ("training", _BLUE, "--", training),
-            ("validation", _VERMILLION, "-", [loss for loss in validation if loss is not None]),
+        for name, color, line in (
+            ("train", _BLUE, "--"),
+            ("validation", _VERMILLION, "-"),
         ):
-            label = None if index else name
-            if losses:  # there may be no validation rows
+            losses = [getattr(epoch, f"{name}_loss") for epoch in history.epochs]
+            if None not in losses:  # there may be no validation rows
+                label = {"train": "training"}.get(name, name) if is_first else None
+                marker = "o" if len(epochs) == 1 else None
                 axes.plot(epochs, losses, line, color=color, label=label, marker=marker)
-        label = None if index else f"checkpoint (epoch {best})"
+        label = f"checkpoint (epoch {best})" if is_first else None
         axes.axvline(history.best, color=_GREY, linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
@@ -109,6 +108,9 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     return figure
 
 
+_Draw = Callable[[Axes, TaskResults], None]
+
+
 def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
     """Return the plots of a run by file name, with panels for each of the first 12 tasks.
 
@@ -118,7 +120,7 @@ def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
     precision-recall curves (``roc_pr.png``), and observed frequencies against predicted
     probabilities (``calibration.png``).
     """
-    panels: dict[str, list[_Panel]] = {}
+    panels: dict[str, list[tuple[_Draw, TaskResults]]] = {}
     for is_regression in (True, False):
         some = [one for one in results if (one.task.kind == "regression") == is_regression]
         for result in some[:_MOST_TASKS]:
@@ -130,10 +132,6 @@ def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
 def task_plots(result: TaskResults) -> dict[str, Figure]:
     """Return the plots of one task by title."""
     return {title: _figure([(draw, result)]) for title, _, draw in _plots_of(result)}
-
-
-_Draw = Callable[[Axes, TaskResults], None]
-_Panel = tuple[_Draw, TaskResults]
 
 
 def _plots_of(result: TaskResults) -> Iterator[tuple[str, str, _Draw]]:
@@ -149,7 +147,7 @@ def _plots_of(result: TaskResults) -> Iterator[tuple[str, str, _Draw]]:
         yield "Error vs. similarity", "similarity.png", _similarity
 
 
-def _figure(panels: Sequence[_Panel]) -> Figure:
+def _figure(panels: Sequence[tuple[_Draw, TaskResults]]) -> Figure:
     """Draw each panel, in rows of at most four."""
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
@@ -162,12 +160,20 @@ def _figure(panels: Sequence[_Panel]) -> Figure:
 
 
 def _plain(text: str) -> str:
-    """Return a text as matplotlib shows it unchanged.
-
-    Between dollar signs it would typeset mathematics, and legends leave out a label with an
-    underscore in front.
-    """
+    """Return a text as matplotlib shows it unchanged: no mathematics, no hidden legend."""
     return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
+
+
+def _title(axes: Axes, result: TaskResults, *metrics: str, name: str = "") -> None:
+    """Set the title: a name, by default that of the task, scores and the number of labels."""
+    scores = result.scores
+    values = [f"{METRICS[key].heading} {format_score(scores.get(key))}" for key in metrics]
+    values = [name, *values, f"n = {scores['count']}"]
+    axes.set_title("   ".join(filter(None, values)), fontsize=10)
+
+
+def _unit_square(axes: Axes, x: str, y: str) -> None:
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xlabel=x, ylabel=y)
 
 
 def _parity(axes: Axes, result: TaskResults) -> None:
@@ -181,14 +187,14 @@ def _parity(axes: Axes, result: TaskResults) -> None:
     limits = (values.min() - margin, values.max() + margin)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     axes.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
-    axes.set_title(_title(result, "rmse", "mae", "r2"), fontsize=10)
+    _title(axes, result, "rmse", "mae", "r2")
 
 
 def _coverage(axes: Axes, result: TaskResults) -> None:
     levels = [float(level) for level in result.coverage]
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     axes.plot(levels, [*result.coverage.values()], color=_BLUE, marker="o", markersize=4)
-    axes.set_title(_plain(f"{target_label(result.task)}   {_title(result)}"), fontsize=10)
+    _title(axes, result, name=_plain(target_label(result.task)))
     _unit_square(axes, "nominal coverage of the prediction intervals", "observed coverage")
 
 
@@ -196,7 +202,7 @@ def _similarity(axes: Axes, result: TaskResults) -> None:
     similar, errors = result.similarity, np.abs(result.prediction[:, 0] - result.target)
     axes.scatter(similar, errors, s=10, alpha=0.4, color=_BLUE, linewidths=0)
     quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUINTILES)
-    means = [(similar[part].mean(), errors[part].mean()) for part in quintiles if len(part)]
+    means = [(similar[rows].mean(), errors[rows].mean()) for rows in quintiles if len(rows)]
     if means:
         axes.plot(*zip(*means, strict=True), color=_VERMILLION, marker="o")
     axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to nearest training molecule")
@@ -209,7 +215,7 @@ def _roc(axes: Axes, result: TaskResults) -> None:
     for probabilities, is_class, style in _curves(result):
         wrong, found, _ = roc_curve(is_class, probabilities)
         axes.plot(wrong, found, **style)
-    _finish_curves(axes, result, "roc_auc")
+    _finish_curves(axes, result, "roc_auc", "lower right")
     _unit_square(axes, "false positive rate", "true positive rate")
 
 
@@ -218,12 +224,8 @@ def _precision_recall(axes: Axes, result: TaskResults) -> None:
         precision, recall, _ = precision_recall_curve(is_class, probabilities)
         axes.plot(recall, precision, drawstyle="steps-post", **style)
         axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
-    _finish_curves(axes, result, "pr_auc")
+    _finish_curves(axes, result, "pr_auc", "lower left")
     _unit_square(axes, "recall", "precision (dotted: random classifier)")
-
-
-def _unit_square(axes: Axes, x: str, y: str) -> None:
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xlabel=x, ylabel=y)
 
 
 def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dict[str, Any]]]:
@@ -236,13 +238,11 @@ def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dic
             yield result.prediction[:, 0 if is_binary else label], is_class, style
 
 
-def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
+def _finish_curves(axes: Axes, result: TaskResults, metric: str, legend: str) -> None:
     """Add the title, and a legend or the reason why there are no curves."""
-    axes.set_title(_plain(f"{target_label(result.task)}   {_title(result, metric)}"), fontsize=10)
+    _title(axes, result, metric, name=_plain(target_label(result.task)))
     if axes.get_legend_handles_labels()[0]:
-        # At a fixed place: matplotlib warns if it takes more than a second to find the best one.
-        loc = "lower left" if metric == "pr_auc" else "lower right"
-        axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8, loc=loc)
+        axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8, loc=legend)
     else:
         axes.text(0.5, 0.5, "only one class", ha="center", va="center", color=_GREY)
 
@@ -252,9 +252,10 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
 
     Of the second of two classes, or of the most probable of more.
     """
-    task, predicted, target, *_ = result
-    is_binary = task.kind == "binary"
-    confidence, right, bins = confidence_bins(target, predicted[:, 0] if is_binary else predicted)
+    predicted, is_binary = result.prediction, result.task.kind == "binary"
+    confidence, right, bins = confidence_bins(
+        result.target, predicted[:, 0] if is_binary else predicted
+    )
     counts = np.bincount(bins, minlength=BINS)
     some = counts > 0
     probability, frequency = (
@@ -264,13 +265,7 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
     axes.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=_GREY, alpha=0.3)
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     axes.plot(probability, frequency, color=_BLUE, marker="o", markersize=4)
-    axes.set_title(_plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
-    name = task.classes[1] if is_binary else "the most probable class"
+    _title(axes, result, "ece", name=_plain(target_label(result.task)))
+    name = result.task.classes[1] if is_binary else "the most probable class"
     label = _plain(f"predicted probability of {name}")
     _unit_square(axes, label, "observed frequency (bars: fraction of rows)")
-
-
-def _title(result: TaskResults, *metrics: str) -> str:
-    scores = result.scores
-    values = [f"{METRICS[name].heading} {format_score(scores.get(name))}" for name in metrics]
-    return "   ".join([*values, f"n = {scores['count']}"])

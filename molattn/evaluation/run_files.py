@@ -1,10 +1,8 @@
 """The folder of a training run: model, scores, predictions, plots and report."""
 
-import platform
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,11 @@ import numpy as np
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.table import escape_formula, free_name, write_table
-from molattn.evaluation.metrics import format_score, metrics_of
-from molattn.evaluation.plots import (
-    PNG,
-    learning_curve,
-    run_plots,
-    task_results,
-)
+from molattn.evaluation.metrics import metrics_of
+from molattn.evaluation.plots import PNG, learning_curve, run_plots, task_results
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
+from molattn.evaluation.tables import format_score, scored_rows
 from molattn.model.prediction_columns import (
     PredictionColumns,
     number_text,
@@ -34,41 +28,32 @@ from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
 from molattn.utils.files import write_json
 
-__all__ = ["member_facts", "run_metrics", "write_histories", "write_run", "write_skipped"]
-
-_PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
+__all__ = ["write_histories", "write_run", "write_skipped"]
 
 
-def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> dict[str, Any]:
+def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     """Write the results of a run into a folder.
 
     These are the model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv`` (of an
     ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
     ``report.html``, ``learning_curve.png`` and, of test rows, the plots of
     :func:`molattn.evaluation.plots.run_plots`.
-
-    Returns:
-        The content of ``metrics.json``.
     """
-    run.model.save_pretrained(
-        folder / "model", model_card_kwargs={"scores": _card_scores(run, scores)}
-    )
+    card = {"scores": _card_scores(run, scores.metrics)}
+    run.model.save_pretrained(folder / "model", model_card_kwargs=card)
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     results = []
-    if scores.test is not None:
-        labels, tasks = run.table.targets[run.parts.test], run.table.tasks
-        given = scores.test.tasks, scores.uncertainty
-        results = task_results(scores.prediction, labels, tasks, *given)
-    metrics = run_metrics(run, scores)
+    if len(run.parts.test):
+        labels = run.table.targets[run.parts.test]
+        results = task_results(scores.prediction, labels, run.table.tasks, scores.metrics)
     with _any_font():
         for name, figure in run_plots(results).items():
             figure.savefig(folder / name, **PNG)
-        write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
-    write_json(folder / RESULT_FILE, metrics)
-    return metrics
+        write_run_page(run, scores.metrics, results, folder / PAGE_FILE)
+    write_json(folder / RESULT_FILE, scores.metrics)
 
 
 @contextmanager
@@ -89,20 +74,6 @@ def write_histories(histories: Sequence[History], folder: Path) -> None:
             learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
 
 
-def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]]:
-    """Return the epochs and the time of each member of a model, for ``metrics.json``."""
-    return [
-        {
-            "seed": seed + index,
-            "epochs": len(history.epochs),
-            "kept_epoch": history.best,
-            "frozen_weights": history.frozen_weights,
-            "seconds": round(history.seconds, 3),
-        }
-        for index, history in enumerate(histories)
-    ]
-
-
 def write_skipped(table: TrainingTable, folder: Path) -> None:
     """Write ``skipped.csv``: the rows of a table that cannot be used, with their reasons."""
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
@@ -110,78 +81,29 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
             write(row._replace(smiles=escape_formula(row.smiles)))
 
 
-def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:
-    card, given = {}, scores.test or scores.validation
-    if given is None:
-        return card
-    for task in run.table.tasks:
-        found = given.tasks[task.name]
+def _card_scores(run: TrainingRun, metrics: Mapping[str, Any]) -> dict[str, str]:
+    split, card = scored_rows(metrics), {}
+    rows = "test molecules" if split == "test" else "validation molecules (there was no test)"
+    for task in run.table.tasks if split in metrics else ():
+        scores = metrics[split][task.name]
         shown = metrics_of(task.kind, with_heading=True)
-        values = (f"{metric.heading} {format_score(found[name])}" for name, metric in shown.items())
-        part = (
-            "validation molecules (there was no test)" if scores.test is None else "test molecules"
-        )
-        card[task.name] = f"{', '.join(values)} on {found['count']} {part}"
+        values = (f"{metric.heading} {format_score(scores[key])}" for key, metric in shown.items())
+        card[task.name] = f"{', '.join(values)} on {scores['count']} {rows}"
     return card
-
-
-def run_metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
-    """Return the content of ``metrics.json``."""
-    members = member_facts(run.histories, run.config.training.seed)
-    for facts, own in zip(members, scores.members, strict=False):  # none of a single model
-        facts.update(test=own.tasks, test_mean=own.mean)
-    parts = zip(("rows_train", "rows_validation", "rows_test"), run.parts, strict=True)
-    return {
-        **scores.to_dict(),
-        **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
-        "uncertainty": scores.uncertainty,
-        "censored": scores.censored,
-        "rows_test_not_finite": scores.not_finite,
-        "interval_level": run.config.report.interval,
-        "tasks": [task.to_dict() for task in run.table.tasks],
-        "target_transforms": {
-            task.name: transform.describe()
-            for task, transform in zip(
-                run.table.tasks, run.model.config.target_transforms, strict=True
-            )
-            if transform.kind != "none"
-        },
-        "rows_in": run.table.rows_in,
-        "rows_used": len(run.table.rows),
-        "rows_skipped": len(run.table.skipped),
-        "rows_standardized": run.table.standardized,
-        **{name: len(rows) for name, rows in parts},
-        "leakage": run.leakage.to_dict(),
-        "members": members,
-        "seconds": round(run.seconds, 3),
-        "seed": run.config.training.seed,
-        "threads": run.config.training.threads,
-        "init_from_sha256": run.init_from_digest,
-        "data_sha256": run.table.digest,
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in _PACKAGES},
-        },
-    }
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table, output = run.table, PredictionColumns(run.model)
-    config = run.model.config
-    columns = [*output.columns, *standardized_columns(config), "split"]
+    columns = [*output.columns, *standardized_columns(run.model.config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
         for index, row in enumerate(run.parts.test):
-            molecules = (table.smiles[row], table.partners and table.partners[row])
-            given = table.rows[row].cells
-            own = (cell if cell in molecules else escape_formula(cell) for cell in given)
             is_finite = np.isfinite(prediction.prediction[index]).all()
             cells = output.cells(prediction, index) if is_finite else [None] * len(output.columns)
-            cells += standardized_cells(table.records[row], config)
-            write([*own, *map(_text, cells), "test"])
+            cells += standardized_cells(table.records[row], run.model.config)
+            texts = ["" if cell is None else _text(cell) for cell in cells]
+            write([escape_formula(cell) for cell in (*table.rows[row].cells, *texts, "test")])
 
 
-def _text(cell: float | str | None) -> str:
-    if cell is None:
-        return ""
-    return escape_formula(cell) if isinstance(cell, str) else number_text(cell)
+def _text(cell: float | str) -> str:
+    return cell if isinstance(cell, str) else number_text(cell)

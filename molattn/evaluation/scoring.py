@@ -1,7 +1,9 @@
 """Scores of a run: its model and the baselines on the test rows."""
 
+import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +14,12 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from molattn.data.dataset import MOST_BASELINE_ROWS
 from molattn.errors import quoted
-from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
-from molattn.evaluation.tables import CALIBRATION_METRICS
+from molattn.evaluation.metrics import TaskScores, score_tasks
 from molattn.model.model import MolAttn
-from molattn.model.outputs import class_probabilities, mean_of_members
-from molattn.model.uncertainty import (
-    Calibration,
-    ConformalScores,
-    Prediction,
-    ProbabilityScaling,
-)
+from molattn.model.outputs import mean_of_members
+from molattn.model.uncertainty import ConformalScores, Prediction
 from molattn.task import Task, output_slices
+from molattn.training.history import History
 from molattn.training.run import TrainingRun
 from molattn.utils.console import counted, print_line
 from molattn.utils.reproducibility import threads
@@ -31,53 +28,32 @@ __all__ = [
     "RunScores",
     "constant_prediction",
     "forest_prediction",
+    "member_facts",
     "score_run",
     "score_uncertainty",
 ]
 
+Array = NDArray[np.float64]
+
 _LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _TREES = 200
 _MAX_FEATURES = 0.3  # fraction at each split; as accurate as all, in a third of the time
+_PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
 
 
 class RunScores(NamedTuple):
-    """Test predictions and scores of a run.
+    """Predictions of the test rows with their uncertainty, and the content of ``metrics.json``.
 
-    Args:
-        prediction: Predictions of the test rows with their uncertainty.
-        uncertainty: From :func:`score_uncertainty`.
-        validation: Scores of the validation rows; None if there are none.
-        test: Scores of the test rows; None if there are none.
-        baselines: Test scores of each baseline by name.
-        seconds: Time that each baseline took.
-        members: Test scores of each member of an ensemble, uncalibrated; empty for one model.
-        censored: For each target with censored test labels, which the scores leave out, their
-            ``count`` and on the ``permitted`` side of how many bounds the prediction is.
-        not_finite: Number of test rows without a finite prediction, which are not scored.
+    These are, by task, the scores of the ``test`` rows, of each baseline on them and of the
+    ``validation`` rows, each with its mean over the tasks (``test_mean``); the ``uncertainty`` of
+    :func:`score_uncertainty`; the ``count`` of ``censored`` test labels, which the scores leave
+    out, and how many predictions are on the ``permitted`` side of the bound; and facts of the run.
     """
 
     prediction: Prediction
-    uncertainty: dict[str, dict[str, Any]]
-    validation: TaskScores | None
-    test: TaskScores | None
-    baselines: dict[str, TaskScores]
-    seconds: dict[str, float]
-    members: list[TaskScores]
-    censored: dict[str, dict[str, int]]
-    not_finite: int
+    metrics: dict[str, Any]
 
     __repr__ = object.__repr__
-
-    def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
-        """Return the scores of each model by task, and their means, as in ``metrics.json``."""
-        given = {"test": self.test, **self.baselines, "validation": self.validation}
-        scored = {name: scores for name, scores in given.items() if scores is not None}
-        if self.members:
-            scored["member"] = mean_scores(self.members)
-        found: dict[str, dict[str, Scores] | Scores] = {}
-        for name, scores in scored.items():
-            found |= {name: scores.tasks, f"{name}_mean": scores.mean}
-        return found
 
 
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
@@ -86,203 +62,184 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     Censored labels are not scored, nor are rows without a finite prediction. Without test rows,
     only the validation rows are scored.
     """
-    tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
-
-    def score(prediction: NDArray[np.float64]) -> TaskScores:
-        return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
-
-    def labels(found: Prediction, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        is_finite = np.isfinite(found.prediction).all(axis=1, keepdims=True)
-        return np.where(is_finite, run.table.targets[rows], np.nan)
-
-    molecules = run.table.molecules(run.parts.test)
+    model, table, level = run.model, run.table, run.config.report.interval
+    molecules = table.molecules(run.parts.test)
     with threads(run.config.training.threads):
-        outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
-    validation, test = (
-        run.model.prediction(predicted, run.table.fingerprints(rows), config.interval)
-        for predicted, rows in (
-            (run.validation_outputs, run.parts.val),
-            (outputs, run.parts.test),
-        )
-    )
-    target, has_test = labels(test, run.parts.test), len(run.parts.test) > 0
-    not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
-    if not_finite:
-        rows = counted(not_finite, "test row")
-        print_line(console, f"not scored, without a finite prediction: {rows}")
-    members = run.model.in_own_units(outputs)
-    baselines: dict[str, TaskScores] = {}
-    seconds: dict[str, float] = {}
-    for name, prediction in _baselines(run, console) if config.baselines and has_test else ():
-        start = time.perf_counter()
-        baselines[name] = score(prediction())
-        seconds[name] = time.perf_counter() - start
-    censored = {}
-    if molecules.bounds is not None and has_test:
-        censored = _censored(test.prediction, molecules.bounds, tasks)
-    for name, found in censored.items():
+        outputs = model.predict_outputs(molecules.records, features=molecules.features)
+    test = model.prediction(outputs, table.fingerprints(run.parts.test), level)
+    metrics: dict[str, Any] = {"uncertainty": {}, "censored": {}, "interval_level": level}
+    metrics |= _facts(run)
+    if len(run.parts.val):
+        prints = table.fingerprints(run.parts.val)
+        validation = model.prediction(run.validation_outputs, prints, level).prediction
+        labels = _labels(validation, table.targets[run.parts.val])
+        metrics |= _named("validation", score_tasks(validation, labels, table.tasks))
+    if len(run.parts.test):
+        metrics |= _test_scores(run, test, outputs, console)
+        if molecules.bounds is not None:
+            metrics["censored"] = _censored(test.prediction, molecules.bounds, table.tasks)
+    for name, found in metrics["censored"].items():
         print_line(
             console,
             f"{quoted(name)}: censored test labels, which are not scored: {found['count']:,}; "
             f"predictions on the permitted side of the bound: {found['permitted']:,}",
         )
-    return RunScores(
-        prediction=test,
-        uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
-        if has_test
-        else {},
-        validation=score_tasks(validation.prediction, labels(validation, run.parts.val), tasks)
-        if len(run.parts.val)
-        else None,
-        test=score(test.prediction) if has_test else None,
-        baselines=baselines,
-        seconds=seconds,
-        members=[score_tasks(one, target, tasks) for one in members]
-        if has_test and len(members) > 1
-        else [],
-        censored=censored,
-        not_finite=not_finite,
-    )
+    not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
+    if not_finite:
+        rows = counted(not_finite, "test row")
+        print_line(console, f"not scored, without a finite prediction: {rows}")
+    return RunScores(test, {**metrics, "rows_test_not_finite": not_finite})
 
 
-def _censored(
-    prediction: NDArray[np.float64], bounds: NDArray[np.float64], tasks: Sequence[Task]
-) -> dict[str, dict[str, int]]:
+def _labels(prediction: Array, targets: Array) -> Array:
+    """Return the labels of the rows with a finite prediction, NaN of the others."""
+    return np.where(np.isfinite(prediction).all(axis=1, keepdims=True), targets, np.nan)
+
+
+def _named(name: str, scores: TaskScores) -> dict[str, Any]:
+    return {name: scores.tasks, f"{name}_mean": scores.mean}
+
+
+def _test_scores(
+    run: TrainingRun, test: Prediction, outputs: Array, console: Console | None
+) -> dict[str, Any]:
+    """Return the scores of the model, its members and the baselines on the test rows."""
+    config, tasks = run.config.report, run.table.tasks
+    labels = _labels(test.prediction, run.table.targets[run.parts.test])
+    options = {"resamples": config.bootstrap, "seed": run.config.training.seed}
+    metrics = _named("test", score_tasks(test.prediction, labels, tasks, **options))
+    for name, predict in _baselines(run, console) if config.baselines else ():
+        start = time.perf_counter()
+        metrics |= _named(name, score_tasks(predict(), labels, tasks, **options))
+        metrics[f"{name}_seconds"] = round(time.perf_counter() - start, 3)
+    metrics["uncertainty"] = score_uncertainty(run.model, test, outputs, labels, config.interval)
+    return metrics
+
+
+def _facts(run: TrainingRun) -> dict[str, Any]:
+    """Return what ``metrics.json`` holds besides scores."""
+    table, model = run.table, run.model
+    transforms = zip(table.tasks, model.config.target_transforms, strict=True)
+    names = ("rows_train", "rows_validation", "rows_test")
+    return {
+        "tasks": [task.to_dict() for task in table.tasks],
+        "target_transforms": {
+            task.name: one.describe() for task, one in transforms if one.kind != "none"
+        },
+        "rows_in": table.rows_in,
+        "rows_used": len(table.rows),
+        "rows_skipped": len(table.skipped),
+        "rows_standardized": table.standardized,
+        **{name: len(rows) for name, rows in zip(names, run.parts, strict=True)},
+        "leakage": run.leakage.to_dict(),
+        "members": member_facts(run.histories, run.config.training.seed),
+        "seconds": round(run.seconds, 3),
+        "seed": run.config.training.seed,
+        "threads": run.config.training.threads,
+        "init_from_sha256": run.init_from_digest,
+        "data_sha256": table.digest,
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        },
+    }
+
+
+def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]]:
+    """Return the epochs and the time of each member of a model, for ``metrics.json``."""
+    return [
+        {
+            "seed": seed + index,
+            "epochs": len(history.epochs),
+            "kept_epoch": history.best,
+            "frozen_weights": history.frozen_weights,
+            "seconds": round(history.seconds, 3),
+        }
+        for index, history in enumerate(histories)
+    ]
+
+
+def _censored(prediction: Array, bounds: Array, tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
     """Count the bounds ``[2, n, T]`` of each task, and the predictions that they permit."""
-    found = {}
-    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    counts = {}
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         low, high = bounds[:, :, index]
-        value = prediction[:, part.start]
+        value = prediction[:, columns.start]
         if count := int((~np.isnan([low, high])).sum()):
             permitted = int(((value >= low) | (value <= high)).sum())
-            found[task.name] = {"count": count, "permitted": permitted}
-    return found
+            counts[task.name] = {"count": count, "permitted": permitted}
+    return counts
 
 
 def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str, Any]]:
-    tasks, train, test = run.table.tasks, run.parts.train, run.parts.test
-    targets = run.table.targets[train]
-    yield "baseline", lambda: constant_prediction(tasks, targets, len(test))
-    rows = [*train, *test]
-    if len(run.table.rows) > MOST_BASELINE_ROWS:
+    """Yield the name of each baseline, and the function that predicts the test rows."""
+    table, train, test = run.table, run.parts.train, run.parts.test
+    targets = table.targets[train]
+    yield "baseline", lambda: constant_prediction(table.tasks, targets, len(test))
+    if len(table.rows) > MOST_BASELINE_ROWS:
         print_line(console, f"no random forest baseline: more than {MOST_BASELINE_ROWS:,} rows")
         return
 
-    def forest() -> NDArray[np.float64]:
-        features = run.table.baseline_numbers[rows]
-        if run.table.features is not None:
-            features = np.hstack([features, run.table.features[rows].astype(np.float32)])
-        known, others = features[: len(train)], features[len(train) :]
-        return forest_prediction(tasks, known, targets, others, run.config.training.seed)
+    def forest() -> Array:
+        features = table.baseline_numbers[[*train, *test]]
+        if table.features is not None:
+            more = table.features[[*train, *test]].astype(np.float32)
+            features = np.hstack([features, more])
+        known, others = np.split(features, [len(train)])
+        return forest_prediction(table.tasks, known, targets, others, run.config.training.seed)
 
     print_line(console, "training the random forest baseline (--no-baselines skips it) ...")
     yield "random_forest", forest
 
 
 def score_uncertainty(
-    model: MolAttn,
-    prediction: Prediction,
-    outputs: NDArray[np.float64],
-    targets: NDArray[np.float64],
-    level: float,
+    model: MolAttn, prediction: Prediction, outputs: Array, targets: Array, level: float
 ) -> dict[str, dict[str, Any]]:
-    """Score the prediction intervals of a nominal coverage, or the probabilities, of each task.
+    """Score the prediction intervals of a nominal coverage of each regression.
 
-    Of the calibrated predictions of n molecules, and of the outputs ``[members, n, outputs]`` that
-    they come from; labels are ``[n, T]``, NaN where missing.
+    Of the predictions of n molecules, and of the outputs ``[members, n, outputs]`` that they come
+    from; labels are ``[n, T]``, NaN where missing.
 
     Returns:
-        By task. For a regression: ``coverage``, the fraction of labels within their intervals;
-        ``coverage_expected`` and ``coverage_sd``, mean and standard deviation of the coverage for
-        so many labels and calibration errors if the intervals are valid; ``mean_width``; ``count``
-        of labels; ``coverage_at``, the coverage by level. For a classification: ``nll``, ``brier``
-        and ``ece``, each ``_before`` and ``_after`` calibration, if the probabilities are
-        calibrated. Undefined and infinite values are None, with the reason in ``undefined``. Empty
-        for a model that is not calibrated.
+        By task ``coverage``, the fraction of labels within their intervals; ``coverage_expected``
+        and ``coverage_sd``, mean and standard deviation of the coverage for so many labels and
+        calibration errors if the intervals are valid; ``mean_width``; ``count`` of labels;
+        ``coverage_at``, the coverage by level. Undefined and infinite values are None, with the
+        reason in ``undefined``. Empty for a model that is not calibrated.
     """
     if model.uncertainty is None:
         return {}
-    tasks, uncertainty = model.config.tasks, model.uncertainty
-    mean = mean_of_members(torch.from_numpy(outputs), tasks)
-    uncalibrated = class_probabilities(mean, tasks).numpy()
-    before, after = (
-        score_tasks(given, targets, tasks).tasks for given in (uncalibrated, prediction.prediction)
-    )
-    ends = {
-        at: model.intervals(mean.numpy(), prediction.task_similarity, at)
-        for at in (*_LEVELS, level)
-    }
-    return {
-        task.name: _score_intervals(
-            uncertainty.calibration,
-            index,
-            {at: (low[:, index], high[:, index]) for at, (low, high) in ends.items()},
-            targets[:, index],
-            level,
-        )
-        if task.kind == "regression"
-        else _score_probabilities(
-            before[task.name],
-            after[task.name],
-            isinstance(uncertainty.calibration.parts[index], ProbabilityScaling),
-        )
-        for index, task in enumerate(tasks)
-    }
+    calibration = model.uncertainty.calibration
+    mean = mean_of_members(torch.from_numpy(outputs), model.config.tasks).numpy()
+    ends = {at: model.intervals(mean, prediction.task_similarity, at) for at in (*_LEVELS, level)}
+    scores: dict[str, dict[str, Any]] = {}
+    for index, (task, part) in enumerate(zip(model.config.tasks, calibration.parts, strict=True)):
+        if not isinstance(part, ConformalScores):
+            continue
+        known = ~np.isnan(targets[:, index])
+        labels, count = targets[known, index], int(known.sum())
+        coverage: dict[float, float] = {}
+        for at in ends if count else ():
+            low, high = (end[known, index] for end in ends[at])
+            if np.isfinite([low, high]).all():
+                coverage[at] = float(np.mean((low <= labels) & (labels <= high)))
+        is_defined = level in coverage
+        expected, sd = part.expected_coverage(level, count) if is_defined else (None, None)
+        width = ends[level][1][known, index] - ends[level][0][known, index]
+        reasons = [*["no label"] * (not count), *calibration.shortfalls(level, index)]
+        scores[task.name] = {
+            "count": count,
+            "coverage": coverage.get(level),
+            "coverage_expected": expected,
+            "coverage_sd": sd,
+            "mean_width": float(width.mean()) if is_defined else None,
+            "coverage_at": {f"{at:g}": coverage[at] for at in _LEVELS if at in coverage},
+            "undefined": "; ".join(reasons),
+        }
+    return scores
 
 
-def _score_intervals(
-    calibration: Calibration,
-    index: int,
-    ends: Mapping[float, tuple[NDArray[np.float64], NDArray[np.float64]]],
-    target: NDArray[np.float64],
-    level: float,
-) -> dict[str, Any]:
-    known = ~np.isnan(target)
-    labels, count = target[known], int(known.sum())
-    intervals = {at: (low[known], high[known]) for at, (low, high) in ends.items()}
-    is_finite = {at: bool(np.isfinite(both).all()) for at, both in intervals.items()}
-    inside = {
-        at: float(np.mean((low <= labels) & (labels <= high)))
-        for at, (low, high) in intervals.items()
-        if count
-    }
-    reasons = [] if count else ["no label"]
-    if not is_finite[level]:
-        reasons += calibration.shortfalls(level, index)
-    low, high = intervals[level]
-    part = calibration.parts[index]
-    assert isinstance(part, ConformalScores)  # of a regression
-    expected, sd = part.expected_coverage(level, count) if count else (None, None)
-    scores = {
-        "coverage": inside.get(level),
-        "coverage_expected": expected,
-        "coverage_sd": sd,
-        "mean_width": float((high - low).mean()) if count else None,
-    }
-    return {
-        "count": count,
-        **(dict.fromkeys(scores) if reasons else scores),
-        "coverage_at": {f"{at:g}": inside[at] for at in _LEVELS if inside and is_finite[at]},
-        "undefined": "; ".join(reasons),
-    }
-
-
-def _score_probabilities(
-    before: Mapping[str, Any], after: Mapping[str, Any], is_calibrated: bool
-) -> dict[str, Any]:
-    if not is_calibrated:
-        return {"count": after["count"], "undefined": "the probabilities are not calibrated"}
-    scores = {
-        f"{key}_{when}": given[key]
-        for key in CALIBRATION_METRICS
-        for when, given in (("before", before), ("after", after))
-    }
-    return {"count": after["count"], **scores, "undefined": after["undefined"]}
-
-
-def constant_prediction(
-    tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
-) -> NDArray[np.float64]:
+def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:
     """Predict the mean of the training labels, or the frequency of each class, for all test rows.
 
     Labels are ``[n, T]``, NaN where missing; each task has some. The result is ``[rows, outputs]``.
@@ -300,10 +257,10 @@ def constant_prediction(
 def forest_prediction(
     tasks: Sequence[Task],
     features: NDArray[np.float32],
-    targets: NDArray[np.float64],
+    targets: Array,
     others: NDArray[np.float32],
     seed: int,
-) -> NDArray[np.float64]:
+) -> Array:
     """Train a random forest of 200 trees on each task and predict other molecules.
 
     Features are ``[n, F]`` and those of the others ``[m, F]``; labels ``[n, T]``, NaN where
@@ -311,19 +268,18 @@ def forest_prediction(
     probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
-    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(targets[:, index])
         labels = targets[known, index]
+        options = {"n_estimators": _TREES, "n_jobs": -1, "random_state": seed}
+        # One thread in prediction, as several would sum the trees in varying order.
         if task.kind == "regression":
-            forest = RandomForestRegressor(
-                _TREES, max_features=_MAX_FEATURES, n_jobs=-1, random_state=seed
-            ).fit(features[known], labels)
-            # One thread, as several would sum the trees in varying order.
-            prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
+            forest = RandomForestRegressor(max_features=_MAX_FEATURES, **options)
+            forest.fit(features[known], labels).set_params(n_jobs=1)
+            prediction[:, columns.start] = forest.predict(others)
             continue
-        forest = RandomForestClassifier(_TREES, n_jobs=-1, random_state=seed)
+        forest = RandomForestClassifier(**options).fit(features[known], labels.astype(int))
         probabilities = np.zeros((len(others), len(task.classes)))
-        seen = forest.fit(features[known], labels.astype(int)).classes_
-        probabilities[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
-        prediction[:, part] = probabilities[:, 1:] if task.kind == "binary" else probabilities
+        probabilities[:, forest.classes_] = forest.set_params(n_jobs=1).predict_proba(others)
+        prediction[:, columns] = probabilities[:, 1:] if task.kind == "binary" else probabilities
     return prediction

@@ -1,6 +1,6 @@
 """Tables of scores, for the terminal and for reports."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -8,21 +8,17 @@ from rich.table import Table
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.data.leakage import leakage_warnings
-from molattn.evaluation.metrics import (
-    METRICS,
-    fold_note,
-    format_interval,
-    format_score,
-    metrics_of,
-)
+from molattn.evaluation.metrics import metrics_of
 from molattn.task import Task, TaskKind
 from molattn.utils.console import print_line
 
 __all__ = [
-    "CALIBRATION_METRICS",
     "MODELS",
-    "ScoreRow",
     "ScoreTable",
+    "fold_note",
+    "format_interval",
+    "format_mean",
+    "format_score",
     "interval_table",
     "is_exchangeable",
     "model_label",
@@ -36,31 +32,46 @@ __all__ = [
 
 MODELS = {
     "test": "molattn",
-    "member": "single model",
     "random_forest": "random forest",
     "baseline": "mean baseline",
 }
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 
-CALIBRATION_METRICS = ("nll", "brier", "ece")
-"""Metrics that calibration of the probabilities changes."""
-
-
-class ScoreRow(NamedTuple):
-    """The scores of a model for a task: values, each with its interval or deviation."""
-
-    task: str
-    model: str
-    cells: list[tuple[str, str]]
+_Cell = tuple[str, str]  # a value, and its interval or deviation
 
 
 class ScoreTable(NamedTuple):
-    """A table of scores."""
+    """A table of scores; a row is a task, a model and a cell for each heading."""
 
     title: str
     headings: list[str]
-    rows: list[ScoreRow]
+    rows: list[tuple[str, str, list[_Cell]]]
     note: str = ""
+
+
+def format_score(value: float | None) -> str:
+    """Return a value with three decimals or, if very large or small, digits; "-" for None."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Return the bounds of an interval, with three decimals unless very small or large."""
+    if 1e-3 <= max(abs(low), abs(high)) < 1e5:
+        return f"{low:z.3f} to {high:z.3f}"
+    return f"{format_score(low)} to {format_score(high)}"
+
+
+def format_mean(score: Mapping[str, Any]) -> str:
+    """Return mean ± standard deviation of a score over rounds; the mean alone of a single round."""
+    mean, sd = format_score(score["mean"]), score["sd"]
+    return mean if sd is None else f"{mean} ± {format_score(sd)}"
+
+
+def fold_note(score: Mapping[str, Any], folds: int) -> str:
+    """Return of how many rounds a mean is, "" if of all."""
+    return f"{score['rounds']} of {folds} folds" if score["rounds"] < folds else ""
 
 
 def scored_rows(metrics: Mapping[str, Any]) -> str:
@@ -98,11 +109,8 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
     """Return the scores of all models, one table of regressions and one of classifications.
 
     The mean over tasks is left out if they have different units. The scores are of the test rows;
-    without any, of the validation rows.
-
-    Args:
-        tasks: The tasks.
-        metrics: The content of ``metrics.json`` of a run or of a cross-validation.
+    without any, of the validation rows. ``metrics`` is the content of ``metrics.json`` of a run or
+    of a cross-validation.
     """
     models = [key for key in MODELS if key in metrics] or ["validation"]
     rounds = len(metrics.get("folds", ()))
@@ -118,7 +126,7 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
             scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
         shown = metrics_of(*(task.kind for task in some), with_heading=True)
         rows = [
-            ScoreRow(
+            (
                 label,
                 model_label(key, some[0].kind),
                 [_cell(scores[key], name, rounds) for name in shown],
@@ -142,57 +150,30 @@ def interval_table(
     """Return the scores of the prediction intervals of each regression that has some."""
     promised, rounds = is_exchangeable(config.data), len(metrics.get("folds", ()))
 
-    def cells(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-        coverage, width = (_cell(given, key, rounds) for key in ("coverage", "mean_width"))
+    def cells(scores: Mapping[str, Any]) -> list[_Cell]:
+        coverage, width = (_cell(scores, key, rounds) for key in ("coverage", "mean_width"))
         if rounds:
             return [coverage, width]
         expected = "not promised"
         if promised:
-            mean, sd = given["coverage_expected"], given["coverage_sd"]
+            mean, sd = scores["coverage_expected"], scores["coverage_sd"]
             expected = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
-        return [(f"{given['count']:,}", ""), coverage, (expected, ""), width]
+        return [(f"{scores['count']:,}", ""), coverage, (expected, ""), width]
 
     headings = [f"{100 * config.report.interval:g}% PI coverage", "mean width"]
     if not rounds:
         headings = ["labels", headings[0], "expected ± 2 SD", headings[1]]
-    return _uncertainty_table("prediction intervals", headings, tasks, metrics, "coverage", cells)
+    scores = metrics.get("uncertainty", {})
+    having = [task for task in tasks if "coverage" in scores.get(task.name, {})]
+    rows = [(target_label(task), "", cells(scores[task.name])) for task in having]
+    return ScoreTable("prediction intervals", headings, rows)
 
 
-def _calibration_table(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> ScoreTable:
-    rounds = len(metrics.get("folds", ()))
-
-    def cells(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-        pairs = [
-            [_cell(given, f"{key}_{when}", rounds)[0] for when in ("before", "after")]
-            for key in CALIBRATION_METRICS
-        ]
-        return [(" → ".join(pair), "") for pair in pairs]
-
-    headings = [METRICS[name].heading for name in CALIBRATION_METRICS]
-    title = "calibration: before → after"
-    return _uncertainty_table(title, headings, tasks, metrics, "nll_after", cells)
-
-
-def _uncertainty_table(
-    title: str,
-    headings: list[str],
-    tasks: Sequence[Task],
-    metrics: Mapping[str, Any],
-    key: str,
-    cells: Callable[[Mapping[str, Any]], list[tuple[str, str]]],
-) -> ScoreTable:
-    found = metrics.get("uncertainty", {})
-    having = [task for task in tasks if key in found.get(task.name, {})]
-    rows = [ScoreRow(target_label(task), "", cells(found[task.name])) for task in having]
-    return ScoreTable(title, headings, rows)
-
-
-def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> tuple[str, str]:
+def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> _Cell:
     value = scores.get(name)
     if isinstance(value, Mapping):  # of a cross-validation
-        sd = "" if value["sd"] is None else f"± {format_score(value['sd'])}"
-        notes = filter(None, (sd, fold_note(value, rounds)))
-        return format_score(value["mean"]), ", ".join(notes)
+        mean, _, sd = format_mean(value).partition(" ")
+        return mean, ", ".join(filter(None, (sd, fold_note(value, rounds))))
     interval = scores.get("intervals", {}).get(name)
     return format_score(value), format_interval(*interval) if interval else ""
 
@@ -200,35 +181,27 @@ def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> tuple[str, str]:
 def rich_table(table: ScoreTable) -> Table:
     """Return a table for the terminal; only the first metric has its confidence interval."""
     shown = Table(box=None, pad_edge=False)
-    has_interval = any(" to " in row.cells[0][1] for row in table.rows)
+    has_interval = any(" to " in cells[0][1] for _, _, cells in table.rows)
     first, *others = table.headings
     shown.add_column(table.title, overflow="fold")
     for heading in (first, *["95% CI"] * has_interval, *others):
         shown.add_column(heading, justify="right", no_wrap=True)
-    task = None
-    for row in table.rows:
-        if row.model and row.task != task:
-            shown.add_row(task := row.task)
-        cells = [
-            value if has_interval else f"{value} {spread}".rstrip() for value, spread in row.cells
-        ]
+    previous = None
+    for task, model, cells in table.rows:
+        if model and task != previous:
+            shown.add_row(previous := task)
+        texts = [value if has_interval else f"{value} {more}".rstrip() for value, more in cells]
         if has_interval:
-            cells.insert(1, row.cells[0][1] or "-")
-        shown.add_row(f"  {row.model}" if row.model else row.task, *cells)
+            texts.insert(1, cells[0][1] or "-")
+        shown.add_row(f"  {model}" if model else task, *texts)
     return shown
 
 
 def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Console) -> None:
-    """Print the scores of a run or of a cross-validation, and what limits them.
-
-    Args:
-        metrics: The content of ``metrics.json``.
-        config: The options.
-        console: Where to print.
-    """
+    """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
     tasks = tasks_of(metrics)
     intervals = interval_table(tasks, metrics, config)
-    for table in (*score_tables(tasks, metrics), intervals, _calibration_table(tasks, metrics)):
+    for table in (*score_tables(tasks, metrics), intervals):
         if table.rows:
             console.print(rich_table(table), markup=False)
     for line in leakage_warnings([one["leakage"] for one in metrics.get("folds", [metrics])]):

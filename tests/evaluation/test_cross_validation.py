@@ -1,46 +1,56 @@
-import io
+"""Rounds with validation rows, and folds without them and the final model that follows."""
+
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
+from molattn import MolAttn
 from molattn.cli import main
-from molattn.config import (
-    DataConfig,
-    NetworkConfig,
-    ReportConfig,
-    SupervisedConfig,
-    TrainConfig,
-)
-from molattn.config.yaml_file import read_config_file
+from molattn.config import TrainConfig
 from molattn.data.splitting import split_rows
-from molattn.data.table import open_table
+from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.evaluation import cross_validation
 from molattn.evaluation.cross_validation import cross_validate, rounds
-from molattn.evaluation.metrics import format_mean
-from molattn.evaluation.tables import print_scores, score_tables
-from molattn.inference.predict import predict_table
-from molattn.task import Task
+from molattn.inference import predict_table
+from molattn.training.out_of_fold import OUT_OF_FOLD_FILE
 from molattn.training.run import read_rows, train_split
+
+from ..conftest import rows_of
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
-SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-QUICK = SupervisedConfig(epochs=1, batch_size=16, device="cpu", seed=7)
+OPTIONS = {
+    **{"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"},
+    **{"epochs": 1, "batch_size": 16, "device": "cpu", "bootstrap": 0, "predictor": "network"},
+}
+
+
+def words_of(**options):
+    """Return the options of a small training as words of a command."""
+    words = ["--no-baselines"]
+    for name, value in {**OPTIONS, **options}.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
+    """Labels of z are complete in one of three folds alone."""
     path = tmp_path_factory.mktemp("data") / "t.csv"
-    path.write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 31)))
-    data = DataConfig(target_columns=("y",), folds=3)
-    return TrainConfig(str(path), data, SMALL, QUICK, ReportConfig(bootstrap=0, interval=0.5))
+    lines = [f"{'C' * n}O,{n}.5,{n % 7}" for n in range(1, 31)]
+    lines[4] = lines[4][:-1]
+    path.write_text("smiles,y,z\nC1CC,0,0\n" + "\n".join(lines) + "\n")
+    options = {"target_columns": ("y", "z"), "folds": 3, "interval": 0.5, "seed": 7, **OPTIONS}
+    return TrainConfig.from_options(str(path), options)
 
 
 @pytest.fixture(scope="module")
@@ -51,131 +61,60 @@ def folder(config, tmp_path_factory):
 
 
 def metrics_of(folder):
-    return json.loads((folder / "metrics.json").read_text())
-
-
-def test_each_repetition_has_the_next_seed(config):
-    twice = TrainConfig(config.file, DataConfig(folds=2, repeats=2), SMALL, QUICK)
-    found = [
-        (one.name, one.config.data.only_fold, one.config.data.repeats, one.config.training.seed)
-        for one in rounds(twice)
-    ]
-    assert found == [
-        ("repeat_1_fold_1", 1, 1, 7),
-        ("repeat_1_fold_2", 2, 1, 7),
-        ("repeat_2_fold_1", 1, 1, 8),
-        ("repeat_2_fold_2", 2, 1, 8),
-    ]
+    return json.loads((Path(folder) / "metrics.json").read_text())
 
 
 def test_every_row_is_tested_once_by_the_model_of_its_round(folder, tmp_path):
-    table = open_table(folder / "predictions.csv")
-    assert table.header == [
-        *("smiles", "y", "y_predicted", "y_low", "y_high", "training_similarity"),
-        *("split", "round"),
-    ]
-    rows = list(table)
-    assert sorted(float(row.cells[1]) for row in rows) == [n + 0.5 for n in range(1, 31)]
-    mine = [row.cells for row in rows if row.cells[-1] == "fold_2"]
-    source = tmp_path / "in.csv"
-    source.write_text("smiles\n" + "".join(f"{cells[0]}\n" for cells in mine))
-    predict_table(folder / "fold_2", source, tmp_path / "out.csv")
-    again = [float(row.cells[1]) for row in open_table(tmp_path / "out.csv")]
-    np.testing.assert_allclose(again, [float(cells[2]) for cells in mine], rtol=1e-5)
-
-
-def test_rounds_with_and_without_missing_labels_are_one_table(tmp_path):
-    lines = [f"{'C' * n}O,{n}.5,{n}" for n in range(1, 13)]
-    lines[4] = lines[4].removesuffix("5")  # of which two of three rounds learn
-    path = tmp_path / "t.csv"
-    path.write_text("smiles,y,z\n" + "\n".join(lines) + "\n")
-    data = DataConfig(target_columns=("y", "z"), folds=3)
-    report = ReportConfig(bootstrap=0, interval=0.5, baselines=False)
-    (tmp_path / "run").mkdir()
-    cross_validate(TrainConfig(str(path), data, SMALL, QUICK, report), tmp_path / "run")
-    headers = {
-        len(open_table(f"{tmp_path}/run/fold_{n}/predictions.csv").header) for n in (1, 2, 3)
-    }
-    assert len(headers) == 2
-    joint = pd.read_csv(tmp_path / "run" / "predictions.csv")
-    assert len(joint) == 12
+    joint = pd.read_csv(folder / "predictions.csv", dtype=str)
+    assert sorted(joint["y"].astype(float)) == [n + 0.5 for n in range(1, 31)]
+    assert [*joint][-2:] == ["split", "round"]
+    widths = set()
     for number in (1, 2, 3):
-        own = pd.read_csv(tmp_path / "run" / f"fold_{number}" / "predictions.csv")
+        own = pd.read_csv(folder / f"fold_{number}" / "predictions.csv", dtype=str)
         found = joint[joint["round"] == f"fold_{number}"].reset_index(drop=True)
-        pd.testing.assert_frame_equal(found[own.columns], own, check_dtype=False)
+        pd.testing.assert_frame_equal(found[[*own]], own, check_dtype=False)
         assert found[[name for name in joint if name not in {*own, "round"}]].isna().all(axis=None)
-
-
-def test_a_score_of_one_round_has_no_standard_deviation():
-    found = cross_validation._means([{"r2": 0.5}, {"r2": None}, {"r2": None}])
-    assert found == {"r2": {"mean": 0.5, "sd": None, "rounds": 1}}
-    summary = {"test": {"y": found}, "folds": [{}] * 3}
-    (table,) = score_tables([Task("y")], summary)
-    (row,) = table.rows
-    assert ("0.500", "1 of 3 folds") in row.cells
-    assert format_mean(found["r2"]) == "0.500"
-    assert format_mean({"mean": 0.5, "sd": 0.25}) == "0.500 ± 0.250"
-
-
-def test_scores_of_some_rounds_do_not_depend_on_their_order():
-    calibrated = {"count": 5, "nll_before": 0.5, "nll_after": 0.4}
-    several = [{"count": 5, "undefined": "not calibrated"}, calibrated, calibrated]
-    found = cross_validation._means(several)
-    assert found == cross_validation._means(several[::-1])
-    assert found["nll_before"]["rounds"] == 2
-
-
-def test_skipped_rows_are_listed_beside_the_folds(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("smiles,y\nC1CC,0\n" + "".join(f"{'C' * n},{n}\n" for n in range(1, 13)))
-    data = DataConfig(target_columns=("y",), folds=2)
-    report = ReportConfig(baselines=False, bootstrap=0)
-    (tmp_path / "run").mkdir()
-    cross_validate(TrainConfig(str(path), data, SMALL, QUICK, report), tmp_path / "run")
-    (row,) = pd.read_csv(tmp_path / "run" / "skipped.csv").itertuples()
-    assert (row.line, row.smiles, row.code) == (2, "C1CC", "ring_closure")
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "13 rows read, 12 used, 1 skipped" in page
-    assert "<code>ring_closure</code>" in page
+        widths.add(len([*own]))
+    assert len(widths) == 2
+    own[["smiles"]].to_csv("in.csv", index=False)
+    predict_table(folder / "fold_3", "in.csv", tmp_path / "out.csv")
+    again = pd.read_csv("out.csv")["y_predicted"]
+    np.testing.assert_allclose(again, own["y_predicted"].astype(float), rtol=1e-5)
 
 
 def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
     metrics = metrics_of(folder)
-    assert [one["folder"] for one in metrics["folds"]] == ["fold_1", "fold_2", "fold_3"]
     own = [metrics_of(folder / name) for name in ("fold_1", "fold_2", "fold_3")]
+    assert [one["folder"] for one in metrics["folds"]] == ["fold_1", "fold_2", "fold_3"]
     assert [one["test"] for one in metrics["folds"]] == [one["test"] for one in own]
-    for judged in ("test", "baseline", "random_forest"):
-        values = [one[judged]["y"]["rmse"] for one in own]
-        found = metrics[judged]["y"]["rmse"]
+    for name in ("test", "baseline", "random_forest"):
+        values = [one[name]["y"]["rmse"] for one in own]
+        found = metrics[name]["y"]["rmse"]
         assert found["mean"] == pytest.approx(np.mean(values))
         assert found["sd"] == pytest.approx(np.std(values, ddof=1))
         assert found["rounds"] == 3
     covered = [one["uncertainty"]["y"]["coverage"] for one in own]
     assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
-    console = Console(file=io.StringIO(), width=120)
-    print_scores(metrics, TrainConfig.from_dict(read_config_file(folder / "config.yaml")), console)
-    shown = console.file.getvalue()
+    page = (folder / "report.html").read_text()
     rmse = metrics["test"]["y"]["rmse"]
-    assert f"{rmse['mean']:.3f} ± {rmse['sd']:.3f}" in shown
-    assert "50% PI coverage" in shown
+    assert f"{rmse['mean']:.3f} <small>± {rmse['sd']:.3f}" in page
+    assert 'href="fold_3/report.html"' in page
+    assert "31 rows read, 30 used, 1 skipped" in page
+    assert [row["code"] for row in rows_of(folder / "skipped.csv")] == ["ring_closure"]
 
 
 def test_a_round_alone_is_the_same_run(folder):
     options = folder / "fold_2" / "config.yaml"
     assert main(["train", "--config", str(options), "--output", "alone"]) == 0
-    one, alone = (metrics_of(place)["test"]["y"] for place in (folder / "fold_2", Path("alone")))
-    assert one == alone
-    assert one != metrics_of(folder / "fold_1")["test"]["y"]
+    assert metrics_of(folder / "fold_2")["test"] == metrics_of("alone")["test"]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypatch, capsys):
-    words = f"{config.file} --target-columns y --folds 2 --repeats 2 --output cv --epochs 1"
-    words += " --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0"
+def test_the_command_goes_on_where_it_was_interrupted(config, monkeypatch, capsys):
+    twice = replace(config, data=replace(config.data, folds=2, repeats=2))
+    seeds = [(one.name, one.config.training.seed) for one in rounds(twice)]
+    names = ["repeat_1_fold_1", "repeat_1_fold_2", "repeat_2_fold_1", "repeat_2_fold_2"]
+    assert seeds == [*zip(names, [7, 7, 8, 8], strict=True)]
+    words = ["train", config.file, "--target-columns", "y", "--folds", "2", "--repeats", "2"]
     trained = []
 
     def interrupted(job):
@@ -185,106 +124,176 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
         return train_split(job)
 
     monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", interrupted)
-    assert main(["train", *words.split()]) == 130
+    assert main([*words, *words_of(), "--output", "cv"]) == 130
     assert "--resume cv" in capsys.readouterr().err
-    assert not (tmp_path / "cv").exists()
     assert main(["train", "--resume", "cv"]) == 0
     assert trained == [1, 2, 2, 1, 2]
-    assert sorted(path.name for path in (tmp_path / "cv").iterdir()) == [
-        "config.yaml",
-        "metrics.json",
-        "predictions.csv",
-        *(f"repeat_{repeat}_fold_{fold}" for repeat in (1, 2) for fold in (1, 2)),
-        "report.html",
-        "skipped.csv",
-    ]
-    page = (tmp_path / "cv" / "report.html").read_text()
-    assert "30 rows read, 30 used, 0 skipped" in page
-    assert [one["seed"] for one in metrics_of(tmp_path / "cv")["folds"]] == [0, 0, 1, 1]
+    files = ["config.yaml", "metrics.json", "predictions.csv", *names, "report.html", "skipped.csv"]
+    assert sorted(path.name for path in Path("cv").iterdir()) == files
+    assert [one["seed"] for one in metrics_of("cv")["folds"]] == [0, 0, 1, 1]
     shown = capsys.readouterr().out
     assert "repeat_2_fold_2 (4 of 4)" in shown
     assert "RMSE" in shown
-    with pytest.raises(InputError, match=r"a cross-validation.*repeat_1_fold_1"):
+    with pytest.raises(InputError, match="repeat_1_fold_1"):
         predict_table("cv", config.file, "out.csv")
-    assert main(["train", *words.split(), "--overwrite"]) == 0
 
 
-def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_path, monkeypatch):
-    read = []
-
-    def reading(config, *rest):
-        read.append(config.file)
-        return read_rows(config, *rest)
-
-    def failing(job):
-        if job.config.data.only_fold == 2:
-            raise KeyboardInterrupt
-        return train_split(job)
-
+def test_what_has_changed_since_a_round_was_finished_is_refused(config, folder, tmp_path):
+    with pytest.raises(InputError) as error:
+        cross_validate(replace(config, training=replace(config.training, epochs=2)), folder)
+    assert error.value.option == "epochs"
     table = tmp_path / "own.csv"
-    table.write_text(Path(config.file).read_text())
-    monkeypatch.setattr("molattn.evaluation.cross_validation.read_rows", reading)
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", failing)
-    own = replace(config, file=str(table))
-    with pytest.raises(KeyboardInterrupt):
-        cross_validate(own, tmp_path)
-    assert read == [str(table)]
-    table.write_text(table.read_text().replace("12.5", "12.25"))
-    with pytest.raises(
-        InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
-    ):
-        cross_validate(own, tmp_path)
-
-
-def test_finished_rounds_are_of_the_same_options(config, folder, tmp_path):
-    other = replace(config, training=replace(QUICK, epochs=2))
-    with pytest.raises(InputError, match=f"epochs: got 2, but the run in {folder} has 1"):
-        cross_validate(other, folder)
-    copied = shutil.copytree(folder, tmp_path / "copied")
-    (copied / "config.yaml").unlink()
-    with pytest.raises(InputError, match=r"epochs: got 2, but the run in .*fold_1 has 1"):
-        cross_validate(other, copied)
+    table.write_text(Path(config.file).read_text().replace("12.5", "12.25"))
+    with pytest.raises(InputError, match=r"own\.csv: the file has changed"):
+        cross_validate(replace(config, file=str(table)), folder)
 
 
 def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
-    rows = split_rows(read_rows(config), replace(config.data, only_fold=3), QUICK.seed)
-    lines = Path(config.file).read_text().splitlines()
-    own = tmp_path / "own.csv"
-    labeled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
-    cells = [f"{line},{'1' if row == labeled else ''}" for row, line in enumerate(lines[1:])]
-    own.write_text("\n".join([f"{lines[0]},z", *cells]) + "\n")
+    rows = split_rows(read_rows(config), replace(config.data, only_fold=3), config.training.seed)
+    _, *lines = Path(config.file).read_text().splitlines()
+    labeled = int(rows.test[0]) + 1  # the one label of z, which nothing of round 3 can learn
+    cells = [
+        f"{line.rpartition(',')[0]},{'1' if row == labeled else ''}"
+        for row, line in enumerate(lines)
+    ]
+    Path("own.csv").write_text("\n".join(["smiles,y,z", *cells]) + "\n")
     monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", None)
-    data = replace(config.data, target_columns=("y", "z"), task=("regression",))
+    own = replace(config, file="own.csv", data=replace(config.data, task=("regression",)))
     with pytest.raises(InputError, match="'z': no training row has a label"):
-        cross_validate(replace(config, file=str(own), data=data), tmp_path)
+        cross_validate(own, tmp_path)
+    Path("other").mkdir()
+    with pytest.raises(InputError, match="folds: got 100000000"):
+        cross_validate(replace(config, data=replace(config.data, folds=10**8)), Path("other"))
 
 
-def test_leakage_of_the_folds_is_told_beside_their_scores(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_leakage_of_the_folds_is_logged_beside_their_scores(capsys):
     Path("t.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 21)))
-    words = "train t.csv --target-columns y --epochs 1 --no-baselines --bootstrap 0 --device cpu"
-    words += " --predictor network --width 8 --heads 2 --layers 1 --split random"
-    sizes = "--test-size 0 --validation-size 0.1"
-    assert main([*words.split(), *sizes.split(), "--init-from", "none", "--output", "first"]) == 0
+    words = ["train", "t.csv", "--target-columns", "y"]
+    first = words_of(test_size=0, validation_size=0.1, output="first")
+    assert main([*words, *first]) == 0
     capsys.readouterr()
-    assert main([*words.split(), "--folds", "2", "--init-from", "first", "--output", "cv"]) == 0
-    folds = [metrics_of(Path(f"cv/fold_{n}"))["leakage"]["pretrained_test"] for n in (1, 2)]
+    assert main([*words, *words_of(init_from="first", folds=2, output="cv")]) == 0
+    folds = [metrics_of(f"cv/fold_{n}")["leakage"]["pretrained_test"] for n in (1, 2)]
     assert 0 < sum(folds) <= 20
-    told = f"eakage: {sum(folds)} of 20 test molecules have the same fingerprint as a molecule that"
-    assert f"l{told}" in " ".join(capsys.readouterr().out.split())
-    assert f"L{told}" in Path("cv/report.html").read_text()
+    logged = f"{sum(folds)} of 20 test molecules have the same fingerprint as a molecule that"
+    assert logged in " ".join(capsys.readouterr().out.split())
+    assert logged in Path("cv/report.html").read_text()
 
 
-def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):
-    (tmp_path / "t.csv").write_text("smiles,y\nC,1\nCC,x\n")
-    assert main("train t.csv --target-columns y --folds 2 --output cv".split()) == 2
-    assert "line 3" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+# Folds without validation rows, and the model of all rows that follows them.
 
 
-def test_more_folds_than_rows_are_refused_before_they_are_dealt(tmp_path):
-    table = tmp_path / "t.csv"
-    table.write_text("smiles,y\n" + "".join(f"{'C' * n},{n}\n" for n in range(1, 11)))
-    options = {"target_columns": ("y",), "folds": 10**8, "init_from": "none", "device": "cpu"}
-    with pytest.raises(InputError, match="folds: got 100000000, expected 2 to 10"):
-        cross_validate(TrainConfig.from_options(str(table), options), tmp_path)
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """300 molecules of the bundled data."""
+    path = tmp_path_factory.mktemp("data") / "solubility.csv"
+    header, *lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    chosen = np.random.default_rng(0).permutation(len(lines))[:300]
+    path.write_text("\n".join([header, *(lines[row] for row in chosen)]) + "\n", encoding="utf-8")
+    return path
+
+
+def train_folds(table, output):
+    more = words_of(validation_size=0, predictor="both", epochs=3, folds=4, output=output)
+    return main(["train", str(table), "--target-columns", "logS", "--final", *more])
+
+
+@pytest.fixture(scope="module")
+def final(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "cv"
+    assert train_folds(table, folder) == 0
+    return folder
+
+
+def test_folds_without_validation_rows_are_calibrated_by_the_others(final):
+    metrics = metrics_of(final)
+    counts = [(one["rows_train"], one["rows_validation"]) for one in metrics["folds"]]
+    assert counts == [(225, 0)] * 4
+    assert "validation" not in metrics
+    rows = rows_of(final / "predictions.csv")
+    inside = [
+        float(row["logS_low"]) <= float(row["logS"]) <= float(row["logS_high"]) for row in rows
+    ]
+    # Each of 300 labels lies within its interval of level 0.9 with 0.017 standard deviations of the
+    # mean; those of neighboring folds are somewhat correlated.
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.05)
+    found = metrics["uncertainty"]["logS"]["coverage"]["mean"]
+    assert found == pytest.approx(np.mean(inside))
+    models = [MolAttn.from_pretrained(final / f"fold_{n}" / "model") for n in range(1, 5)]
+    parts = [model.uncertainty.calibration.parts[0] for model in models]
+    assert [part.count for part in parts] == [225] * 4
+    assert len({part.scores for part in parts}) == 4
+    fractions = [model.gaussian_process.shares[0] for model in models]
+    assert max(fractions) - min(fractions) < 0.4  # each is of three quarters of the same rows
+
+
+def test_intervals_of_the_final_model_hold_for_other_molecules(final, table):
+    known = {row["smiles"] for row in rows_of(table)}
+    others = [row for row in rows_of(bundled_dataset()) if row["smiles"] not in known]
+    model = MolAttn.from_pretrained(final)
+    low, high = model.predict_interval([row["smiles"] for row in others], level=0.9)
+    labels = np.array([[float(row["logS"])] for row in others])
+    # 300 scores determine the bound: a standard deviation of the coverage of 0.02.
+    assert np.mean((low <= labels) & (labels <= high)) == pytest.approx(0.9, abs=0.06)
+    assert model.uncertainty.calibration.parts[0].count == 300
+    assert len(model.gaussian_process.rows) == 300
+    found = metrics_of(final)["final"]["uncertainty"]["logS"]
+    assert found == {"count": 300, "coverage": pytest.approx(0.9, abs=0.05)}
+    page = (final / "report.html").read_text()
+    assert "<code>model/</code> is trained on all 300 rows" in page
+    assert "The scores above belong to the models of the folds" in page
+    assert "The level is promised for molecules" in page
+    mean = metrics_of(final)["test"]["logS"]["rmse"]["mean"]
+    card = (final / "model" / "README.md").read_text()
+    assert f"RMSE {mean:.3f} ± " in card
+    assert "this model, of all rows, was not tested itself" in card
+    assert "repeat all of it" in (final / "fold_1" / "report.html").read_text()
+
+
+def test_interrupted_folds_and_final_models_go_on(table, monkeypatch):
+    lines = table.read_text(encoding="utf-8").splitlines()[:41]
+    Path("t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert train_folds("t.csv", "whole") == 0
+    forward, steps = MolAttn.forward, 0
+    per_model = 6  # 3 epochs of 2 batches
+    stops = [2 * per_model + 3, 4 * per_model + 4]  # within the third fold, and the final model
+
+    def interrupted(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if self.training and steps in stops:
+            stops.remove(steps)
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", interrupted)
+        assert train_folds("t.csv", "cv") == 130
+        while main(["train", "--resume", "cv"]) == 130:
+            assert Path("cv.unfinished").exists()
+    assert not stops
+    for name in ("model", "fold_1/model", "fold_4/model"):
+        for file in ("model.safetensors", "calibration.json", "gaussian_process.safetensors"):
+            one, other = (Path(run, name, file).read_bytes() for run in ("whole", "cv"))
+            assert one == other, (name, file)
+    assert Path("cv/fold_1", OUT_OF_FOLD_FILE).exists()
+    assert not [*Path("cv").glob("checkpoint*")]
+
+
+def test_each_censored_label_is_counted_once(capsys):
+    lines = ["smiles,logS,relation"]
+    for n in range(1, 49):
+        relation = ("=", "", ">")[n % 3]
+        lines.append(f"{'C' * (n % 12 + 1)}{'NOSF'[n // 12 % 4]},{n % 12},{relation}")
+    Path("t.csv").write_text("\n".join(lines) + "\n")
+    words = ["train", "t.csv", "--target-columns", "logS", "--relation-columns", "relation"]
+    more = words_of(folds=2, repeats=2, validation_size=0, output="cv")
+    assert main([*words, "--final", *more]) == 0
+    metrics = metrics_of("cv")
+    bounds = [one["censored"]["logS"] for one in metrics["folds"]]
+    assert sum(one["count"] for one in bounds) == 32
+    permitted = sum(one["permitted"] for one in bounds[:2])
+    assert metrics["censored"] == {"logS": {"count": 16, "permitted": permitted}}
+    assert metrics["final"]["uncertainty"]["logS"]["count"] == 32
+    assert "not scored: 16; predictions" in Path("cv/report.html").read_text()
+    assert "16 censored labels" in capsys.readouterr().out

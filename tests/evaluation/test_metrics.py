@@ -5,17 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
-from sklearn.metrics import r2_score
 from torchmetrics.functional.classification import (
     binary_calibration_error,
     multiclass_calibration_error,
 )
 
-from molattn.evaluation.metrics import (
-    format_interval,
-    metrics_of,
-    score_tasks,
-)
+from molattn.evaluation import METRICS, Metric, score_tasks
+from molattn.evaluation.metrics import main_metric, metrics_of
 from molattn.task import Task
 
 Y = Task("y")
@@ -30,19 +26,6 @@ def one(task, prediction, target, **options):
     prediction = prediction[:, None] if prediction.ndim == 1 else prediction
     target = np.asarray(target, dtype=float)[:, None]
     return score_tasks(prediction, target, [task], **options).tasks[task.name]
-
-
-@pytest.mark.parametrize(
-    "bounds, text",
-    [
-        ((-0.03, -9.1e-06), "-0.030 to 0.000"),
-        ((0.0, 0.5), "0.000 to 0.500"),
-        ((2e-5, 4e-5), "2e-05 to 4e-05"),
-        ((0.5, 2e6), "0.500 to 2e+06"),
-    ],
-)
-def test_both_bounds_of_an_interval_have_three_decimals_unless_very_small_or_large(bounds, text):
-    assert format_interval(*bounds) == text
 
 
 @given(seeds, st.integers(3, 40), st.booleans())
@@ -147,12 +130,6 @@ def test_undefined_scores_are_none_with_a_reason():
     )
 
 
-def test_a_class_without_labels_stays_out_of_the_mean_over_classes():
-    guess = np.array([[0.7, 0.2, 0.1], [0.3, 0.6, 0.1], [0.2, 0.7, 0.1]])
-    scores = one(C, guess, [0, 1, 1])
-    assert (scores["roc_auc"], scores["pr_auc"], scores["undefined"]) == (1.0, 1.0, {})
-
-
 def test_missing_labels_and_several_tasks():
     nan = np.nan
     tasks = [Y, C, Task("z")]
@@ -238,7 +215,7 @@ def test_r2_is_known_of_a_sample_without_the_outlier():
     values = []
     for _ in range(400):
         drawn = rng.integers(0, 61, 61)
-        values.append(r2_score(target[drawn], guess[drawn]))
+        values.append(sk.r2_score(target[drawn], guess[drawn]))
     low, high = found["intervals"]["r2"]
     assert low == pytest.approx(np.percentile(values, 2.5), abs=0.15)
     assert high == pytest.approx(1.0)
@@ -260,3 +237,18 @@ def test_predictions_that_differ_by_rounding_are_ties():
         for name, function in functions.items():
             assert found[name] == pytest.approx(function(target, written))
             assert function(target, written) != pytest.approx(function(target, prediction))
+
+
+def test_a_metric_of_a_user_is_scored_beside_the_others(monkeypatch):
+    """As CONTRIBUTING.md shows."""
+
+    def mean_bias(target, prediction, weights):
+        return weights @ (prediction - target) / weights.sum(axis=1)
+
+    monkeypatch.setattr(METRICS, "_items", dict(METRICS))
+    METRICS.register("bias")(Metric(mean_bias, kinds=("regression",), heading="Mean bias"))
+    scores = one(Y, [1.0, 2.0, 4.0], [1.0, 1.0, 2.0], resamples=100)
+    low, high = scores["intervals"]["bias"]
+    assert low <= scores["bias"] == 1.0 <= high
+    assert main_metric("regression")[0] == "rmse"
+    assert "bias" not in one(B, [0.2, 0.7], [0, 1])

@@ -357,10 +357,10 @@ def test_bounds_are_learned_better_as_bounds_than_as_values(frame, options):
     bounds = table.bounds[0, censored.parts.test, 0]
     predicted = scores.prediction.prediction[:, 0]
     count = int((~np.isnan(bounds)).sum())
-    assert scores.test.tasks["cell"]["count"] == 40 - count
+    assert scores.metrics["test"]["cell"]["count"] == 40 - count
     permitted = int((predicted >= bounds).sum())
     assert permitted > 0.8 * count
-    assert scores.censored == {"cell": {"count": count, "permitted": permitted}}
+    assert scores.metrics["censored"] == {"cell": {"count": count, "permitted": permitted}}
     measured = table.targets[censored.parts.val, 0]
     (part,) = censored.model.uncertainty.calibration.parts
     assert part.count == int((~np.isnan(measured)).sum()) < len(measured)
