@@ -1,9 +1,8 @@
 """``molattn pretrain``."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -26,16 +25,6 @@ EXAMPLES = """Examples:
   molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
   molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
 """
-
-_FIGURES = {
-    "descriptors": ("R² of descriptors", "mean_r2"),
-    "morgan": ("R² of Morgan counts", "r2"),
-    "atom_pairs": ("R² of atom-pair counts", "r2"),
-    "torsions": ("R² of torsion counts", "r2"),
-    "atoms": ("accuracy of masked elements", "accuracy"),
-    "bonds": ("accuracy of masked bonds", "accuracy"),
-    "columns": ("R² of columns", "mean_r2"),
-}
 
 
 def pretrain(
@@ -73,27 +62,18 @@ def pretrain(
     if needs_processes(training):
         return training
     with run.open_folder("pretrain", "pretrained") as (output, folder):
+        from molattn.pretraining import describe_scores, write_pretraining
         from molattn.pretraining import pretrain as run_pretraining
-        from molattn.pretraining import write_pretraining
         from molattn.utils.process_group import process_rank
 
         done = run_pretraining(config, folder, console, num_workers=num_workers)
         if not process_rank():
             write_pretraining(done, folder)
-    print_line(console, _score_line(done.scores))
-    print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
+    print_line(console, f"Validation: {', '.join(describe_scores(done.metrics['validation']))}")
+    seconds = 3600.0 * done.metrics["hours"]
+    print_line(console, f"Trained in {seconds:.0f} s ({done.history.steps} steps)")
     print_line(console, f"Results written to {output}")
     return None
-
-
-def _score_line(scores: Mapping[str, Any]) -> str:
-    figures = []
-    for target, (name, key) in _FIGURES.items():
-        if target in scores:
-            found = scores[target].get("element", {}) if target == "atoms" else scores[target]
-            value = found.get(key)
-            figures.append(f"{name} {'undefined' if value is None else f'{value:.3f}'}")
-    return "Validation: " + ", ".join(figures)
 
 
 def _absolute(path: str) -> str:

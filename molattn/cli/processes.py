@@ -1,4 +1,4 @@
-"""A command in several processes, one for each device that it trains on.
+"""A command in a process for each device that it trains on.
 
 ``torchrun`` or ``srun`` starts them, or :func:`launch` on this machine: torch's elastic agent waits
 30 s after a signal, and Lightning's launcher starts them only when the tables have been read.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing import connection, get_context
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
@@ -28,22 +29,14 @@ from molattn.utils.signals import (
 )
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
     from molattn.config import TrainingLoopConfig
 
 __all__ = ["is_launched", "launch", "needs_processes", "process_group"]
 
 _COMMANDS = ("train", "pretrain")
-_GRACE = 10.0
-"""Seconds in which processes end by themselves once one of them has failed."""
-_SLURM = {  # of each variable of torchrun, that of srun
-    "RANK": "SLURM_PROCID",
-    "LOCAL_RANK": "SLURM_LOCALID",
-    "GROUP_RANK": "SLURM_NODEID",
-    "WORLD_SIZE": "SLURM_STEP_NUM_TASKS",
-}
-_FIRST_PORT = 15_000
+_GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
+_SLURM = {"RANK": "PROCID", "LOCAL_RANK": "LOCALID", "GROUP_RANK": "NODEID"}
+_SLURM["WORLD_SIZE"] = "STEP_NUM_TASKS"
 
 
 def is_launched(words: Sequence[str]) -> bool:
@@ -55,7 +48,6 @@ def is_launched(words: Sequence[str]) -> bool:
 @contextmanager
 def process_group() -> Iterator[None]:
     """Join the other processes in the block; the first one prints, and reports errors of all."""
-    # No warnings of connections and unused weights; before torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if "WORLD_SIZE" not in os.environ:
         _set_variables_of_slurm()
@@ -73,27 +65,13 @@ def process_group() -> Iterator[None]:
 
 
 def needs_processes(training: "TrainingLoopConfig") -> bool:
-    """Return whether a command is to be run by :func:`launch`.
-
-    Raises:
-        InputError: The processes are to run on several machines, or are not as many as asked for.
-    """
-    count, size = training.devices * training.num_nodes, 1
-    if count == 1:
+    """Return whether a command is to be run by :func:`launch`, on one machine."""
+    if training.devices * training.num_nodes == 1 or is_launched(_COMMANDS):
         return False
-    if is_launched(_COMMANDS):
-        from molattn.utils.process_group import num_processes
-
-        size = num_processes()
-    devices = f"--devices {training.devices} --num-nodes {training.num_nodes}"
-    if size not in (1, count):
-        raise InputError(f"{devices}: got {size} processes, expected {count}", option="devices")
-    if size == 1 and training.num_nodes > 1:
-        raise InputError(
-            f"{devices}: start the command on each machine with torchrun or srun",
-            option="num_nodes",
-        )
-    return size == 1
+    if training.num_nodes > 1:
+        reason = "start the command on each machine with torchrun or srun"
+        raise InputError(reason, option="num_nodes")
+    return True
 
 
 def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
@@ -113,44 +91,43 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
             with interrupts_blocked():
                 for process in processes:
                     process.start()
-            codes = _exit_codes(processes)
+            first, *others = _exit_codes(processes)
     except Interrupted as interrupt:  # which the first process has reported
         return 128 + interrupt.signum
-    if (first := codes[0]) is not None and first < 0:
+    if first is not None and first < 0:
         text = f"the first process was killed ({signal.Signals(-first).name})"
         raise ChildProcessError(errno.ECHILD, text)
-    return first or int(any(codes))
+    return first or int(any(others))
 
 
-def _exit_codes(processes: "Sequence[BaseProcess]") -> list[int | None]:
+def _exit_codes(processes: Sequence[BaseProcess]) -> list[int | None]:
     """Return the exit codes, None of processes that had to be killed as another had failed."""
-    is_told, deadline = False, float("inf")
+    is_forwarded, deadline = False, float("inf")
     try:
         while running := [one for one in processes if one.is_alive()]:
             connection.wait([one.sentinel for one in running], timeout=0.5)
-            if not is_told and pending_interrupt() is not None:
-                is_told = True
-                for one in running:
-                    one.terminate()
-            if any(one.exitcode for one in processes):
+            if not is_forwarded and pending_interrupt() is not None:
+                is_forwarded = True
+                for process in running:
+                    process.terminate()
+            if any(process.exitcode for process in processes):
                 deadline = min(deadline, time.monotonic() + _GRACE)
             if time.monotonic() > deadline:
                 break
-        return [one.exitcode for one in processes]
+        return [process.exitcode for process in processes]
     finally:
-        for one in processes:
-            if one.pid is not None:
-                one.kill()
-                one.join()
+        for process in processes:
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
 def _run(rank: int, count: int, port: int, words: list[str]) -> None:
     """Run a command in a new process."""
-    os.environ |= {
-        **{"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"},
-        **{"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-    }
+    # No warnings of connections; before a plugin imports torch.
+    os.environ |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "MASTER_ADDR": "127.0.0.1"}
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    os.environ |= {name: str(value) for name, value in (*variables.items(), ("MASTER_PORT", port))}
     from molattn.cli.program import main
     from molattn.utils.workers import end_with_parent
 
@@ -165,8 +142,8 @@ def _set_variables_of_slurm() -> None:
     from molattn.training.loop import first_slurm_node
 
     slurm = os.environ
-    os.environ |= {name: slurm[other] for name, other in _SLURM.items()}
-    nodes = int(slurm["SLURM_STEP_NUM_NODES"])
-    os.environ["LOCAL_WORLD_SIZE"] = str(int(slurm["WORLD_SIZE"]) // nodes)
+    os.environ |= {name: slurm[f"SLURM_{other}"] for name, other in _SLURM.items()}
+    local = int(slurm["WORLD_SIZE"]) // int(slurm["SLURM_STEP_NUM_NODES"])
+    os.environ["LOCAL_WORLD_SIZE"] = str(local)
     os.environ.setdefault("MASTER_ADDR", first_slurm_node(slurm["SLURM_STEP_NODELIST"]))
-    os.environ.setdefault("MASTER_PORT", str(_FIRST_PORT + int(slurm["SLURM_JOB_ID"][-4:])))
+    os.environ.setdefault("MASTER_PORT", str(15_000 + int(slurm["SLURM_JOB_ID"][-4:])))

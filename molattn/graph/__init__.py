@@ -6,7 +6,6 @@ from molattn.graph.batch import collate as collate
 from molattn.graph.complete import Block as Block
 from molattn.graph.complete import CodedEdges as CodedEdges
 from molattn.graph.complete import CompleteGraphs as CompleteGraphs
-from molattn.graph.plan import graph_costs as graph_costs
 from molattn.graph.transforms import AddDummyNode as AddDummyNode
 from molattn.graph.transforms import BondsAndDistances as BondsAndDistances
 from molattn.graph.transforms import CompleteGraph as CompleteGraph

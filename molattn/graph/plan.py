@@ -11,11 +11,6 @@ _BLOCK_COST = 1_500
 _BLOCK_COST_ON_GPU = 250_000
 
 
-def graph_costs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Estimate the cost of computing each graph, as a number of pairs; without its padding."""
-    return sizes * (sizes + _ROW_COST)
-
-
 def plan_blocks(
     sizes: NDArray[np.int64], block_cost: int = _BLOCK_COST, row_cost: int = _ROW_COST
 ) -> list[tuple[int, int]]:

@@ -2,4 +2,5 @@
 
 from molattn.pretraining.run import PretrainingRun as PretrainingRun
 from molattn.pretraining.run import pretrain as pretrain
+from molattn.pretraining.run_files import describe_scores as describe_scores
 from molattn.pretraining.run_files import write_pretraining as write_pretraining

@@ -26,14 +26,7 @@ _LEAST_ENTROPY = 0.01
 
 
 class Outputs(NamedTuple):
-    """Predictions for a :class:`molattn.pretraining.batches.MaskedBatch`.
-
-    Args:
-        descriptors: Scaled descriptors, then further columns, ``[c, D]``.
-        counts: ``log(1 + count)``, ``[c, NUM_COUNTS]``.
-        atoms: Logits of the codes of each atom feature, ``[m, codes]`` each.
-        bonds: Logits of the bond codes, ``[p, codes]``.
-    """
+    """Predictions for a :class:`molattn.pretraining.batches.MaskedBatch`; logits of codes."""
 
     descriptors: Tensor
     counts: Tensor

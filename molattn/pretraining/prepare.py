@@ -40,37 +40,20 @@ def prepare_molecules(
 
     A single file that is a store with targets is used as it is. Otherwise a store is written to
     ``folder``, or used again if it is there. Each molecule is taken once: later ones of the same
-    connectivity are left out, and so are those of ``config.exclude``. Invalid SMILES are counted by
-    reason. The folder is locked while it is written; any number of processes may read it
-    afterwards.
+    connectivity are left out, and so are those of ``config.exclude``.
 
     Raises:
-        InputError: A table that cannot be read with these options, no molecule left, a store of
-            other files or options, or a folder that another process is filling.
+        InputError: A table that cannot be read, a store of other files or options, or no molecule.
     """
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
-    columns = [
-        table.column(config.smiles_column, "--smiles-column") for table in (*tables, *excluded)
-    ]
+    name = config.smiles_column
+    columns = [table.column(name, "--smiles-column") for table in (*tables, *excluded)]
     first = tables[0] if len(tables) == 1 and columns[0] == 0 else None
     if isinstance(first, StoreTable) and first.index.options["pretraining_targets"]:
         store = _checked(first, config)
     else:
-        for table in tables:
-            if isinstance(table, StoreTable) and table.index.options["pretraining_columns"]:
-                raise InputError(
-                    f"{table.path}: a store with --pretraining-columns must be the only input"
-                )
-        shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
-        prepared = PrepareConfig(
-            **{name: getattr(config, name) for name in shared},
-            pretraining_targets=True,
-            num_workers=num_workers,
-            resume=True,
-        )
-        prepare_store(tables, folder, prepared, console)
-        store = StoreTable(folder)
+        store = _prepared(tables, config, folder, console, num_workers)
     keys, refused = KeySet(), Counter[str]()
     for table, column in zip(excluded, columns[len(tables) :], strict=True):
         refused += _add_keys(keys, table, column, config)
@@ -95,6 +78,26 @@ def prepare_molecules(
         "sha256": digest,
     }
     return MoleculeStore(store, rows, about)
+
+
+def _prepared(
+    tables: Sequence[Table],
+    config: MoleculesConfig,
+    folder: Path,
+    console: Console | None,
+    num_workers: int,
+) -> StoreTable:
+    """Write a store with targets, or use the one that is there."""
+    for table in tables:
+        if isinstance(table, StoreTable) and table.index.options["pretraining_columns"]:
+            raise InputError(
+                f"{table.path}: a store with --pretraining-columns must be the only input"
+            )
+    shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
+    options = {name: getattr(config, name) for name in shared}
+    options |= {"pretraining_targets": True, "num_workers": num_workers, "resume": True}
+    prepare_store(tables, folder, PrepareConfig(**options), console)
+    return StoreTable(folder)
 
 
 def _checked(table: StoreTable, config: MoleculesConfig) -> StoreTable:

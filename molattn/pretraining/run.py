@@ -1,8 +1,6 @@
 """A pretraining run, from tables of molecules to a model."""
 
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,28 +53,13 @@ class PretrainingRun:
         config: The options of the run.
         model: The model, in evaluation mode on the CPU; its tasks are the descriptors.
         history: The training history.
-        scores: Scores on the validation molecules, see
-            :func:`molattn.pretraining.scoring.pretraining_scores`.
-        molecules: Counts and digests of the molecules that were read.
-        training: Number of training molecules.
-        validation: Number of validation molecules.
-        num_bytes: Size of all prepared molecules.
-        seconds: Time of preparing the molecules, if that was necessary, and of training.
-        versions: Versions of the packages on which the exact weights depend.
-        init_from: SHA-256 of the model that the run started from, if any.
+        metrics: Scores, counts and digests of the molecules, times and versions, as JSON types.
     """
 
     config: PretrainConfig
     model: MolAttn
     history: History
-    scores: dict[str, Any]
-    molecules: Mapping[str, Any]
-    training: int
-    validation: int
-    num_bytes: int
-    seconds: float
-    versions: dict[str, str]
-    init_from: str | None
+    metrics: dict[str, Any]
 
 
 @exclusive()
@@ -89,72 +72,84 @@ def pretrain(
 ) -> PretrainingRun:
     """Pretrain a network on molecules without labels.
 
-    A run that starts from a model (of an ensemble, from its first member) takes over embeddings,
-    encoder and readout; all heads are new. The weights of the best epoch are kept. On a CPU the
-    same configuration gives the same weights, bit for bit, whether it is interrupted or not. With
-    at least as many columns as the molecule's vector has dimensions, the model gets a projection:
-    its embeddings are as far apart as the columns that are predicted for them.
+    A run that starts from a model takes over embeddings, encoder and readout. On a CPU the same
+    configuration gives the same weights, bit for bit, whether it is interrupted or not. With at
+    least as many columns as the molecule's vector has dimensions, embeddings are projected: they
+    are as far apart as the columns that are predicted for them.
 
     Args:
         config: The molecules, the network and how to train it.
         folder: Folder of the unfinished run; a checkpoint in it is resumed.
-        console: Console for progress messages; None is silent.
-        num_workers: Processes that prepare the molecules, with the same result; 0 uses this one.
-            They import the calling script, whose own work must be under
-            ``if __name__ == "__main__"``.
+        console: Where to log.
+        num_workers: Processes that prepare the molecules; 0 uses this one.
 
     Raises:
-        InputError: Tables that cannot be used with these options, or a checkpoint of another run.
+        InputError: Tables or options that cannot be used, or a checkpoint of another run.
         MolattnError: Training diverges.
     """
     start = time.perf_counter()
     check_processes(config.training)
     config, base = load_pretrained(config)
-    is_first = process_rank() == 0
-    if is_first:
-        folder.mkdir(parents=True, exist_ok=True)
-    with writing_config(folder / CONFIG_FILE, config) if is_first else nullcontext():
-        _new_model(config, ("any",))  # reports invalid options before molecules are prepared
-        store = broadcast(_prepared(config, folder, console, num_workers) if is_first else None)
-        assert store is not None
-        data = _split(config, store, console)
-    preparing = time.perf_counter() - start
-    loop, names = config.training, data.scaling.names
-    loop = replace(loop, precision=resolve_precision(loop, config.network.width))
+    data = _data(config, folder, console, num_workers)
+    preparing, loop, store = time.perf_counter() - start, config.training, data.store
     with seeded(loop.seed), threads(loop.threads):
         objective = _objective(config, data, base, console)
-        model = objective.model
-        batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
-        loader = batches if {*loop.targets} & {"atoms", "bonds"} else partial(batches, masked=0.0)
         place = f"{config.molecules.molecules_folder or folder / MOLECULES_FOLDER}: the molecules"
         initial = f"--init-from: the model {loop.init_from}", base and base.digest
-        run = RunCheckpoint(folder, config, (place, store.digest), initial, model)
-        history = fit(
-            objective,
-            loader(data.training, loop.batch_size, order_seed=loop.seed),
-            loader(data.validation, loop.batch_size),
-            loop,
-            console,
-            run=run if is_first else None,
-        )
-        _project(objective, loop, console)
-        scores = {}
-        if is_first:
-            parts = (batches(data.validation, loop.batch_size, masked=part) for part in (0.0, 1.0))
-            scores = pretraining_scores(objective, names, *parts)
-    return PretrainingRun(
-        config,
-        model,
-        history,
-        scores,
-        store.about,
-        len(data.training),
-        len(data.validation),
-        store.num_bytes,
-        preparing + history.seconds,
-        package_versions(),
-        base and base.digest,
+        run = RunCheckpoint(folder, config, (place, store.digest), initial, objective.model)
+        history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
+    seconds = {"training_hours": history.seconds, "hours": preparing + history.seconds}
+    metrics = {
+        "molecules": {
+            **store.about,
+            "training": len(data.training),
+            "validation": len(data.validation),
+            "bytes_per_molecule": round(store.num_bytes / len(store), 1),
+        },
+        "validation": scores,
+        **{"epochs": len(history.epochs), "kept_epoch": history.best, "steps": history.steps},
+        **{name: round(value / 3600.0, 4) for name, value in seconds.items()},
+        **{"seed": loop.seed, "init_from_sha256": base and base.digest},
+        "versions": package_versions(),
+    }
+    return PretrainingRun(config, objective.model, history, metrics)
+
+
+def _data(
+    config: PretrainConfig, folder: Path, console: Console | None, num_workers: int
+) -> PretrainingData:
+    """Return the split molecules, which the first process prepares."""
+    _new_model(config, ("any",))  # reports invalid options before molecules are prepared
+    if process_rank():
+        return broadcast(None)  # pyright: ignore[reportReturnType]
+    folder.mkdir(parents=True, exist_ok=True)
+    with writing_config(folder / CONFIG_FILE, config):
+        store = _prepared(config, folder, console, num_workers)
+        return broadcast(_split(config, store, console))
+
+
+def _fit(
+    objective: PretrainingObjective,
+    data: PretrainingData,
+    loop: PretrainLoopConfig,
+    console: Console | None,
+    run: RunCheckpoint | None,
+) -> tuple[History, dict[str, Any]]:
+    """Train, project the embeddings, and score the validation molecules."""
+    model, size = objective.model, loop.batch_size
+    loader = partial(MaskedLoader, model, data, mask_seed=loop.seed)
+    masked = None if {*loop.targets} & {"atoms", "bonds"} else 0.0
+    history = fit(
+        objective,
+        loader(data.training, size, order_seed=loop.seed, masked=masked),
+        loader(data.validation, size, masked=masked),
+        replace(loop, precision=resolve_precision(loop, model.config.network.width)),
+        console,
+        run=run,
     )
+    _project(objective, loop, console)
+    batches = (loader(data.validation, size, masked=fraction) for fraction in (0.0, 1.0))
+    return history, pretraining_scores(objective, data.scaling.names, *batches)
 
 
 def _prepared(

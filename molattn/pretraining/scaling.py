@@ -25,11 +25,7 @@ class DescriptorScaling:
 
     Args:
         names: Names of the descriptors, then of the further columns, ``D`` of them.
-        columns: Their columns in the store, ascending ``[D]``.
-        low: Lower end of the range, ``[D]``.
-        high: Upper end, ``[D]``.
-        mean: Mean, ``[D]``.
-        scale: Standard deviation, ``[D]``.
+        columns: Their columns in the store, ascending ``[D]``; the other arrays belong to them.
     """
 
     names: tuple[str, ...]

@@ -85,9 +85,10 @@ class ResumableLoader(ABC):
             yield self.batch(rows, (self._epoch, position), part)
 
     def _part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Deal the rows out to the processes, the largest molecules first, to balance the work."""
-        largest = np.argsort(-self.sizes(rows), kind="stable")
-        return np.sort(largest[process_rank() :: num_processes()])
+        """Deal the rows out to the processes, the largest molecules first, there and back."""
+        largest, count = np.argsort(-self.sizes(rows), kind="stable"), num_processes()
+        turn = np.arange(len(rows)) % (2 * count)
+        return np.sort(largest[np.minimum(turn, 2 * count - 1 - turn) == process_rank()])
 
     def set_epoch(self, epoch: int) -> None:
         """Start an epoch at its first batch."""
@@ -103,10 +104,7 @@ class ResumableLoader(ABC):
 
 
 class LabeledLoader(ResumableLoader):
-    """Loads molecules with labels.
-
-    The output of a frozen encoder is computed at the first batch, and kept if it has up to 100 MB.
-    """
+    """Loads molecules with labels, and the output of a frozen encoder if it has up to 100 MB."""
 
     def __init__(
         self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from molattn.config import RunConfig, check_same_digest, check_same_options
+from molattn.config.base import check_same_values
 from molattn.errors import InputError
 from molattn.model.model import MolAttn
 from molattn.utils.console import print_line
@@ -62,23 +63,13 @@ class RunCheckpoint:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the run in its checkpoints."""
+        config = self.model.config.to_dict()
         return {
             "config": self.config.to_dict(),
             "init_from": self.init_from[1],
             "data": self.data[1],
             "versions": package_versions(),
-            "model": self._structure(),
-        }
-
-    def _structure(self) -> dict[str, str]:
-        """Return digests of the featurizer, of custom parts, and of the shapes of weights."""
-        config = self.model.config.to_dict()
-        parts = {name: config[name] for name in ("featurizer", "custom_parts")}
-        weights = self.model.state_dict().items()
-        parts["weights"] = {name: list(tensor.shape) for name, tensor in weights}
-        return {
-            name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
-            for name, part in parts.items()
+            "model": {name: config[name] for name in ("featurizer", "custom_parts")},
         }
 
     def read(self, console: Console | None = None) -> dict[str, Any] | None:
@@ -98,12 +89,7 @@ class RunCheckpoint:
         check_same_options(type(self.config).from_dict(before["config"]), self.config, self.folder)
         for (what, digest), key in ((self.data, "data"), (self.init_from, "init_from")):
             check_same_digest(f"{what} has", digest, before[key], self.folder)
-        for name, digest in self._structure().items():
-            if before["model"][name] != digest:
-                raise InputError(
-                    f"make_model or featurizer: the model has other {name.replace('_', ' ')} than "
-                    f"that of the run in {self.folder}; use the original or start a new run"
-                )
+        check_same_values(before["model"], self.fingerprint["model"], self.folder)
         for line in version_changes(before["versions"]):
             print_line(console, line)
         epochs, step = len(checkpoint[STATE_KEY]["epochs"]), checkpoint["global_step"]
@@ -114,14 +100,8 @@ class RunCheckpoint:
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically: the path holds the previous one or this one.
 
-    Args:
-        path: The file.
-        state: Nested dictionaries (keys are strings or integers), lists and tuples of tensors,
-            numbers, strings, booleans and None.
-
-    Raises:
-        TypeError: If the state holds anything else.
-        OSError: If the file cannot be written.
+    The state consists of dictionaries (keys are strings or integers), lists and tuples of tensors,
+    numbers, strings, booleans and None; anything else is a ``TypeError``.
     """
     tensors: dict[str, Tensor] = {}
     header = json.dumps([_PLACEHOLDER, _packed(dict(state), tensors)])

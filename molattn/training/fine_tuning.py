@@ -9,7 +9,7 @@ from typing import TypeVar
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.nn.registry import check_heads, check_network
@@ -44,16 +44,9 @@ class PretrainedWeights:
         files = ModelFiles.read(find_model(name))
         files.check()
         model = MolAttn.from_files(files)
-        for setting in fields(featurizer):
-            got = getattr(model.config.featurizer, setting.name)
-            expected = getattr(featurizer, setting.name)
-            if got != expected:
-                raise InputError(
-                    f"--init-from: the featurizer of {name} differs in {setting.name}: "
-                    f"got {quoted(got)}, expected {quoted(expected)}; select its featurizer with "
-                    "--featurizer",
-                    option="init_from",
-                )
+        if model.config.featurizer != featurizer:
+            reason = f"{name} has another featurizer; select it with --featurizer"
+            raise InputError(reason, option="init_from")
         # A path is made absolute, so that the run can be repeated from anywhere.
         is_path = Path(name).exists() and not is_packaged(name)
         return cls(str(Path(name).absolute()) if is_path else name, model, files.digest)
@@ -69,14 +62,8 @@ class PretrainedWeights:
         """Copy the weights into a new model of one network, and freeze some of them.
 
         Embeddings, encoder, readout and projection are copied; with the head also the target
-        transforms and the scaling of targets and features.
-
-        Args:
-            model: The new model.
-            member: Number of the network in its ensemble, from 0. If the pretrained model is an
-                ensemble itself, its members are used in turn.
-            options: What to freeze (not ``auto``), and how to train the rest.
-            keeps_head: Whether the head is copied.
+        transforms and the scaling of targets and features. The members of an ensemble start from
+        those of the pretrained model in turn.
 
         Returns:
             How to train the model, and a log message.
@@ -88,11 +75,8 @@ class PretrainedWeights:
         for one in (model, self.model):
             for part, kind in one.config.custom_parts:
                 if part != "head":
-                    raise InputError(
-                        f"--init-from {self.name} cannot be used with a custom {part} ({kind}); "
-                        "use --init-from none",
-                        option="init_from",
-                    )
+                    reason = f"{self.name} cannot be used with a custom {part} ({kind})"
+                    raise InputError(reason, option="init_from")
         index = member % len(self.model.nets)
         (new,), old = model.nets, self.model.nets[index]
         children = dict(old.named_children())
@@ -130,10 +114,6 @@ def load_pretrained(
 
     Options of the network that the run leaves at their defaults are taken from that model, except
     those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
-
-    Args:
-        config: The run.
-        varied: Options that a search varies.
 
     Returns:
         The run with the network of the model; its ``init_from`` is an absolute path, a name, or

@@ -1,7 +1,7 @@
 """The Gaussian process of a trained model, and its share in the predictions."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,10 +10,9 @@ from rich.console import Console
 
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
-from molattn.data.dataset import Molecules, TrainingTable
+from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
-from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members, shares_of_second
 from molattn.task import interleaved, output_slices
@@ -28,55 +27,32 @@ _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
 
-@dataclass
 class KnownRows:
-    """The rows that the Gaussian process of a model learns from, training rows first.
+    """The rows that a Gaussian process learns from, as the trained model of a run sees them.
 
-    Args:
-        model: The trained model.
-        config: Options of the run.
-        rows: Their indices in the table, ``[n]``.
-        size: Number of training rows among them.
-        molecules: The molecules.
-        network: Outputs of each member's network, ``[members, n, outputs]``.
-        inputs: What the kernels read.
-        labels: Scaled labels ``[n, T]``, NaN where missing or censored.
-        bounds: Scaled bounds of the censored labels ``[2, n, T]``; None = there are none.
-        keys: What identifies each row, wherever it stands.
-        start: When this began.
+    At most 100,000 training rows come first, then at most 20,000 validation rows.
     """
 
-    model: MolAttn
-    config: TrainConfig
-    rows: NDArray[np.int64]
-    size: int
-    molecules: Molecules
-    network: Array
-    inputs: KernelInputs
-    labels: Array
-    bounds: Array | None
-    keys: list[str]
-    start: float
-
-    @classmethod
-    def of(
-        cls, model: MolAttn, config: TrainConfig, table: TrainingTable, parts: Split
-    ) -> "KnownRows":
-        """Predict at most 100,000 training and 20,000 validation rows with a trained model."""
-        start, seed = time.perf_counter(), config.training.seed
+    def __init__(
+        self, model: MolAttn, config: TrainConfig, table: TrainingTable, parts: Split
+    ) -> None:
+        self.start, seed = time.perf_counter(), config.training.seed
         train = sample_rows(table, parts.train, _MOST_LEARNED, seed)
-        rows = np.concatenate([train, sample_rows(table, parts.val, _MOST_HELD_OUT, seed)])
-        known = table.molecules(rows)
-        network, inputs = model.network_outputs(known.records, features=known.features)
+        held_out = sample_rows(table, parts.val, _MOST_HELD_OUT, seed)
+        rows = np.concatenate([train, held_out])
+        molecules = table.molecules(rows)
 
         def scaled(labels: Array) -> Array:
             return model.scale(torch.from_numpy(labels)).double().numpy()
 
-        bounds = None if known.bounds is None else np.stack([*map(scaled, known.bounds)])
-        labels = scaled(known.targets)
-        keys = [_key(table, row) for row in rows.tolist()]
-        given = rows, len(train), known, network, inputs, labels, bounds, keys, start
-        return cls(model, config, *given)
+        self.model, self.config, self.size = model, config, len(train)
+        self.lines = np.array([table.rows[row].line for row in rows])
+        self.keys = [_key(table, row) for row in rows.tolist()]
+        self.network, self.inputs = model.network_outputs(
+            molecules.records, features=molecules.features
+        )
+        self.weights, self.labels = molecules.weights, scaled(molecules.targets)
+        self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]
 
     def fit(self, count: int) -> GaussianProcessHead:
         """Fit a Gaussian process to the first rows.
@@ -88,7 +64,7 @@ class KnownRows:
         process = self._fit(labels)
         if self.bounds is None:
             return process
-        low, high = self.bounds[:, :count]
+        low, high = (bound[:count] for bound in self.bounds)
         starts = [part.start for part in output_slices(self.model.config.tasks)]
         predicted = process.predict(self.inputs[np.arange(count)])[:, starts]
         violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
@@ -97,12 +73,12 @@ class KnownRows:
         return self._fit(np.fmax(labels, violated))
 
     def _fit(self, labels: Array) -> GaussianProcessHead:
-        count, weights = len(labels), self.molecules.weights
+        count = len(labels)
         return GaussianProcessHead.fit(
             self.model.config,
             self.inputs[np.arange(count)],
             labels,
-            weights=None if weights is None else weights[:count],
+            weights=None if self.weights is None else self.weights[:count],
             keys=self.keys[:count],
             inducing_points=self.config.gaussian_process.inducing_points,
             seed=self.config.training.seed,
@@ -110,28 +86,25 @@ class KnownRows:
 
     def select_kernels(self, console: Console | None) -> None:
         """Compare descriptors only if there is very strong evidence for that."""
-        weights, train = self.molecules.weights, np.arange(self.size)
+        train = np.arange(self.size)
         factor = log_bayes_factor(
             self.model.config,
             self.inputs[train],
             self.labels[train],
             _DESCRIPTORS,
-            weights=None if weights is None else weights[train],
+            weights=None if self.weights is None else self.weights[train],
             keys=self.keys[: self.size],
             seed=self.config.training.seed,
         )
-        compares = factor > _VERY_STRONG
-        verb, relation = ("compares", "above") if compares else ("does not compare", "at most")
+        verb = "compares" if factor > _VERY_STRONG else "does not compare"
         print_line(
-            console,
-            f"the Gaussian process {verb} descriptors: their log Bayes factor is {factor:.1f}, "
-            f"{relation} {_VERY_STRONG:.0f}",
+            console, f"the Gaussian process {verb} descriptors: log Bayes factor {factor:.1f}"
         )
-        if not compares:
+        if factor <= _VERY_STRONG:
             kernels = tuple(name for name in self.config.kernels if name != _DESCRIPTORS)
             self.model.config = replace(self.model.config, kernels=kernels)
-            found = self.inputs.numbers.items()
-            numbers = {name: one for name, one in found if name in kernels}
+            numbers = {name: self.inputs.numbers[name] for name in self.inputs.numbers}
+            del numbers[_DESCRIPTORS]
             self.inputs = replace(self.inputs, numbers=numbers)
 
 
@@ -144,21 +117,14 @@ def fit_gaussian_process(
 ) -> tuple[GaussianProcessHead, KnownRows] | None:
     """Fit the Gaussian process of a run to its training rows; return None if it has none.
 
-    With the default kernels, it compares descriptors only if they make the labels of the training
-    rows, or of 800 of them, more likely by a factor of exp(5).
-
-    Args:
-        model: A model with trained networks; its config gets the kernels.
-        config: Of the run.
-        table: The usable rows.
-        parts: Which of them are training and validation rows.
-        console: Where to log.
+    The config of the model gets the kernels. With the default ones, descriptors are compared only
+    if they make the labels of the training rows, or of 800 of them, more likely by exp(5).
     """
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
         return None
-    known = KnownRows.of(model, config, table, parts)
+    known = KnownRows(model, config, table, parts)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
         known.select_kernels(console)
     return known.fit(known.size), known
@@ -176,19 +142,13 @@ def combine(
     from these too. Without validation rows, the share beside a network is a half until
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
 
-    Args:
-        fitted: What :func:`fit_gaussian_process` returned.
-        table: The usable rows.
-        parts: Which of them are training and validation rows.
-        console: Where to log.
-
     Returns:
         Outputs of each member for the validation rows as of
         :meth:`molattn.MolAttn.predict_outputs`. Their labels determine only the shares.
     """
     process, known = fitted
     model, tasks = known.model, known.model.config.tasks
-    held_out = np.arange(known.size, len(known.rows))
+    held_out = np.arange(known.size, len(known.keys))
     unseen, network = known.inputs[held_out], known.network[:, held_out]
     if known.config.gaussian_process.predictor == "both":
         shares = np.full(len(tasks), 0.5)
@@ -202,9 +162,8 @@ def combine(
         model.gaussian_process, validation = process, table.molecules(parts.val)
         outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
-        process = replace(known.fit(len(known.rows)), shares=process.shares)
-    lines = np.array([table.rows[row].line for row in known.rows])
-    model.gaussian_process = process.with_rows(lines)
+        process = replace(known.fit(len(known.keys)), shares=process.shares)
+    model.gaussian_process = process.with_rows(known.lines)
     seconds = time.perf_counter() - known.start
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)

@@ -25,13 +25,13 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The history of a finished training.
+    """The history of a finished training, including what was before an interruption.
 
     Args:
         epochs: One entry for each epoch, in order.
         best: Number of the epoch whose weights the model has.
-        seconds: Duration of the training, including any before it was interrupted and resumed.
-        steps: Steps of the optimizer, likewise.
+        seconds: Duration of the training.
+        steps: Steps of the optimizer.
         frozen_weights: Number of weights that were not trained.
     """
 

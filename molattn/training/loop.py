@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.callbacks import LambdaCallback, Timer
+from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
@@ -37,7 +38,7 @@ from molattn.training.losses import Objective
 from molattn.training.module import Patience, SaveCheckpoint, TrainingModule
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
-from molattn.utils.process_group import broadcast, lost_named, num_processes
+from molattn.utils.process_group import broadcast, lost_named, num_processes, summed
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
@@ -45,7 +46,6 @@ from molattn.utils.signals import interrupts_deferred
 __all__ = ["check_processes", "first_slurm_node", "fit"]
 
 _PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed"}
-_LINES_IN_LOG = 10
 
 
 def fit(
@@ -60,12 +60,10 @@ def fit(
 ) -> History:
     """Train the module of an objective in place; it ends with its best or last weights.
 
-    AdamW with a learning-rate schedule, and early stopping by the validation loss. On a CPU with
-    the same number of threads and processes, a resumed training has the same weights as one that
-    was never interrupted, bit for bit.
-
-    Of several processes (:mod:`molattn.utils.process_group`) each trains on a part of every batch,
-    and the first one writes and logs.
+    On a CPU with the same number of threads and processes, a resumed training has the same weights
+    as one that was never interrupted, bit for bit. Of several processes
+    (:mod:`molattn.utils.process_group`) each trains on a part of every batch, and the first one
+    writes and logs.
 
     Args:
         objective: The loss, and the module to train.
@@ -77,51 +75,23 @@ def fit(
         on_epoch: Called after each epoch; an exception that it raises stops the training.
 
     Raises:
-        InputError: If an option is not available on this machine, or the checkpoint is of another
-            run.
-        MolattnError: If the training diverges.
+        InputError: An option is not available here, or the checkpoint is of another run.
+        MolattnError: The training diverges.
     """
     check_processes(config)
     objective.train()
     checkpoint = broadcast(None if run is None else run.read(console))
     timer = Timer(config.max_hours and timedelta(hours=config.max_hours), verbose=False)
-    epochs = config.num_epochs
-
-    def report(epoch: Epoch) -> None:
-        if epoch.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
-            line = f"epoch {epoch.epoch}/{epochs}  train loss {epoch.train_loss:.4f}"
-            if epoch.validation_loss is not None:
-                line += f"  val loss {epoch.validation_loss:.4f}"
-            print_line(console, line)
-        if on_epoch is not None:
-            on_epoch(epoch)
-
-    module = TrainingModule(objective, loader, config, timer, report)
-    done = min(checkpoint["global_step"] if checkpoint else 0, module.steps)
-    total, size = epochs * loader.count, loader.batch_size
-    done = done // len(loader) * loader.count + done % len(loader) * size
-    with (
-        row_progress(console, "training", total, done=done) as advance,
-        seeded(config.seed),
-        threads(config.threads),
-        _quiet_lightning(),
-        interrupts_deferred(),
-        lost_named(),
-    ):
-        counted = LambdaCallback(
-            on_train_batch_end=lambda *step: advance(min(size, loader.count - step[-1] * size))
-        )
-        callbacks = [timer, counted]
-        if config.patience is not None and validation is not None:
-            callbacks.append(Patience(config.patience, module.head_steps // len(loader)))
-        trainer = _trainer(config, run, checkpoint, callbacks)
-        path = None if checkpoint is None else CHECKPOINT_FILE
+    module = TrainingModule(objective, loader, config, timer, console, on_epoch)
+    callbacks: list[pl.Callback] = [timer]
+    if config.patience is not None and validation is not None:
+        callbacks.append(Patience("validation_loss", patience=config.patience))
+    with _settings(config), interrupts_deferred(), lost_named():
+        trainer = _trainer(module, run, checkpoint, callbacks)
+        steps = checkpoint["global_step"] if checkpoint else None
         checkpoint = None  # takes no memory during the training
-        try:
-            _run(trainer, module, loader, validation, path)
-        finally:
-            module.set_pretrained_frozen(False)
-    _log_early_stop(module, trainer.global_step, console)
+        _run(trainer, module, validation, steps)
+    _log_early_stop(module, console)
     kept = module.best["epoch"] or len(module.epochs)
     if module.best["epoch"]:
         objective.trained.load_state_dict(module.best["weights"])
@@ -153,19 +123,19 @@ def first_slurm_node(nodes: str) -> str:
 
 
 def _trainer(
-    config: TrainingLoopConfig,
+    module: TrainingModule,
     run: RunCheckpoint | None,
     checkpoint: dict[str, Any] | None,
     callbacks: list[pl.Callback],
 ) -> pl.Trainer:
-    count, folder = num_processes(), broadcast(run and run.folder)
+    config, count, folder = module.config, num_processes(), broadcast(run and run.folder)
     saves = SaveCheckpoint(folder and folder / CHECKPOINT_FILE, config.checkpoint_steps)
     devices: dict[str, Any] = {"devices": 1}
     if count > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(config.threads))  # else Lightning sets threads
         local = int(os.environ["LOCAL_WORLD_SIZE"])
-        # Weights that are frozen at first, or that a layer does not use, have no gradients.
-        strategy = DDPStrategy(find_unused_parameters=True, gradient_as_bucket_view=True)
+        unused = module.head_steps > 0 or _has_unused_weights(module)
+        strategy = DDPStrategy(find_unused_parameters=unused, gradient_as_bucket_view=True)
         devices = {"devices": local, "num_nodes": count // local, "strategy": strategy}
     # A Slurm job would otherwise be queued again at a signal.
     environment = TorchElasticEnvironment() if count > 1 else LightningEnvironment()
@@ -183,6 +153,16 @@ def _trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
+
+
+def _has_unused_weights(module: TrainingModule) -> bool:
+    """Return whether a weight gets no gradient from a batch, as a layer does not use it."""
+    objective = module.objective
+    objective(next(iter(module.loader)))[0].backward()
+    trained = (weight for weight in objective.parameters() if weight.requires_grad)
+    is_unused = any(weight.grad is None for weight in trained)
+    objective.zero_grad(set_to_none=True)
+    return bool(summed(torch.tensor(float(is_unused))))
 
 
 class _CheckpointIO(CheckpointIO):
@@ -205,7 +185,7 @@ class _CheckpointIO(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def _log_early_stop(module: TrainingModule, steps: int, console: Console | None) -> None:
+def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
     config, count = module.config, len(module.epochs)
     if count < config.num_epochs:
         is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
@@ -213,12 +193,6 @@ def _log_early_stop(module: TrainingModule, steps: int, console: Console | None)
         if is_late:
             reason = "time limit reached (--max-hours)"
         print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
-    if steps <= module.head_steps > 0:
-        print_line(
-            console,
-            "Stopped before the pretrained weights were trained; --head-steps 0 trains them from "
-            "the first step",
-        )
 
 
 def _tensorboard(
@@ -227,10 +201,7 @@ def _tensorboard(
     if not config.tensorboard or run is None:
         return False
     if find_spec("tensorboard") is None:
-        raise InputError(
-            "--tensorboard needs the package tensorboard, which is not installed: "
-            "pip install 'molattn[tensorboard]'"
-        )
+        raise InputError("needs pip install 'molattn[tensorboard]'", option="tensorboard")
     # Epochs logged after the checkpoint are logged again.
     epochs = len(checkpoint[STATE_KEY]["epochs"]) if checkpoint else 0
     return TensorBoardLogger(run.folder, "tensorboard", "", purge_step=epochs + 1)
@@ -239,13 +210,18 @@ def _tensorboard(
 def _run(
     trainer: pl.Trainer,
     module: TrainingModule,
-    loader: ResumableLoader,
     validation: ResumableLoader | None,
-    path: str | None,
+    steps: int | None,
 ) -> None:
+    """Train; ``steps`` were done before, if a run is resumed."""
     handler = signal.getsignal(signal.SIGINT)
+    path = None if steps is None else CHECKPOINT_FILE
+    epochs, batches = divmod(steps or 0, len(module.loader))
+    count, size = module.loader.count, module.loader.batch_size
+    total, done = module.config.num_epochs * count, epochs * count + batches * size
     try:
-        trainer.fit(module, loader, validation, ckpt_path=path)
+        with row_progress(module.console, "training", total, done=done) as module.advance:
+            trainer.fit(module, module.loader, validation, ckpt_path=path)
     except SystemExit as error:
         # Lightning replaces KeyboardInterrupt by SystemExit, and leaves the signal ignored.
         interrupt = error.__context__
@@ -253,21 +229,22 @@ def _run(
             raise
         signal.signal(signal.SIGINT, handler)
         raise interrupt from None
+    finally:
+        module.set_pretrained_frozen(False)
 
 
 @contextmanager
-def _quiet_lightning() -> Iterator[None]:
-    """Silence Lightning's tips and its warnings about loaders."""
+def _settings(config: TrainingLoopConfig) -> Iterator[None]:
+    """Seed torch, set threads, and silence Lightning's tips and its warnings about loaders."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
+        with seeded(config.seed), threads(config.threads), warnings.catch_warnings():
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Lightning 2.6 uses a deprecated name of torch's pytree.
             warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

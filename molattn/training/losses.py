@@ -146,21 +146,20 @@ class TaskLoss(nn.Module):
             )
             known = known | is_censored
         losses = torch.zeros_like(filled)
-        if len(self.numbers):
-            losses[:, self.numbers] = self._errors(
-                output[:, self.number_outputs], filled[:, self.numbers]
-            )
-        if len(self.pairs):
-            losses[:, self.pairs] = self._binary(
-                output[:, self.pair_outputs], filled[:, self.pairs]
-            )
+        numbers, pairs = self.numbers, self.pairs
+        if len(numbers):
+            losses[:, numbers] = self._errors(output[:, self.number_outputs], filled[:, numbers])
+        if len(pairs):
+            losses[:, pairs] = self._binary(output[:, self.pair_outputs], filled[:, pairs])
         for index, part in self._multiclass:
-            classes = filled[:, index].long()
-            smoothing = self.config.label_smoothing
-            found = functional.cross_entropy(
-                output[:, part], classes, reduction="none", label_smoothing=smoothing
+            classes, weights = filled[:, index].long(), self.get_buffer(f"class_weights_{index}")
+            losses[:, index] = functional.cross_entropy(
+                output[:, part],
+                classes,
+                reduction="none",
+                label_smoothing=self.config.label_smoothing,
             )
-            losses[:, index] = found * self.get_buffer(f"class_weights_{index}")[classes]
+            losses[:, index] *= weights[classes]
         weights = known * self.task_weights
         weighted = losses * weights
         if row_weights is not None:

@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
+from rich.console import Console
 from torch import Tensor
 
 from molattn.config import TrainingLoopConfig
@@ -21,6 +22,7 @@ from molattn.training.checkpoint import STATE_KEY
 from molattn.training.history import Epoch, write_history
 from molattn.training.losses import Objective
 from molattn.training.optimizer import learning_rate_factor, new_optimizer
+from molattn.utils.console import print_line
 from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed
 from molattn.utils.reproducibility import random_state, set_random_state
@@ -28,19 +30,12 @@ from molattn.utils.signals import Interrupted, pending_interrupt
 
 __all__ = ["Patience", "SaveCheckpoint", "TrainingModule"]
 
+_LINES_IN_LOG = 10
 _STEPS_READ_AT_ONCE = 50  # of a GPU, as reading a number waits for all steps before it
 
 
 class TrainingModule(pl.LightningModule):
-    """An objective and its optimizer, which records the losses of each epoch.
-
-    Args:
-        objective: The loss, and the module to train.
-        loader: Training batches.
-        config: How to train.
-        timer: Measures the time of the training.
-        on_epoch: Called after each epoch, which is recorded then.
-    """
+    """An objective and its optimizer; it records each epoch and calls ``on_epoch`` with it."""
 
     def __init__(
         self,
@@ -48,11 +43,13 @@ class TrainingModule(pl.LightningModule):
         loader: ResumableLoader,
         config: TrainingLoopConfig,
         timer: Timer,
-        on_epoch: Callable[[Epoch], None],
+        console: Console | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
     ) -> None:
         super().__init__()
         self.objective, self.loader, self.config = objective, loader, config
-        self.timer, self.on_epoch = timer, on_epoch
+        self.timer, self.console, self.on_epoch = timer, console, on_epoch
+        self.advance: Callable[[int], None] = lambda rows: None  # counts rows
         self.steps = config.num_epochs * len(loader)
         self.head_steps = min(objective.plan.head_steps, self.steps // 2)
         self.epochs: list[Epoch] = []
@@ -72,10 +69,7 @@ class TrainingModule(pl.LightningModule):
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, learning_rate_factor(self.config, self.steps)
         )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
     def configure_gradient_clipping(
         self,
@@ -124,6 +118,10 @@ class TrainingModule(pl.LightningModule):
         # DDP takes the mean of the gradients, and the whole loss is the sum of its parts.
         return num_processes() * loss / torch.where(weight > 0, weight, 1.0)
 
+    def on_train_batch_end(self, outputs: Any, batch: Any, index: int) -> None:
+        size = self.loader.batch_size
+        self.advance(min(size, self.loader.count - index * size))
+
     def validation_step(self, batch: Any, index: int) -> None:
         self._losses("validation", batch)
 
@@ -171,7 +169,13 @@ class TrainingModule(pl.LightningModule):
         if self.logger is not None:
             metrics = {key: value for key, value in epoch._asdict().items() if value is not None}
             self.logger.log_metrics(metrics, step=epoch.epoch)
-        self.on_epoch(epoch)
+        epochs = self.config.num_epochs
+        if epoch.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
+            line = f"epoch {epoch.epoch}/{epochs}  train loss {epoch.train_loss:.4f}"
+            line += "" if loss is None else f"  val loss {loss:.4f}"
+            print_line(self.console, line)
+        if self.on_epoch is not None:
+            self.on_epoch(epoch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[STATE_KEY] = {
@@ -196,18 +200,14 @@ def reads_numbers(device: torch.device, index: int) -> bool:
 
 
 class Patience(EarlyStopping):
-    """Stops after so many epochs without a better validation loss, counted from an epoch on."""
-
-    def __init__(self, patience: int, start: int) -> None:
-        super().__init__("validation_loss", patience=patience, check_finite=False)
-        self.start = start
+    """Early stopping, from when the pretrained weights are trained too."""
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.wait_count >= self.patience:  # in a run that is resumed
+        if self.wait_count >= self.patience:  # of a run that is resumed
             trainer.should_stop = True
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.current_epoch >= self.start:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.global_step > pl_module.head_steps:
             super().on_train_epoch_end(trainer, pl_module)
 
 

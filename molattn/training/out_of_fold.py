@@ -15,7 +15,7 @@ from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members, shares_of_second
-from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
+from molattn.model.target_transform import own_units, transformed_labels
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty, difficulty
 from molattn.task import output_slices
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
@@ -111,7 +111,7 @@ def calibrate_out_of_fold(
     least 1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486).
 
     Args:
-        model: A model without calibration, trained with the options of ``config``.
+        model: A model without calibration.
         config: Of the run.
         table: The usable rows.
         folds: Predictions of models that are trained as this one is, on about as many rows.
@@ -120,13 +120,14 @@ def calibrate_out_of_fold(
     """
     tasks, whole = model.config.tasks, OutOfFold.joined(folds)
     labels = _labels(model, table, whole.rows)
-    network, process = _transformed(model, table, whole)
+    network = _transformed(model, table, whole.rows, whole.network)
+    process = _transformed(model, table, whole.rows, whole.process)
     head = model.gaussian_process
     if head is not None and process is not None and config.gaussian_process.predictor == "both":
         first = mean_of_members(torch.from_numpy(network), tasks).numpy()
         shares = shares_of_second(tasks, first, process, labels)
         model.gaussian_process = replace(head, shares=shares)
-    mean = _combined(model, network, process)
+    mean = _combined(model, table, whole)
     calibration = Calibration.fit(tasks, mean, labels, whole.similarity)
     model.uncertainty = Uncertainty(calibration, known)
     for line in (*share_lines(model), *calibration.lines()):
@@ -138,35 +139,30 @@ def out_of_fold_coverage(
 ) -> dict[str, dict[str, float | int | None]]:
     """Return how often intervals by the scores of the other folds contain the labels of each fold.
 
-    Args:
-        model: A model that :func:`calibrate_out_of_fold` has calibrated.
-        table: The usable rows.
-        folds: The predictions that it is calibrated with.
-        level: Nominal coverage of the intervals.
-
     Returns:
         For each regression by name the ``coverage`` (None where there are too few labels for the
         level) and the ``count`` of labels.
     """
-    errors = []
-    for fold in folds:
-        mean = _combined(model, *_transformed(model, table, fold))
-        starts = [part.start for part in output_slices(model.config.tasks)]
-        error = np.abs(_labels(model, table, fold.rows) - mean[:, starts])
-        errors.append(error / difficulty(fold.similarity))
+    starts = [part.start for part in output_slices(model.config.tasks)]
+    scores = [
+        np.abs(_labels(model, table, fold.rows) - _combined(model, table, fold)[:, starts])
+        / difficulty(fold.similarity)
+        for fold in folds
+    ]
     found: dict[str, dict[str, float | int | None]] = {}
-    for place, task in enumerate(model.config.tasks):
+    for index, task in enumerate(model.config.tasks):
         if task.kind != "regression":
             continue
-        scores = [error[np.isfinite(error[:, place]), place] for error in errors]
-        inside = []
-        for at, own in enumerate(scores):
-            others = np.concatenate([np.zeros(0), *(scores[:at] + scores[at + 1 :])])
+        columns = [fold[np.isfinite(fold[:, index]), index] for fold in scores]
+        inside, is_known = [np.zeros(0, dtype=bool)], True
+        for number, fold in enumerate(columns):
+            others = np.concatenate([np.zeros(0), *columns[:number], *columns[number + 1 :]])
             bound = ConformalScores.from_scores(others).bound(level)
-            inside += [*(own <= bound)] if np.isfinite(bound) else [None] * len(own)
-        is_known = bool(inside) and None not in inside
-        coverage = float(np.mean(inside)) if is_known else None
-        found[task.name] = {"coverage": coverage, "count": len(inside)}
+            is_known &= not len(fold) or bool(np.isfinite(bound))
+            inside.append(fold <= bound)
+        hits = np.concatenate(inside)
+        coverage = float(hits.mean()) if len(hits) and is_known else None
+        found[task.name] = {"coverage": coverage, "count": len(hits)}
     return found
 
 
@@ -180,33 +176,31 @@ def _labels(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Ar
 
 
 def _transformed(
-    model: MolAttn, table: TrainingTable, fold: OutOfFold
-) -> tuple[Array, Array | None]:
-    """Return outputs of networks and Gaussian process on the transformed scale of a model."""
-    tasks, transforms = model.config.tasks, model.config.target_transforms
+    model: MolAttn, table: TrainingTable, rows: NDArray[np.int64], outputs: Any
+) -> Any:
+    """Return outputs on the transformed scale of a model, None if there are none.
 
-    def transformed(outputs: Array) -> Array:
-        result = outputs.copy()
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            if task.kind == "regression":
-                known = table.targets[fold.rows, place]
-                result[..., part] = _forward(transforms[place], outputs[..., part], known)
-        return result
-
-    process = None if fold.process is None else transformed(fold.process)
-    return transformed(fold.network), process
-
-
-def _forward(transform: TargetTransform, values: Array, labels: Array) -> Array:
-    """Transform predictions; one that has no logarithm becomes the smallest label that has."""
-    positive = labels[labels > 0.0]
-    if transform.kind == "log" and len(positive):
-        values = np.where(values > 0.0, values, positive.min())
-    return transform.forward(torch.from_numpy(values)).numpy()
+    A value that has no logarithm becomes the smallest label of the rows that has.
+    """
+    if outputs is None:
+        return None
+    found, tasks = outputs.copy(), model.config.tasks
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        if task.kind == "regression":
+            transform, values = model.config.target_transforms[index], outputs[..., part]
+            labels = table.targets[rows, index]
+            positive = labels[labels > 0.0]
+            if transform.kind == "log" and len(positive):
+                values = np.where(values > 0.0, values, positive.min())
+            found[..., part] = transform.forward(torch.from_numpy(values)).numpy()
+    return found
 
 
-def _combined(model: MolAttn, network: Array, process: Array | None) -> Array:
+def _combined(model: MolAttn, table: TrainingTable, fold: OutOfFold) -> Array:
     """Return the predictions ``[n, outputs]`` with the shares of the model."""
+    network, process = (
+        _transformed(model, table, fold.rows, outputs) for outputs in (fold.network, fold.process)
+    )
     if process is not None and model.gaussian_process is not None:
         network = model.gaussian_process.mean(network, process)
     return mean_of_members(torch.from_numpy(network), model.config.tasks).numpy()

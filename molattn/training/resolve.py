@@ -28,21 +28,19 @@ _LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """The options of a run of which nothing is left to decide.
+    """Options of a run without any ``auto``.
 
     Args:
-        training: How networks are trained; epochs and precision have values.
-        fine_tuning: The model to start from, and what of it is frozen.
+        training: How networks are trained.
+        fine_tuning: What of the initial model is frozen, and how the rest is trained.
         model: The config of a new model.
-        base: The model that training starts from, if any.
-        keeps_head: Whether its head is kept, with its scaling of targets.
+        keeps_head: Whether the head of the initial model is kept, with its scaling of targets.
         remarks: Log lines on what was decided.
     """
 
     training: SupervisedConfig
     fine_tuning: FineTuningConfig
     model: MolAttnConfig
-    base: PretrainedWeights | None
     keeps_head: bool
     remarks: tuple[str, ...]
 
@@ -58,11 +56,8 @@ def resolve(
       same and no other target transforms are asked for;
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
 
-    Args:
-        config: The run, as :func:`molattn.training.fine_tuning.load_pretrained` returns it.
-        table: The usable rows.
-        parts: Which of them are training rows.
-        base: The model to start from, if any.
+    The model to start from is chosen before, as its network decides how the table is read: see
+    :func:`molattn.training.fine_tuning.load_pretrained`.
     """
     remarks = []
     only_classes = all(task.kind != "regression" for task in table.tasks)
@@ -97,7 +92,7 @@ def resolve(
         if freezes:
             remarks.append("only the head is trained, as there are few labels (--freeze none)")
     training = replace(training, epochs=epochs, precision=precision)
-    return ResolvedConfig(training, tuning, model, base, keeps_head, tuple(remarks))
+    return ResolvedConfig(training, tuning, model, keeps_head, tuple(remarks))
 
 
 def resolve_precision(config: TrainingLoopConfig, width: int) -> Precision:

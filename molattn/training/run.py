@@ -20,7 +20,7 @@ from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import marks_validation, missing_classes, split_rows
-from molattn.errors import InputError, is_out_of_memory, quoted
+from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -87,13 +87,10 @@ class TrainingJob:
 
 @dataclass(frozen=True, repr=False)
 class TrainingRun:
-    """A trained model with the data that it was trained on.
+    """A trained model with the data that it was trained on, as in :class:`TrainingJob`.
 
     Args:
-        config: All options, with the network that was trained.
-        table: The usable rows.
-        parts: Which of them are training, validation and test rows.
-        leakage: What the parts have in common.
+        leakage: What training, validation and test rows have in common.
         model: The model, in evaluation mode on the CPU.
         histories: The history of each member; empty if no network is trained.
         seconds: Duration of reading the table and of training.
@@ -130,14 +127,12 @@ def train(
     Args:
         config: The table, the network and how to train it.
         console: Where to log; silent without one.
-        folder: Folder of the run, for ``config.yaml`` and checkpoints. If it has a checkpoint,
-            training resumes from it.
+        folder: Folder for ``config.yaml`` and checkpoints; one that is there is resumed.
         frame: The table, in place of the configuration's file.
         make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
 
     Raises:
-        InputError: If the table or an option cannot be used, or the folder is of a run with other
-            options or another table.
+        InputError: If the table or an option cannot be used, or the folder is of another run.
         MolattnError: If the training diverges.
     """
     start = time.perf_counter()
@@ -189,7 +184,10 @@ def read_rows(
         radius=config.network.radius,
     )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
-    lines = [f"{table.path}{remarks}: {_row_counts(table)}"]
+    counts = f"{len(table.rows)} rows used, {len(table.skipped)} skipped"
+    reasons = [f"{table.unit} {row.line}: {row.reason}" for row in table.skipped[:3]]
+    shown = f" ({'; '.join(reasons)})" if reasons else ""
+    lines = [f"{table.path}{remarks}: {counts}{shown}"]
     if (changed := table.standardized) is not None:
         lines.append(f"standardized: the molecules of {changed} of {len(table.rows)} rows changed")
     for line in (*lines, *describe_tasks(table, config.data)):
@@ -211,8 +209,7 @@ def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.fl
     model, histories = fit_networks(job, resolved)
     if process_rank():
         return model, histories, np.zeros((0, 0, 0))
-    step = "fitting the Gaussian process" if config.kernels else "predicting the validation rows"
-    with threads(config.training.threads), step_progress(job.console, step):
+    with threads(config.training.threads), step_progress(job.console, "Gaussian process"):
         fitted = fit_gaussian_process(model, config, table, parts, job.console)
         if fitted is None:
             validation = table.molecules(parts.val)
@@ -233,10 +230,7 @@ def fit_networks(
 ) -> tuple[MolAttn, list[History]]:
     """Train the network of each member, or take it as it is if only a Gaussian process predicts.
 
-    Args:
-        job: What to train on.
-        resolved: Its resolved options.
-        on_epoch: Called after each epoch; an exception that it raises stops the training.
+    Calls ``on_epoch`` after each epoch; an exception that it raises stops the training.
 
     Returns:
         The model of all members, and their histories.
@@ -334,10 +328,7 @@ def _calibrate(
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
-    """Return the fingerprints that a model keeps, of the rows that it has learned from.
-
-    A Gaussian process learns from the validation rows too.
-    """
+    """Return the fingerprints of the rows that a model learns from, with a process of all."""
     rows = np.concatenate([parts.train, parts.val]) if config.kernels else parts.train
     return _fingerprints(config, table, rows)
 
@@ -370,14 +361,8 @@ def building_network() -> Iterator[None]:
     """Raise an :class:`InputError` if a network cannot be built with its options."""
     try:
         yield
-    except (ValueError, RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            reason = "out of memory; a smaller --width, --edge-width or --layers needs less"
-        elif isinstance(error, ValueError):  # of a layer, about one of its options
-            reason = str(error)
-        else:
-            raise
-        raise InputError(f"the network cannot be built: {reason}") from error
+    except ValueError as error:  # of a layer, about one of its options
+        raise InputError(f"the network cannot be built: {error}") from error
 
 
 def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
@@ -388,25 +373,9 @@ def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Itera
         yield "no test rows: the model gets no test score"
     method = config.split or "random"
     if config.split_column is not None:
-        column = f"split from column {quoted(config.split_column)}"
-        if len(parts.test):
-            column = f"test set from column {quoted(config.split_column)}"
-        if not marks_validation(table):
-            column += f"; validation set by {method} split of the others"
-        elif given := [
-            f"--{name.replace('_', '-')}"
-            for name in ("split", "split_duplicates", "validation_size")
-            if getattr(config, name) != getattr(DataConfig, name)
-        ]:
-            column += f", validation rows too: {', '.join(given)} without effect"
-        yield column
+        what = "test set" if len(parts.test) else "split"
+        yield f"{what} from column {quoted(config.split_column)}" + (
+            "" if marks_validation(table) else f"; validation set by {method} split of the others"
+        )
     elif (name := "split") in table.header:
         yield f"split is {method}; column {name!r} is not used (--split-column {name} uses it)"
-
-
-def _row_counts(table: TrainingTable) -> str:
-    shown = "; ".join(f"{table.unit} {row.line}: {row.reason}" for row in table.skipped[:3])
-    more = ", ..." if len(table.skipped) > 3 else ""
-    return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (
-        f" ({shown}{more})" if shown else ""
-    )

@@ -23,7 +23,6 @@ __all__ = [
     "final_folder",
     "free_folder",
     "has_checkpoint",
-    "latest_checkpoint",
     "member_folders",
     "run_folder",
     "unfinished_run",
@@ -64,7 +63,6 @@ def run_folder(
     Raises:
         InputError: If the path is not a run or cannot be written, another process is writing to it,
             or there is a run that is neither to be resumed nor overwritten.
-        OSError: Names the file, also if the disk is full.
     """
     path = final_folder(path)
     partial = _partial(path)
@@ -149,20 +147,9 @@ def free_folder(path: Path) -> Path:
 
 
 def has_checkpoint(path: str | Path) -> bool:
-    """Return whether there is an unfinished run of that name that can be resumed.
-
-    It has a checkpoint, its own or that of a member of an ensemble or of a round of a
-    cross-validation; or a finished round; or the prepared molecules of a pretraining.
-    """
+    """Return whether there is an unfinished run of that name that can be resumed."""
     partial = _partial(final_folder(path))
-    found = (any(partial.glob(name)) for name in _RESUMABLE)
-    return latest_checkpoint(path) is not None or any(found)
-
-
-def latest_checkpoint(path: str | Path) -> Path | None:
-    """Return the checkpoint of an unfinished run that was written last, if it has any."""
-    found = _partial(final_folder(path)).rglob(CHECKPOINT_FILE)
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+    return any(any(partial.glob(name)) for name in (f"**/{CHECKPOINT_FILE}", *_RESUMABLE))
 
 
 def member_folders(folder: Path, count: int) -> list[Path]:

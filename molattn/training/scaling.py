@@ -48,13 +48,9 @@ def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransfo
 
 
 def target_scaling(targets: Array, tasks: Sequence[Task]) -> tuple[Array, Array]:
-    """Return the mean and standard deviation of each target over its labels.
+    """Return the mean and standard deviation of each target over its labels ``[n, T]``.
 
     They are 0 and 1 for a classification; a constant target has scale 1.
-
-    Args:
-        targets: Transformed labels ``[n, T]``, NaN where missing, at least one in each column.
-        tasks: The T tasks.
     """
     mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     is_number = np.array([task.kind == "regression" for task in tasks])
@@ -69,10 +65,6 @@ def number_scaling(
 
     A feature that is constant, or undefined for all of them, gets so large a scale that it is 0 for
     any molecule: the model cannot have learned from it.
-
-    Args:
-        records: One or more molecules, all with the same descriptors and fingerprints.
-        features: Features from the columns of the table, ``[n, ...]``, or None.
     """
     size = len(_numbers(records, features, 0))
     count, total, squares = (np.zeros(size) for _ in range(3))
@@ -115,11 +107,7 @@ def select_transform(
 
     In this order, a transform is taken if its log-likelihood is larger than that of the one taken
     before by more than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
-    Fewer than 20 labels, or equal ones, are not transformed.
-
-    Args:
-        labels: Training labels ``[n]``, NaN where missing.
-        positive: Whether log may be chosen, if all labels are above 0.
+    Fewer than 20 labels, or equal ones, are not transformed; log may be chosen if ``positive``.
 
     Returns:
         The transform, and the log-likelihood by the kind of each that was compared.
@@ -161,8 +149,7 @@ def target_transforms(
         tasks: T tasks.
         choices: One for all of them, or one for each.
         training: Labels of the training rows ``[n, T]``, NaN where missing or censored.
-        others: Labels of the validation rows, and bounds of censored ones, ``[m, T]``: auto does
-            not take log if one of them has no logarithm.
+        others: Further labels and bounds ``[m, T]``: no log by auto if one has no logarithm.
     """
     wanted = [*choices] * len(tasks) if len(choices) == 1 else choices
     transforms, lines = [], []

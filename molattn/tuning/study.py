@@ -58,10 +58,8 @@ SPACE_FILE = "space.yaml"
 _TRIALS_FILE = "trials.csv"
 _PLOTS = ("study.png", "importance.png")
 _FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, *_PLOTS)
-_TRIALS = 50
-_SHOWN = 5
-_RANDOM_TRIALS = 10
-_MEDIAN_OF = 5
+_TRIALS, _SHOWN = 50, 5
+_RANDOM_TRIALS, _MEDIAN_OF = 10, 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -85,30 +83,24 @@ def run_study(
     """Search for the options with the best validation loss.
 
     Each trial trains one network on the training rows; its loss is the validation loss of the
-    weights that it keeps. The test rows are not used. After 10 random trials, options are suggested
-    by the tree-structured Parzen estimator (Bergstra et al. 2011). The suggestions of a trial
-    depend only on the seed and the trials before it, so that a resumed study gives the same trials
-    as one that was not interrupted.
+    weights that it keeps. After 10 random trials, options are suggested by the tree-structured
+    Parzen estimator (Bergstra et al. 2011). The suggestions depend only on the seed and the trials
+    before, so that a resumed study has the same ones.
 
     Args:
         config: The table, and the options that are not varied.
         tuning: How long to search.
-        space: The options that are varied; None = those of the study in the folder, or by default
-            :func:`molattn.tuning.search_space.default_space`.
-        folder: Folder of the study: ``study.db``, ``config.yaml``, ``space.yaml``, ``best.yaml``,
-            ``trials.csv``, ``study.png`` and ``importance.png``. A study in it is resumed; no other
-            process may use it.
-        console: Console for progress; silent without one.
+        space: The options that are varied; None = those of the study in the folder, or the default.
+        folder: Folder of the study, which is resumed; no other process may use it.
+        console: Where to log.
         overwrite: Replace a study in the folder, once the table and the options are valid.
 
     Raises:
-        InputError: An invalid table or option, a table or pretrained model other than at the start
-            of the study, a study without its trials, or no trial that succeeded.
+        InputError: An invalid option, another table than before, or no trial succeeded.
     """
-    start = time.perf_counter()
-    is_new = overwrite or not (folder / CONFIG_FILE).exists()
-    search = _search(config, space, folder, is_new, console)
-    table, parts = search.rows(search.config.data)
+    start, is_new = time.perf_counter(), overwrite or not (folder / CONFIG_FILE).exists()
+    search = _search(config, space, folder, is_new)
+    table, parts = search.rows(search.config.data, console)
     if is_new:
         for name in _FILES:
             (folder / name).unlink(missing_ok=True)
@@ -127,8 +119,9 @@ def run_study(
             seed = int(np.random.SeedSequence([training.seed, done]).generate_state(1)[0])
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=_RANDOM_TRIALS, seed=seed)
             study.optimize(search.objective, n_trials=1, catch=(MolattnError,))
-            print_line(console, f"{done + 1}/{wanted}  {_summary(_ended(study)[-1])}")
-            _write_trials(folder, _ended(study))
+            trials = _ended(study)
+            print_line(console, f"{done + 1}/{wanted}  {_summary(trials[-1])}")
+            _write_trials(folder, trials)
         return _finish(study, search, folder, wanted)
 
 
@@ -148,15 +141,13 @@ class _Search:
     config: TrainConfig
     space: Space
     base: PretrainedWeights | None
-    console: Console | None
     read: dict[DataConfig, tuple[TrainingTable, Split]] = field(default_factory=dict)
 
-    def rows(self, data: DataConfig) -> tuple[TrainingTable, Split]:
+    def rows(self, data: DataConfig, console: Console | None = None) -> tuple[TrainingTable, Split]:
         """Return the rows with these options, and their split."""
         if data not in self.read:
-            table = read_rows(_network_alone(replace(self.config, data=data)), self.console)
+            table = read_rows(_network_alone(replace(self.config, data=data)), console)
             self.read[data] = table, split_rows(table, data, self.config.training.seed)
-            self.console = None  # report it once
         return self.read[data]
 
     def objective(self, trial: optuna.Trial) -> float:
@@ -184,14 +175,8 @@ class _Search:
         return losses[-1] if config.training.checkpoint == "last" else min(losses)
 
 
-def _search(
-    config: TrainConfig,
-    space: Space | None,
-    folder: Path,
-    is_new: bool,
-    console: Console | None,
-) -> _Search:
-    """Return a search with valid options: networks alone, without baselines and ensembles."""
+def _search(config: TrainConfig, space: Space | None, folder: Path, is_new: bool) -> _Search:
+    """Return a search with valid options."""
     if config.data.folds is not None:
         raise InputError("--folds cannot be used with molattn tune, which uses one split")
     if config.gaussian_process.predictor == "gaussian_process":
@@ -208,7 +193,7 @@ def _search(
     if not is_new:
         check_unchanged(folder / CONFIG_FILE, config)
     check_space(space, config)
-    return _Search(config, space, base, console)
+    return _Search(config, space, base)
 
 
 def _network_alone(config: TrainConfig) -> TrainConfig:
@@ -262,7 +247,8 @@ def _finish(study: optuna.Study, search: _Search, folder: Path, wanted: int) -> 
     write_config_file(folder / BEST_FILE, config)
     _write_trials(folder, trials)
     varies = len({_loss(trial) for trial in complete}) > 1
-    with plt.rc_context():  # Optuna changes the style of all later plots
+    # Optuna changes the style of all later plots.
+    with plt.rc_context(), warnings.catch_warnings(action="ignore"):
         axes = plot_optimization_history(study, target_name="validation loss")
         axes.set_yscale("log")
         _save(axes, folder / _PLOTS[0])
@@ -325,17 +311,13 @@ def _opened(path: Path) -> Iterator[optuna.Study]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            try:
-                storage = optuna.storages.RDBStorage(str(URL.create("sqlite", database=str(path))))
-                study = optuna.create_study(
-                    storage=storage, study_name="molattn", load_if_exists=True
-                )
-            except Exception as error:
-                reason = str(error).partition("\n")[0]
-                raise InputError(f"{path}: not a readable study: {reason}") from error
-            yield study
+        try:
+            storage = optuna.storages.RDBStorage(str(URL.create("sqlite", database=str(path))))
+            study = optuna.create_study(storage=storage, study_name="molattn", load_if_exists=True)
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{path}: not a readable study: {reason}") from error
+        yield study
     finally:
         if storage is not None:
             storage.remove_session()

@@ -34,10 +34,6 @@ _WAITING = timedelta(days=365)
 class ProcessLostError(ChildProcessError):
     """Another process of the group has ended."""
 
-    def __init__(self) -> None:
-        text = "another process of the training has ended or cannot be reached"
-        super().__init__(errno.ECHILD, text)
-
 
 def num_processes() -> int:
     """Return the number of processes that train together."""
@@ -60,11 +56,10 @@ def summed(values: Tensor) -> Tensor:
 
 def broadcast(value: Value) -> Value:
     """Return the value that the first process has."""
-    if num_processes() == 1:
-        return value
     values = [value]
-    with lost_named():
-        distributed.broadcast_object_list(values)
+    if num_processes() > 1:
+        with lost_named():
+            distributed.broadcast_object_list(values)
     return values[0]
 
 
@@ -88,4 +83,5 @@ def lost_named() -> Iterator[None]:
     except RuntimeError as error:
         if not (isinstance(error, distributed.DistError) or "gloo" in str(error)):
             raise
-        raise ProcessLostError from error
+        reason = "another process of the training has ended or cannot be reached"
+        raise ProcessLostError(errno.ECHILD, reason) from error

@@ -7,8 +7,13 @@ from datetime import timedelta
 from threading import Event, Thread
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from molattn.utils.console import counted, print_line, rate_text
 
@@ -48,7 +53,7 @@ def row_progress(
         return ", ".join(parts)
 
     bar = Progress(
-        *(TextColumn(verb), BarColumn(), _Count(text)),
+        *(TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
         console=console,
         transient=True,
         disable=console is None or console.quiet or not console.is_terminal,
@@ -62,18 +67,6 @@ def row_progress(
 
     with bar, _lines(console if bar.disable else None, lambda: f"{verb}: {text()}"):
         yield advance
-
-
-class _Count(ProgressColumn):
-    """A text that is made when the bar is drawn."""
-
-    def __init__(self, text: Callable[[], str]) -> None:
-        super().__init__()
-        self._text = text
-
-    def render(self, task: Task) -> Text:
-        """Return the text."""
-        return Text(self._text())
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def test_an_interrupted_run_has_the_same_weights_bit_for_bit(config, tmp_path, m
     whole = pretrain(config, tmp_path / "whole", None)
     resumed = interrupted(config, tmp_path / "resumed", monkeypatch)
     assert all(torch.equal(weights(whole)[name], weights(resumed)[name]) for name in weights(whole))
-    assert whole.scores == resumed.scores
+    assert whole.metrics["validation"] == resumed.metrics["validation"]
     assert resumed.history.steps == whole.history.steps == 8
     for section, options in (("training", {"seed": 1}), ("molecules", {"masked_atoms": 0.5})):
         other = replace(config, **{section: replace(getattr(config, section), **options)})
@@ -82,7 +82,7 @@ def test_it_learns(config, tmp_path):
     run = pretrain(replace(config, training=longer), tmp_path, None)
     first, last = run.history.epochs[0], run.history.epochs[run.history.best - 1]
     assert last.train_loss < 0.8 * first.train_loss
-    assert run.scores["bonds"]["accuracy"] > 0.4
+    assert run.metrics["validation"]["bonds"]["accuracy"] > 0.4
 
 
 def test_it_starts_from_a_model_with_its_network_and_weights(config, tmp_path):
@@ -100,7 +100,7 @@ def test_it_starts_from_a_model_with_its_network_and_weights(config, tmp_path):
             torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=1e-8)
         elif name.endswith("weight"):  # a head depends on the scaling of its descriptors
             assert not torch.equal(value, model.state_dict()[name])
-    assert run.init_from == ModelFiles.read(tmp_path / "first" / "model").digest
+    assert run.metrics["init_from_sha256"] == ModelFiles.read(tmp_path / "first" / "model").digest
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
     model.save_pretrained(tmp_path / "first" / "model")

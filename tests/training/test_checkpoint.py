@@ -114,7 +114,8 @@ def test_a_killed_writer_leaves_a_whole_state(tmp_path):
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
     config = TrainConfig.from_options("a.csv", {"target_columns": "y"})
     model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=4, heads=1, layers=1)))
-    other = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=8, heads=1, layers=1)))
+    featurizer = replace(model.config.featurizer, max_distance=6)
+    other = MolAttn(MolAttnConfig(("y",), model.config.network, featurizer))
     run = RunCheckpoint(tmp_path, config, ("a.csv: the file", "a" * 64), ("it", None), model)
     assert run.read() is None
     fingerprint = run.fingerprint
@@ -131,7 +132,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
         ({"config": seed}, "seed"),
         ({"data": ("a.csv: the file", "b" * 64)}, "a.csv"),
         ({"init_from": ("it", "c" * 64)}, "it has"),
-        ({"model": other}, "weights"),
+        ({"model": other}, "featurizer"),
     ):
         with pytest.raises(InputError, match=named):
             replace(run, **changed).read()

@@ -240,16 +240,6 @@ def test_patience_and_time_limits_while_the_head_learns_alone(table, pretrained)
     assert "Stopped early after epoch 7 of 10: no improvement (--patience 1)" in log
     _, log = run_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
     assert "Stopped early after epoch 1 of 2: time limit reached (--max-hours)" in log
-    assert "Stopped before the pretrained weights were trained" in log
-
-
-@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])
-def test_a_network_of_another_kind_is_taken_over_whole(table, tmp_path, options):
-    model = saved(tmp_path, network=replace(SMALL, edge_width=16, **options))
-    run, _ = run_of(table, tmp_path, ("z",), replace(QUICK, epochs=1), backbone_lr_scale=0.0)
-    assert changed(model.nets[0], run.model.nets[0]) == {"head"}
-    for option, value in options.items():
-        assert getattr(run.model.config.network, option) == value
 
 
 def test_members_start_from_one_model_or_each_from_its_own(table, pretrained, tmp_path):

@@ -1,6 +1,5 @@
 import copy
 import io
-import pickle
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,7 +15,6 @@ from molattn.config import PredictConfig, TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.inference.predict import predict_table
-from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
 from molattn.training import gaussian_process
 from molattn.training.run import train
 
@@ -113,42 +111,6 @@ def test_descriptors_are_compared_if_there_is_evidence(frame):
 @pytest.mark.parametrize(
     "options",
     [
-        {"predictor": "network", "kernels": ("morgan",)},
-        {"predictor": "network", "inducing_points": 5},
-        {"kernels": ("morgan", "morgan")},
-        {"kernels": ("maccs",)},
-        {"inducing_points": 20_001},
-        {"predictor": "forest"},
-    ],
-)
-def test_options_that_do_not_fit_are_named(options):
-    with pytest.raises(InputError) as error:
-        TrainConfig.from_options("a.csv", {"target_columns": "y", **options})
-    assert error.value.option == [*options][-1]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"width": 64},
-        {"head": "mlp", "init_from": "base"},
-        {"epochs": 3},
-        {"ensemble": 2},
-        {"head_steps": 0},
-        {"task_weights": (2.0,)},
-        {"morgan_counts": 512},
-    ],
-)
-def test_alone_it_refuses_options_of_a_network_in_training(options):
-    options = {"target_columns": "y", **options}
-    TrainConfig.from_options("a.csv", options)
-    with pytest.raises(InputError, match="predictor gaussian_process"):
-        TrainConfig.from_options("a.csv", {"predictor": "gaussian_process", **options})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
         {"predictor": "both", "ensemble": 2, "inducing_points": 15, "weight_column": "temp"},
         {"predictor": "gaussian_process", "kernels": ("morgan", "feature_morgan")},
     ],
@@ -175,20 +137,6 @@ def test_all_kinds_of_tasks_second_molecules_and_columns(frame, tmp_path, option
             _, read = model.network_outputs(records, features=given["features"])
             kernels.append(model.gaussian_process.kernel(read))
         assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
-
-
-def test_estimators_are_pickled_with_it():
-    smiles = ["C" * n + end for n in range(1, 9) for end in ("O", "N", "c1ccccc1")]
-    carbons = np.array([text.upper().count("C") for text in smiles], dtype=float)
-    options = {"width": 4, "heads": 1, "layers": 1, "edge_width": 4, "epochs": 1, "device": "cpu"}
-    for estimator, y in ((MolAttnRegressor, carbons), (MolAttnClassifier, carbons > 5)):
-        fitted = estimator(init_from="none", **options).fit(smiles, y)
-        assert fitted.model_.gaussian_process is not None
-        again = pickle.loads(pickle.dumps(fitted))
-        np.testing.assert_array_equal(again.predict(NEW), fitted.predict(NEW))
-    alone = MolAttnRegressor(predictor="gaussian_process", kernels=("morgan",), init_from="none")
-    assert alone.fit(smiles, carbons).n_iter_ == 0
-    assert alone.predict(["CCCCCCO"]) > alone.predict(["CO"]) + 1.0
 
 
 def test_joined_models_have_none(frame, both):

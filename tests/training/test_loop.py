@@ -205,7 +205,7 @@ def test_a_step_does_not_wait_for_the_device(options):
     targets[0], bounds[0, 0, 0] = np.nan, 1.0
     rows = Molecules(records, targets, np.ones(4), None, bounds)
     loader = LabeledLoader(model, rows, 4)
-    module = TrainingModule(objective_of(model, rows), loader, QUICK, Timer(), print)
+    module = TrainingModule(objective_of(model, rows), loader, QUICK, Timer())
     module = module.to("meta").train()
     batch = module.transfer_batch_to_device(next(iter(loader)), torch.device("meta"), 0)
     with Devices() as seen:
