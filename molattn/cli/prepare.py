@@ -11,7 +11,7 @@ from molattn.cli.inputs import open_standard_input
 from molattn.cli.shared import STREAM, check_is_path, group, make_console, resumable, section
 from molattn.config import PrepareConfig, TableConfig
 from molattn.data.table import open_table
-from molattn.utils.console import counted, print_errors, print_line, rate_text
+from molattn.utils.console import counted, print_errors, print_line
 
 EXAMPLES = """Examples:
   molattn prepare library.smi.gz more.csv --output stores/library --num-workers 8
@@ -46,13 +46,12 @@ def prepare(
 
     start = time.perf_counter()
     with resumable(output, resume_hint):
-        index, rows = prepare_store(tables, output, config, console)
+        index = prepare_store(tables, output, config, console)
     seconds = time.perf_counter() - start
     print_errors(Counter(index.rejected), console)
     size = index.num_bytes / max(1, index.molecules)
     print_line(
         console,
         f"{counted(index.molecules, 'molecule')} prepared, {sum(index.rejected.values()):,} rows "
-        f"rejected; written to {output} ({size:.0f} bytes a molecule), in {seconds:.1f} s "
-        f"({rate_text(rows / seconds)} rows a second)",
+        f"rejected; written to {output} ({size:.0f} bytes a molecule), in {seconds:.1f} s",
     )

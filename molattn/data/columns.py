@@ -14,8 +14,6 @@ from molattn.data.labels import LabelError, Labels, RelationError, number, read_
 from molattn.data.table import Row, Table, listed
 from molattn.errors import InputError, quoted
 
-__all__ = ["TrainingColumns", "find_columns", "read_numbers", "read_targets", "weight"]
-
 
 class TrainingColumns(NamedTuple):
     """Indices of the columns that a model is trained on; None or empty where there is none."""

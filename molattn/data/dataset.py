@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.descriptors import (
-    DESCRIPTOR_SETS,
-    DESCRIPTORS,
-    DescriptorCalculator,
-    descriptor_matrix,
-)
+from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
@@ -39,16 +34,6 @@ from molattn.utils.spooled_list import Selection, SpooledList
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "MOST_BASELINE_ROWS",
-    "Molecules",
-    "SkippedRow",
-    "TrainingTable",
-    "describe_tasks",
-    "read_training_table",
-    "table_calculator",
-]
 
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 _MOST_CODES = 5  # of classes, each of which occurs often
@@ -161,16 +146,18 @@ class TrainingTable:
         return [self.records[row].fingerprint for row in rows]  # pyright: ignore[reportReturnType]
 
     @cached_property
-    def baseline_numbers(self) -> NDArray[np.float32]:
+    def baseline_numbers(self) -> NDArray[np.float32] | None:
         """Inputs of the random forest for each row, ``[n, G]``, 0 where undefined.
 
-        RDKit's descriptors and Morgan counts of the molecule, then those of a second one. They are
-        calculated here, from the SMILES, if they were not calculated on reading.
+        RDKit's descriptors and Morgan counts of the molecule, then those of a second one; None if
+        they were not calculated, as of more than ``MOST_BASELINE_ROWS``.
         """
-        numbers = [_baseline_numbers(self.smiles, self.records)]
+        if self.records[0].baseline_numbers is None:
+            return None
+        records = [self.records]
         if self.partners is not None:
-            partners = [record.partner for record in self.records]
-            numbers.append(_baseline_numbers(self.partners, partners))
+            records.append([record.partner for record in self.records])  # pyright: ignore
+        numbers = [np.stack([one.baseline_numbers for one in column]) for column in records]  # pyright: ignore
         return np.nan_to_num(np.hstack(numbers))
 
     def where(self, row: int) -> str:
@@ -367,17 +354,6 @@ def _values(
     targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
     return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))
-
-
-def _baseline_numbers(
-    smiles: Sequence[str], records: Sequence[MoleculeRecord | None]
-) -> NDArray[np.float32]:
-    numbers = [None if record is None else record.baseline_numbers for record in records]
-    known = [row for row in numbers if row is not None]
-    if len(known) == len(smiles):
-        return np.stack(known)
-    texts = [(one and one.standardized) or text for one, text in zip(records, smiles, strict=True)]
-    return descriptor_matrix(texts, _BASELINE)
 
 
 class _Column(Sequence[str]):

@@ -13,20 +13,6 @@ from molattn.data.table import listed
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task
 
-__all__ = [
-    "LabelError",
-    "Labels",
-    "RelationError",
-    "infer_task",
-    "is_missing",
-    "label_number",
-    "label_values",
-    "number",
-    "ordered_classes",
-    "positive_class",
-    "read_labels",
-]
-
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")

@@ -13,8 +13,6 @@ from molattn.chem.split import Split
 from molattn.data.dataset import TrainingTable
 from molattn.utils.console import counted
 
-__all__ = ["Leakage", "find_leakage", "leakage_warnings"]
-
 _MOST_TEST = 1000
 _MOST_TRAINING = 50_000
 _NEAR = 0.9

@@ -13,8 +13,6 @@ from molattn.data.table import open_table
 from molattn.errors import MolattnError, check_one_of
 from molattn.utils.files import write_file
 
-__all__ = ["DATASETS", "NamedDataset", "default_folder", "named_dataset"]
-
 _NAMES = "ESOL FreeSolv Lipo PCBA MUV HIV BACE BBBP Tox21 ToxCast SIDER ClinTox".split()
 DATASETS = {name.lower(): name for name in _NAMES}
 """Names of the sets in PyG's ``MoleculeNet``, each with its usual spelling."""

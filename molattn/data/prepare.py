@@ -15,9 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, count, islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from molattn.chem.pretraining_targets import (
 )
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import WORKER_OPTIONS, PrepareConfig
-from molattn.config.base import check_same_digest, check_same_values
+from molattn.config.base import check_same_values
 from molattn.data.labels import LabelError, number
 from molattn.data.store import (
     INDEX_FILE,
@@ -61,8 +61,6 @@ from molattn.utils.ray_workers import check_ray
 from molattn.utils.workers import worker_map
 from molattn.version import package_versions
 
-__all__ = ["SHARD_ROWS", "Prepared", "prepare_store", "resume_hint"]
-
 SHARD_ROWS = 32_768
 """Rows of each shard but the last: as many as fit into little memory and a minute of work."""
 
@@ -74,19 +72,12 @@ _RUN_FILE = "run.json"
 _FILES = re.compile(rf"index\.json|rejected\.csv|{_RUN_FILE}|shard_\d{{5,}}\.arrow|\..+\.part")
 
 
-class Prepared(NamedTuple):
-    """A store, and the number of rows that were read for it now, not before an interruption."""
-
-    index: StoreIndex
-    rows: int
-
-
 def prepare_store(
     sources: Sequence[str | Path | Table],
     folder: str | Path,
     config: PrepareConfig | None = None,
     console: Console | None = None,
-) -> Prepared:
+) -> StoreIndex:
     """Read the molecules of tables, and write them to a store.
 
     The store has a row for each row of the tables, in order, with the columns that the options
@@ -113,10 +104,9 @@ def prepare_store(
     for table in rows.tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
-    unfinished = _unfinished(folder)
-    is_known = partial(re.fullmatch, _FILES)
-    check_output_folder(folder, "a store", is_known, (INDEX_FILE,))  # pyright: ignore
-    check_output_folder(unfinished, "an unfinished store", is_known, (_RUN_FILE,))  # pyright: ignore
+    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
+    check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
+    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE,))
     if is_store(folder) and not config.overwrite:
         if not config.resume:
             raise InputError(
@@ -125,19 +115,31 @@ def prepare_store(
         index = StoreIndex.read(folder)
         _check_same(index._asdict(), run, folder)
         print_line(console, f"{folder} is finished; there is nothing to resume")
-        return Prepared(index, 0)
+        return index
     unfinished.mkdir(parents=True, exist_ok=True)
     with locked(unfinished):
-        kept = _begin(unfinished, run, config.resume, console)
+        _begin(unfinished, run, config.resume, console)
         try:
-            _write_shards(rows, unfinished, kept, config, console)
+            _write_shards(rows, unfinished, config, console)
             index = _finish(unfinished, run)
             replace_folder(unfinished, folder)
         except BaseException as error:
             if not resume_hint(folder, error):
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise
-    return Prepared(index, max(0, index.rows - SHARD_ROWS * kept))
+    return index
+
+
+def resume_hint(folder: Path, error: BaseException | None = None) -> str:
+    """Return how much of an interrupted store is kept and how to resume it, "" if nothing is.
+
+    After an ``error`` in the input nothing can be resumed.
+    """
+    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
+    if is_of_input(error) or not (shards := _shards(unfinished)):
+        return ""
+    what = counted(len(shards), "shard")
+    return f"{what} kept in {unfinished}; to resume: the same command with --resume"
 
 
 @dataclass
@@ -191,15 +193,14 @@ def _input_rows(tables: Sequence[Table], config: PrepareConfig) -> _InputRows:
 
 def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
     """Return the indices of the columns that the options name, that of the SMILES first."""
-    names = ("target", "relation", "feature", "keep")
-    named = [(config.smiles_column, "--smiles-column")]
-    for option in names:
-        columns = getattr(config, f"{option}_columns")
-        named += [(name, f"--{option}-columns") for name in columns]
-    for option in ("weight", "partner", "split", "order"):
-        if (name := getattr(config, f"{option}_column")) is not None:
-            named.append((name, f"--{option}-column"))
-    return [*dict.fromkeys(table.column(name, option) for name, option in named)]
+    options = [f"{name}_column" for name in ("smiles", "weight", "partner", "split", "order")]
+    options[1:1] = [f"{name}_columns" for name in ("target", "relation", "feature")]
+    columns: dict[int, None] = {}
+    for option in (*options, "keep_columns"):
+        value = getattr(config, option)
+        for name in (value,) if isinstance(value, str) else value or ():
+            columns[table.column(name, f"--{option.replace('_', '-')}")] = None
+    return [*columns]
 
 
 def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -> list[str]:
@@ -221,25 +222,23 @@ def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -
 
 def _run(rows: _InputRows, config: PrepareConfig) -> dict[str, Any]:
     """Return what decides the content of a store, as fields of its index."""
-    width = len(rows.columns[0]) - len(rows.numbers)
-    names = [rows.tables[0].header[column] for column in rows.columns[0][:width]]
+    texts = rows.columns[0][: len(rows.columns[0]) - len(rows.numbers)]
     options = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(config).items()
         if name not in (*WORKER_OPTIONS, "resume", "overwrite")
     }
-    inputs = [
-        {"name": Path(str(table.path)).name, "sha256": table.digest()} for table in rows.tables
-    ]
-    versions, has_targets = package_versions(), config.pretraining_targets
+    versions, descriptors = package_versions(), [*PRETRAINING_DESCRIPTORS, *rows.numbers]
     return {
-        "columns": names,
-        "unit": rows.tables[0].unit if len(inputs) == 1 else "row",
-        "inputs": inputs,
+        "columns": [rows.tables[0].header[column] for column in texts],
+        "unit": rows.tables[0].unit if len(rows.tables) == 1 else "row",
+        "inputs": [
+            {"name": Path(str(table.path)).name, "sha256": table.digest()} for table in rows.tables
+        ],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},
-        "descriptors": [*PRETRAINING_DESCRIPTORS, *rows.numbers] if has_targets else [],
+        "descriptors": descriptors if config.pretraining_targets else [],
     }
 
 
@@ -249,123 +248,86 @@ def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) ->
     Raises:
         InputError: Names the first difference.
     """
-    if (before := len(was["inputs"])) != (count := len(now["inputs"])):
-        raise InputError(
-            f"INPUT: got {count} tables, but the store in {folder} has molecules of {before}; use "
-            "the same, or another --output"
-        )
-    for old, new in zip(was["inputs"], now["inputs"], strict=True):
-        check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
+    names = ("inputs", "featurizer", "versions")
     check_same_values(was["options"], now["options"], folder)
-    for name in ("featurizer", "versions"):
-        if was[name] != now[name]:
-            raise InputError(
-                f"{folder}: contains molecules prepared with other {name} ({was[name]}); use "
-                "another --output"
-            )
+    check_same_values({n: was[n] for n in names}, {n: now[n] for n in names}, folder)
 
 
-def resume_hint(folder: Path, error: BaseException | None = None) -> str:
-    """Return how much of an interrupted store is kept and how to resume it, "" if nothing is.
-
-    After an ``error`` in the input nothing can be resumed.
-    """
-    unfinished = _unfinished(folder)
-    if is_of_input(error) or not (kept := len(_shards(unfinished))):
-        return ""
-    what = counted(kept, "shard")
-    return f"{what} kept in {unfinished}; to resume: the same command with --resume"
-
-
-def _unfinished(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}{UNFINISHED}")
-
-
-def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> int:
-    """Return the number of shards that are there and can be resumed; remove all others.
+def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> None:
+    """Keep the shards that can be resumed, and remove all others.
 
     Raises:
         InputError: They are of another run, or it is not known of which.
     """
-    kept = _shards(unfinished)
-    if kept and resume:
+    shards = _shards(unfinished)
+    if shards and resume:
         _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)
-    elif kept:
-        what = f"{counted(len(kept), 'shard')} kept in {unfinished}"
+        print_line(console, f"resuming after {counted(len(shards) * SHARD_ROWS, 'row')}")
+    elif shards:
+        what = f"{counted(len(shards), 'shard')} kept in {unfinished}"
         print_line(console, f"{what}: replaced, as --resume is not given")
-        kept = []
-    for path in {*unfinished.glob("shard_*")} - {*kept}:
+    for path in {*unfinished.glob("shard_*")} - {*(shards if resume else ())}:
         path.unlink()
     write_json(unfinished / _RUN_FILE, run)
-    return len(kept)
 
 
 def _shards(folder: Path) -> list[Path]:
     """Return the shards that a run has written, up to the first that is missing."""
-    paths = list[Path]()
-    while (path := _shard(folder, len(paths))).exists():
-        paths.append(path)
-    return paths
+    paths = (folder / f"shard_{number:05}.arrow" for number in count())
+    return [*takewhile(Path.exists, paths)]
 
 
-def _shard(folder: Path, number: int) -> Path:
-    return folder / f"shard_{number:05}.arrow"
+def _is_of_store(name: str) -> bool:
+    return _FILES.fullmatch(name) is not None
 
 
 def _write_shards(
-    rows: _InputRows, folder: Path, kept: int, config: PrepareConfig, console: Console | None
+    rows: _InputRows, folder: Path, config: PrepareConfig, console: Console | None
 ) -> None:
-    """Write the shards after those that are kept."""
-    rows.start = kept * SHARD_ROWS
-    if kept:
-        print_line(console, f"resuming after {counted(rows.start, 'row')}")
-    reader = _BlockReader(FEATURIZERS[config.featurizer](), config, rows.numbers)
+    """Write the shards after those that are there."""
+    number = len(_shards(folder))
+    rows.start = number * SHARD_ROWS
     rows.size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
-    read = worker_map(reader, rows, config)
+    read = worker_map(
+        _BlockReader(FEATURIZERS[config.featurizer](), config, rows.numbers), rows, config
+    )
     total = None
     if console is not None and not console.quiet:
         total = sum(table.count() for table in rows.tables)
     batches = list[pa.RecordBatch]()
     with closing(read), row_progress(console, "preparing", total, done=rows.start) as advance:
-        for batch in read:
-            num_atoms = np.diff(batch["atoms"].offsets.to_numpy())
-            advance(len(batch), int(np.count_nonzero(num_atoms == 0)))
-            batches.append(batch)
-            if len(batches) == SHARD_ROWS // rows.size:
-                write_shard(_shard(folder, kept), batches)
-                kept, batches = kept + 1, []
-        if batches:
-            write_shard(_shard(folder, kept), batches)
+        for batch in chain(read, [None]):
+            if batch is not None:
+                num_atoms = np.diff(batch["atoms"].offsets.to_numpy())
+                advance(len(batch), int(np.count_nonzero(num_atoms == 0)))
+                batches.append(batch)
+            if batches and (batch is None or len(batches) == SHARD_ROWS // rows.size):
+                write_shard(folder / f"shard_{number:05}.arrow", batches)
+                number, batches = number + 1, []
 
 
 def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
     """Write the table of rows without a molecule, and the index."""
     rejected: Counter[str] = Counter()
     shards: list[dict[str, Any]] = []
-    rows = np.zeros(len(run["inputs"]), dtype=np.int64)
-    featurizer = Featurizer.from_dict(run["featurizer"])
+    rows, featurizer = 0, Featurizer.from_dict(run["featurizer"])
     with write_table(folder / REJECTED_FILE, ("file", "line", "smiles", "code", "reason")) as write:
         for path in _shards(folder):
             shard, content = Shard(path, featurizer), path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             shards.append({"name": path.name, "bytes": len(content), "sha256": digest})
-            tables, lines = shard.values("table"), shard.values("line")
-            rows += np.bincount(tables, minlength=len(rows))
-            for row in np.flatnonzero(~shard.is_read).tolist():
-                (smiles, *_), (code,), (reason,) = (
-                    shard.texts(name, row, row + 1) for name in ("cells", "code", "reason")
-                )
-                rejected[code] += 1
-                name = run["inputs"][tables[row]]["name"]
-                write([name, int(lines[row]), *map(escape_formula, (smiles, code, reason))])
-    inputs = zip(run["inputs"], rows.tolist(), strict=True)
-    total = int(rows.sum())
+            rows += len(shard)
+            tables = shard.values("table").tolist()
+            for number in np.flatnonzero(~shard.is_read).tolist():
+                row = shard.rejected(number)
+                rejected[row.code] += 1
+                texts = map(escape_formula, (row.cells[0], row.code, row.reason))
+                write([run["inputs"][tables[number]]["name"], row.line, *texts])
     index = StoreIndex(
         **{
             **run,
-            "rows": total,
-            "molecules": total - rejected.total(),
-            "inputs": [{**one, "rows": count} for one, count in inputs],
+            "rows": rows,
+            "molecules": rows - rejected.total(),
             "rejected": dict(sorted(rejected.items(), key=lambda one: (-one[1], one[0]))),
             "shards": shards,
         }

@@ -14,8 +14,6 @@ from molattn.config.network import Pairs
 from molattn.errors import InputError, check_one_of
 from molattn.record import MoleculeRecord
 
-__all__ = ["from_mol", "from_smiles"]
-
 
 def from_smiles(
     smiles: Molecule,

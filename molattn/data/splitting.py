@@ -16,8 +16,6 @@ from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.spooled_list import Selection
 
-__all__ = ["check_labels", "marks_validation", "missing_classes", "split_rows", "undivided"]
-
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "validation"),

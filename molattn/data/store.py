@@ -25,17 +25,6 @@ from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.files import read_json, write_file, write_json
 
-__all__ = [
-    "INDEX_FILE",
-    "REJECTED_FILE",
-    "Shard",
-    "StoreIndex",
-    "StoreTable",
-    "is_store",
-    "text_array",
-    "write_shard",
-]
-
 INDEX_FILE = "index.json"
 REJECTED_FILE = "rejected.csv"
 _FORMAT = 1
@@ -52,7 +41,7 @@ class StoreIndex(NamedTuple):
         molecules: Number of rows with a molecule.
         rejected: Number of the other rows by reason code, the most common first.
         shards: ``name``, ``bytes`` and ``sha256`` of each file.
-        inputs: ``name``, ``sha256`` and ``rows`` of each table.
+        inputs: ``name`` and ``sha256`` of each table.
         options: The options that decide the content.
         featurizer: :meth:`molattn.chem.Featurizer.to_dict` of its featurizer.
         versions: Versions of the packages that decide the content.
@@ -167,6 +156,13 @@ class Shard:
             data[a - start : b - start].decode(errors=ENCODING_ERRORS) for a, b in pairwise(ends)
         ]
 
+    def rejected(self, row: int) -> Row:
+        """Return a row without a molecule."""
+        cells, (code,), (reason,) = (
+            self.texts(name, row, row + 1) for name in ("cells", "code", "reason")
+        )
+        return Row(int(self.values("line")[row]), cells, code, reason)
+
     def rows(self) -> Iterator[Row]:
         """Yield the rows, each with a :class:`molattn.chem.reader.PreparedMolecule`."""
         width, lines, starts = self.width, self.values("line"), self.starts("fingerprint")
@@ -180,14 +176,10 @@ class Shard:
                 lines[first:last].tolist(), self.is_read[first:last], ends, canonical, strict=True
             )
             for number, (line, is_read, (start, end), smiles) in enumerate(rows):
-                own = cells[width * number : width * (number + 1)]
                 if not is_read:
-                    row = first + number
-                    code, reason = (
-                        self.texts(name, row, row + 1)[0] for name in ("code", "reason")
-                    )
-                    yield Row(line, own, code, reason)
+                    yield self.rejected(first + number)
                     continue
+                own = cells[width * number : width * (number + 1)]
                 graph, counts = next(records), fingerprints[start:end]
                 record = MoleculeRecord(
                     graph.atoms, graph.pairs, fingerprint=counts, smiles=smiles or own[0]

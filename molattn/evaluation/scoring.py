@@ -176,12 +176,13 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
     table, train, test = run.table, run.parts.train, run.parts.test
     targets = table.targets[train]
     yield "baseline", lambda: constant_prediction(table.tasks, targets, len(test))
-    if len(table.rows) > MOST_BASELINE_ROWS:
+    numbers = table.baseline_numbers
+    if numbers is None:
         print_line(console, f"no random forest baseline: more than {MOST_BASELINE_ROWS:,} rows")
         return
 
     def forest() -> Array:
-        features = table.baseline_numbers[[*train, *test]]
+        features = numbers[[*train, *test]]
         if table.features is not None:
             more = table.features[[*train, *test]].astype(np.float32)
             features = np.hstack([features, more])

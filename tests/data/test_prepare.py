@@ -193,9 +193,8 @@ def test_an_interrupted_store_is_resumed_byte_for_byte(
     with pytest.raises(InputError, match=r"in\.csv"):
         prepare_store([other], folder, replace(LABELED, resume=True))
     shown = Console(file=io.StringIO(), width=200)
-    found = prepare_store([table], folder, replace(LABELED, resume=True, num_workers=0), shown)
+    prepare_store([table], folder, replace(LABELED, resume=True, num_workers=0), shown)
     assert f"resuming after {64 * shards} rows" in shown.file.getvalue()
-    assert found.rows == 212 - 64 * shards
     assert contents(folder) == contents(store)
     assert not list(tmp_path.glob("*.unfinished"))
 
@@ -205,7 +204,7 @@ def test_a_finished_store_is_replaced_only_if_that_is_asked_for(table, store, tm
     with pytest.raises(InputError, match="overwrite"):
         prepare_store([table], folder, LABELED)
     before = contents(folder)
-    assert prepare_store([table], folder, replace(LABELED, resume=True)).rows == 0
+    assert prepare_store([table], folder, replace(LABELED, resume=True)) == StoreIndex.read(folder)
     with pytest.raises(InputError, match="split_column"):
         prepare_store([table], folder, replace(LABELED, resume=True, split_column=None))
     assert contents(folder) == before
@@ -234,9 +233,7 @@ def test_a_store_is_the_same_from_a_ray_cluster(table, store, tmp_path, monkeypa
         patch.setattr(prepare, "write_shard", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_store([table], tmp_path / "store", config)
-    assert (
-        prepare_store([table], tmp_path / "store", replace(config, resume=True)).rows == 212 - SHARD
-    )
+    prepare_store([table], tmp_path / "store", replace(config, resume=True))
     assert contents(tmp_path / "store") == contents(store)
 
 
@@ -267,7 +264,7 @@ def test_a_store_without_a_molecule_or_a_row(tmp_path):
     for text, rows in (("smiles\n", 0), ("smiles\nnonsense\n", 1)):
         source = saved(tmp_path, text)
         found = prepare_store([source], tmp_path / "store", PrepareConfig(overwrite=True))
-        assert (found.index.rows, found.index.molecules) == (rows, 0)
+        assert (found.rows, found.molecules) == (rows, 0)
         assert [row.cells for row in open_table(tmp_path / "store")] == [["nonsense"]][:rows]
 
 
@@ -328,7 +325,7 @@ def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
     (kept / "shard_00000.arrow").unlink()
     unfinished(table, folder, 3)
     (kept / "shard_00001.arrow").unlink()
-    assert prepare_store([table], folder, replace(LABELED, resume=True)).rows == 212 - SHARD
+    prepare_store([table], folder, replace(LABELED, resume=True))
     assert contents(folder) == contents(store)
 
 

@@ -5,24 +5,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from molattn.data.table.source import Source
-from molattn.errors import InputError, ReasonCode, quoted
-
-__all__ = [
-    "MOST_COLUMNS",
-    "Row",
-    "SMILESList",
-    "Table",
-    "TableWriter",
-    "cell_text",
-    "escape_formula",
-    "free_name",
-    "listed",
-]
+from molattn.errors import InputError, ReasonCode, did_you_mean, quoted
 
 MOST_COLUMNS = 20_000
 _COLUMNS_SHOWN = 10
@@ -134,12 +121,10 @@ class Table(ABC):
             raise InputError(
                 f"{self.path}: {found} columns are named {quoted(name)} ({option}), expected one"
             )
-        folded = {column.strip().lower(): column for column in self.header}
-        close = get_close_matches(name.strip().lower(), folded, n=1)
-        hint = f"; did you mean {quoted(folded[close[0]])}? The" if close else "; the"
+        hint = did_you_mean(name, self.header)
         raise InputError(
-            f"{self.path}: no column {quoted(name)} ({option}){hint} columns are "
-            f"{listed(self.header)}"
+            f"{self.path}: no column {quoted(name)} ({option}); the columns are "
+            f"{listed(self.header)}{hint}"
         )
 
     def check_header(self) -> None:

@@ -20,20 +20,6 @@ from molattn.utils.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BUNDLED_TARGET",
-    "BUNDLED_UNIT",
-    "FORMATS",
-    "FileFormat",
-    "bundled_dataset",
-    "format_by_suffix",
-    "open_table",
-    "output_format",
-    "output_schema",
-    "output_stream",
-    "write_table",
-]
-
 BUNDLED_TARGET = "logS"
 BUNDLED_UNIT = "log mol/L"
 _OTHERS = {

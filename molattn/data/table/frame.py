@@ -15,8 +15,6 @@ from molattn.config import MoleculeLimits
 from molattn.data.table.base import Row, Table, cell_text
 from molattn.errors import InputError, SmilesError, quoted
 
-__all__ = ["FrameTable"]
-
 _LIMITS = MoleculeLimits(max_atoms=sys.maxsize)  # those of the reader come later
 
 

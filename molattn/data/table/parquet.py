@@ -11,8 +11,6 @@ from molattn.data.table.base import Row, Table, TableWriter, cell_text
 from molattn.data.table.source import Source, valid_text
 from molattn.errors import InputError
 
-__all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
-
 _ROWS_READ = 1024
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 2**20

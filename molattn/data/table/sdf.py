@@ -11,8 +11,6 @@ from molattn.data.table.base import Row, Table, TableWriter, cell_text, free_nam
 from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
 from molattn.errors import InputError, SmilesError
 
-__all__ = ["SDFTable", "SDFWriter"]
-
 _END_OF_RECORD = "$$$$"
 _END_OF_STRUCTURE = "M  END"
 _PROPERTY = re.compile(r">.*<([^<>]*)>")

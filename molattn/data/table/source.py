@@ -15,8 +15,6 @@ from typing import IO
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["COMPRESSIONS", "ENCODING_ERRORS", "MOST_CHARACTERS", "Source", "valid_text"]
-
 MOST_CHARACTERS = 2**25
 """In a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 # The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.

@@ -11,8 +11,6 @@ from molattn.data.table.base import Row, Table, TableWriter, listed
 from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
 from molattn.errors import InputError
 
-__all__ = ["DelimitedTable", "DelimitedWriter", "SMITable", "SMIWriter"]
-
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
 _ROWS_TRIED = 20

@@ -18,8 +18,6 @@ try:
 except ImportError:  # an extra
     openpyxl = None
 
-__all__ = ["XlsxTable", "XlsxWriter"]
-
 _MOST_ROWS = 2**20  # these are Excel's
 _MOST_TEXT = 32_767
 _LARGEST_WHOLE = 2**53
