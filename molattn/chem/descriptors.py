@@ -113,10 +113,7 @@ class DescriptorCalculator:
 def calculate(
     mols: Sequence[Chem.Mol], calculators: Iterable[DescriptorCalculator]
 ) -> list[NDArray[np.float32]]:
-    """Return the numbers of n molecules, ``[n, len(calculator)]`` for each calculator.
-
-    A descriptor that they share is calculated once.
-    """
+    """Return the numbers of n molecules by each calculator, what they share calculated once."""
     calculators = list(calculators)
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
     index = {name: number for number, name in enumerate(names)}
@@ -159,14 +156,9 @@ def are_atom_sums(descriptors: Iterable[str]) -> bool:
 
 
 def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.float64] | None:
-    """Return what each of n atoms adds to F descriptors, which are sums over atoms, ``[n, F]``.
+    """Return what each of n atoms adds to F descriptors that are sums over atoms, ``[n, F]``.
 
     None if there is no descriptor, or one that is not such a sum.
-
-    Example:
-        >>> from molattn.chem import parse_smiles
-        >>> atom_contributions(parse_smiles("CO"), ["NOCount", "NHOHCount"]).tolist()
-        [[0.0, 0.0], [1.0, 1.0]]
     """
     names = list(descriptors)
     if not names or not are_atom_sums(names):
@@ -177,11 +169,7 @@ def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.
 def descriptor_matrix(
     smiles: Iterable[str], calculator: DescriptorCalculator
 ) -> NDArray[np.float32]:
-    """Return the numbers of n molecules ``[n, len(calculator)]``; each distinct text is read once.
-
-    Raises:
-        SmilesError: A text that is not a molecule, or a molecule beyond a limit.
-    """
+    """Return the numbers of n molecules ``[n, len(calculator)]``; equal texts are read once."""
     texts, limits = list(smiles), MoleculeLimits()
     rows = {text: read_molecule(text, limits, calculator)[1] for text in dict.fromkeys(texts)}
     return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, len(calculator))

@@ -19,14 +19,7 @@ def differing_atoms(smiles: str, other: str) -> list[int]:
 
     Connected parts that both have, such as a counterion, are in common. An atom of the common part
     differs too if its charge or isotope does. If all atoms are in common and the molecules differ
-    at stereocenters or stereo bonds, those differ.
-
-    Returns:
-        Indices of atoms, ascending; all, if the search needs too much time or memory.
-
-    Example:
-        >>> differing_atoms("CCO", "CCN")
-        [2]
+    at stereocenters or stereo bonds, those differ. All do, if the search needs too much time.
     """
     try:
         return call_within(_MOST_SECONDS, _differing, smiles, other)

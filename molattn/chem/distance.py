@@ -57,17 +57,11 @@ def pair_codes(
 def pair_distances(
     num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], limit: int
 ) -> NDArray[np.uint8]:
-    """Return the topological distances, in bonds, from each atom to all atoms of its molecule.
+    """Return the distances in bonds from each atom (row) to those of its molecule (columns).
 
-    Args:
-        num_atoms: Atoms of each of ``M`` molecules ``[M]``, at least one molecule.
-        bonds: Rows of the two atoms of each bond ``[2, B]``; rows are the atoms of all molecules.
-        limit: Largest distance, from 1 to 254; longer ones are clipped to it, and ``limit + 1``
-            stands for atoms of different fragments.
-
-    Returns:
-        Distances ``uint8 [rows, width]``, where ``width`` is the size of the largest molecule.
-        Columns are the atoms of the row's own molecule; those past its last atom are undefined.
+    Of ``M`` molecules with ``num_atoms`` ``[M]``; ``bonds`` are pairs of rows ``[2, B]``. Longer
+    distances than ``limit``, 1 to 254, are clipped to it, and ``limit + 1`` stands for atoms of
+    different fragments: ``uint8 [rows, width]``, undefined past a molecule's last atom.
     """
     rows, width = int(num_atoms.sum()), int(num_atoms.max())
     if not rows:

@@ -40,11 +40,7 @@ _NUMBERS = {
 
 
 def drawing_module() -> Any:
-    """Return RDKit's module for drawings.
-
-    Raises:
-        MolattnError: A library of the system is missing that it needs, as on small servers.
-    """
+    """Return RDKit's module for drawings, which needs libraries that small servers lack."""
     try:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:
@@ -58,16 +54,10 @@ def drawing_module() -> Any:
 # The drawings of a molecule follow one another.
 @lru_cache(maxsize=1)
 def laid_out(molecule: Molecule) -> Chem.Mol | None:
-    """Return a molecule with coordinates, ready for RDKit to draw.
+    """Return a molecule with coordinates; None if its layout takes more than 5 s, or 200 atoms.
 
-    The time of RDKit's layout grows with the square of the number of atoms and more. It cannot be
-    interrupted, so that a large molecule is laid out in a child process.
-
-    Raises:
-        MolattnError: RDKit cannot draw on this machine.
-
-    Returns:
-        The molecule; None if it has more than 200 atoms, or its layout takes more than 5 seconds.
+    The time grows with the square of the number of atoms and more, and RDKit cannot be interrupted:
+    a large molecule is laid out in a child process.
     """
     try:
         fast = is_fast(molecule)
@@ -89,10 +79,7 @@ def _prepared(molecule: Molecule) -> bytes | None:
 def draw_molecule(
     smiles: str, width: int = 250, height: int = 180, marked: Sequence[int] = ()
 ) -> str | None:
-    """Draw a molecule as SVG, in pixels, with a transparent background.
-
-    None if it is too large, see :func:`laid_out`. The atoms ``marked`` are on a colored ground.
-    """
+    """Draw a molecule as transparent SVG with marked atoms; None if it is too large."""
     if (mol := laid_out(smiles)) is None:
         return None
     drawer = drawing_module().MolDraw2DSVG(width, height)

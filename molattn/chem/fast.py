@@ -69,14 +69,7 @@ Counts = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
 
 class Pieces(NamedTuple):
-    """The pieces of a molecule's binary form.
-
-    Args:
-        atoms: Bytes with all properties of each atom.
-        bonds: Bytes with all properties of each bond other than its atoms and rings.
-        ends: Indices of the two atoms of each bond, one byte each.
-        rings: Indices of the atoms of each ring, in order around it.
-    """
+    """The bytes of atoms and bonds, the two atoms of each bond, and the atoms of each ring."""
 
     atoms: list[bytes]
     bonds: list[bytes]
@@ -219,10 +212,7 @@ class Codes:
             atoms[:, self._columns[name][0]] = self._tables[name][values]
 
     def _atom_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
-        """Return the codes that follow from an atom's own bytes, ``uint8 [rows, A]``.
-
-        Others depend on the rest of the molecule; the caller replaces them.
-        """
+        """Return the codes that follow from an atom's own bytes alone, ``uint8 [rows, A]``."""
         columns = [column for _, column in self._columns.values()]
         keys = [atom for piece in pieces for atom in piece.atoms]
         atoms = (atom for mol in mols for atom in mol.GetAtoms())

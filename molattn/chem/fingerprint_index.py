@@ -82,11 +82,7 @@ class FingerprintIndex:
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
-        """Read the output of :meth:`to_bytes`, the content of a file.
-
-        Raises:
-            InputError: The file is damaged or holds something else.
-        """
+        """Read the output of :meth:`to_bytes`, the content of a file."""
         try:
             tensors = safetensors.numpy.load(content)
             positions, lengths = tensors["positions"], tensors["lengths"]
@@ -107,20 +103,14 @@ class FingerprintIndex:
         return safetensors.numpy.save(tensors)
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
-        """Return the Tanimoto similarity of n molecules to the nearest of these, ``[n]``.
-
-        Arguments and errors are those of :func:`read_fingerprints`.
-        """
+        """Return the Tanimoto similarity of n molecules to the nearest of these, ``[n]``."""
         found = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
         return np.concatenate([np.zeros(0), *found])
 
     def task_similarity(
         self, molecules: Sequence[Molecule | Fingerprint], tasks: int
     ) -> NDArray[np.float64]:
-        """Return the similarity to the nearest one with a label of each of T tasks, ``[n, T]``.
-
-        It is 0 for a task without labels.
-        """
+        """Return the similarity to the nearest one with a label of each task, or 0, ``[n, T]``."""
         if self.labeled is None:
             return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
         found = [np.zeros((0, tasks))]
@@ -139,10 +129,7 @@ class FingerprintIndex:
             yield order, similarity[order]
 
     def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
-        """Return for each molecule whether its fingerprint is among these.
-
-        Different molecules can share a fingerprint, such as mirror images.
-        """
+        """Return for each molecule whether its fingerprint is among these."""
         known = {one.tobytes() for one in self.fingerprints}
         return [one.tobytes() in known for one in read_fingerprints(molecules)]
 
@@ -198,11 +185,7 @@ def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[in
 def read_fingerprints(
     molecules: Sequence[Molecule | Fingerprint], *, standardize: bool = False
 ) -> list[Fingerprint]:
-    """Return the Morgan fingerprints of n molecules.
-
-    Args:
-        molecules: n SMILES or RDKit molecules; a fingerprint is returned as it is.
-        standardize: Whether to standardize them before.
+    """Return the Morgan fingerprints of SMILES, RDKit molecules, or fingerprints.
 
     Raises:
         SmilesError: One that is not a molecule; names its position.

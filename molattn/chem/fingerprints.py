@@ -39,12 +39,7 @@ A position is there as often as it is counted: 2 times 7 and once 9 are ``[7, 7,
 
 
 def morgan_fingerprint(mol: Chem.Mol) -> Fingerprint:
-    """Return the fingerprint of a sanitized molecule, of radius 2.
-
-    Example:
-        >>> morgan_fingerprint(Chem.MolFromSmiles("CC")).tolist()
-        [1057, 1057, 1275]
-    """
+    """Return the fingerprint of a sanitized molecule, of radius 2."""
     positions, counts = _positions(_GENERATOR, mol)
     return np.repeat(positions.astype(np.uint16), counts)
 
@@ -84,13 +79,7 @@ class HashedCounts(NamedTuple):
 
 
 class Environments(NamedTuple):
-    """The E substructures that are counted in a molecule of n atoms.
-
-    Args:
-        places: Position at which each is counted, ``int64 [E]``.
-        atoms: Which atoms each consists of, ``bool [E, n]``; those of a Morgan environment are all
-            within its radius of the center.
-    """
+    """The substructures in a molecule of n atoms: positions ``[E]``, atoms ``bool [E, n]``."""
 
     places: NDArray[np.int64]
     atoms: NDArray[np.bool_]
@@ -179,14 +168,7 @@ class SubstructureCounter:
         return np.sort(np.repeat(places, own))
 
     def environments(self, mol: Chem.Mol) -> Environments:
-        """Return each substructure that is counted in a sanitized molecule.
-
-        Example:
-            >>> SubstructureCounter(("atom_pairs",)).environments(Chem.MolFromSmiles("CCO")).atoms
-            array([[ True,  True, False],
-                   [False,  True,  True],
-                   [ True, False,  True]])
-        """
+        """Return each substructure that is counted in a sanitized molecule."""
         positions: list[int] = []
         atoms: list[NDArray[np.bool_]] = []
         distances = Chem.GetDistanceMatrix(mol)

@@ -35,19 +35,12 @@ def read_molecule(
     *,
     standardize: bool = False,
 ) -> tuple[Chem.Mol, Result]:
-    """Read a SMILES or an RDKit molecule, and calculate something from the molecule.
+    """Read a SMILES or an RDKit molecule, and calculate something (by what can be pickled).
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
     is up: RDKit cannot be interrupted. So is every molecule to standardize, as the number of its
-    tautomers is not known before.
-
-    Args:
-        molecule: The SMILES, or the RDKit molecule, which is not changed.
-        limits: Limits of the molecule.
-        calculate: A function that can be pickled.
-        standardize: Whether to :func:`~molattn.chem.standardize.standardize` it before. The atoms
-            of a changed SMILES are in the order of the new one, those of an RDKit molecule keep
-            theirs.
+    tautomers is not known before. The atoms of a SMILES that this changes are in the order of the
+    new one, those of an RDKit molecule keep theirs.
 
     Raises:
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
@@ -60,11 +53,7 @@ def read_molecule(
 
 
 def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
-    """Return what a function of :mod:`molattn.chem.parse` reads from a mol block.
-
-    Raises:
-        SmilesError: The function raises it, or takes too long.
-    """
+    """Return what a function of :mod:`molattn.chem.parse` reads from a mol block."""
     # The number of bonds and not of closures, which depends on that of the parts of the molecule.
     if counts := _COUNTS.match(block):
         atoms, bonds = map(int, counts.groups())
@@ -74,11 +63,7 @@ def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
 
 
 def write_mol_block(smiles: str, limits: MoleculeLimits) -> str:
-    """Return the mol block of a SMILES, with 2D coordinates.
-
-    Raises:
-        SmilesError: The text is not a molecule, or the molecule is beyond a limit.
-    """
+    """Return the mol block of a SMILES, with 2D coordinates."""
     return read_molecule(smiles, limits, _mol_block)[1]
 
 
@@ -89,10 +74,7 @@ def _mol_block(mol: Chem.Mol) -> str:
 
 
 def is_fast(molecule: Molecule) -> bool:
-    """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time.
-
-    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once.
-    """
+    """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time."""
     if isinstance(molecule, Chem.Mol):
         bonds, parts = molecule.GetNumBonds(), len(Chem.GetMolFrags(molecule))
         closures = bonds - molecule.GetNumAtoms() + parts

@@ -264,11 +264,7 @@ def parse_accepted(molecule: Molecule) -> Chem.Mol:
 def smiles_of_mol_block(block: str) -> str | None:
     """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
 
-    A block whose molecule cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses for
-    the same reason.
-
-    Raises:
-        SmilesError: It is a query.
+    One that cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses; a query raises.
     """
     mol = mol_of_mol_block(block, hydrogens=False) or mol_of_mol_block(block, sanitize=False)
     if mol is None:

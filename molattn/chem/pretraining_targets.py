@@ -51,13 +51,7 @@ NUM_COUNTS = len(_COUNTER)
 
 
 class PretrainingTarget(NamedTuple):
-    """What a model learns to predict of a molecule.
-
-    Args:
-        keys: Its :func:`connectivity_keys`, by which it is known again.
-        descriptors: Its ``PRETRAINING_DESCRIPTORS``, NaN where undefined.
-        counts: Its substructures.
-    """
+    """Keys of a molecule, its ``PRETRAINING_DESCRIPTORS`` (NaN where undefined), and its counts."""
 
     keys: tuple[str, ...]
     descriptors: NDArray[np.float32]
@@ -65,13 +59,7 @@ class PretrainingTarget(NamedTuple):
 
 
 def pretraining_target(mol: Chem.Mol) -> PretrainingTarget:
-    """Return the targets of a sanitized molecule.
-
-    Example:
-        >>> target = pretraining_target(Chem.MolFromSmiles("CCO"))
-        >>> target.keys, len(target.descriptors) == len(PRETRAINING_DESCRIPTORS)
-        (('LFQSCWFLJHTTHZ',), True)
-    """
+    """Return the targets of a sanitized molecule."""
     vectors = _CALCULATOR(mol), rdMolDescriptors.CalcAUTOCORR2D(mol), rdMolDescriptors.MQNs_(mol)
     descriptors = np.concatenate(vectors, dtype=np.float32, casting="same_kind")
     descriptors[~np.isfinite(descriptors)] = np.nan
@@ -83,12 +71,6 @@ def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
 
     This is the first block of the InChIKey (Heller et al., J. Cheminform. 2015, 7, 23), which
     ignores charge, isotopes, stereochemistry and tautomerism; canonical SMILES where InChI fails.
-    Several largest fragments give a key each, in an order independent of the SMILES.
-
-    Example:
-        >>> acid, salt = map(Chem.MolFromSmiles, ("CC(=O)O", "CC(=O)[O-].[Na+]"))
-        >>> connectivity_keys(salt)[1] == connectivity_keys(acid)[0]
-        True
     """
     with quiet:
         keys = (_connectivity(mol),)

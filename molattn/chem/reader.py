@@ -165,12 +165,7 @@ class MoleculeReader:
     def all(
         self, smiles: Sequence[Molecule], partners: Sequence[Molecule] | None = None
     ) -> list[MoleculeRecord]:
-        """Return the molecules of all rows.
-
-        Raises:
-            SmilesError: One that is not a molecule; names its position and the reason.
-            TypeError: A single molecule where a list is expected.
-        """
+        """Return the molecules of all rows; a SmilesError names the position of its molecule."""
         records = []
         for position, result in enumerate(self(smiles, partners)):
             if isinstance(result, SmilesError):

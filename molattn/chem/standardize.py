@@ -18,23 +18,13 @@ def standardize(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
     """Return the standard form of a molecule, by RDKit's ``rdMolStandardize``.
 
     These are its largest fragment, uncharged where hydrogen atoms can be added or removed, and of
-    that the canonical tautomer. The tautomers are enumerated within RDKit's limits. Stereocenters
-    that the canonical tautomer still has are kept, unlike by default in RDKit: the default removes
-    those of all amino acids. The labels of double bonds that can move are removed.
-
-    Args:
-        mol: A molecule as :func:`molattn.chem.parse_smiles` reads it; the same one is returned if
-            its canonical SMILES is that of its standard form.
-        reorder: Whether the atoms are put in the order of the canonical SMILES; otherwise those
-            that are left keep their order.
+    that the canonical tautomer, within RDKit's limits. Stereocenters that it still has are kept: by
+    default, RDKit removes those of all amino acids. The labels of double bonds that can move are
+    removed. The same molecule is returned if nothing changes. With ``reorder`` the atoms are in the
+    order of the canonical SMILES, else they keep their order.
 
     Raises:
         ValueError: RDKit cannot standardize it; also as ``RuntimeError``.
-
-    Example:
-        >>> from molattn.chem import parse_smiles
-        >>> standardized_smiles(standardize(parse_smiles("[Na+].[O-]c1ccccn1")))
-        'O=c1cccc[nH]1'
     """
     choose, uncharge, canonicalize = _steps()
     with quiet:

@@ -92,7 +92,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         answers.append(answer)
     if neighbors:
         good = [n for n, (*_, code) in enumerate(predicted) if not code]
-        prints = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
+        prints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
         for n, near in zip(good, served.nearest(prints, neighbors), strict=True):
             answers[n]["neighbors"] = near
     return answers
@@ -124,11 +124,7 @@ def dumps(value: Any) -> bytes:
 def file_writer(
     work: Work, options: PredictConfig, name: str
 ) -> Callable[[AsyncIterator[Predicted]], AsyncIterator[bytes]]:
-    """Return a function that writes predictions in a format, as ``molattn predict`` does.
-
-    Raises:
-        InputError: A column of the table has a type that the format does not have.
-    """
+    """Return a function that writes predictions in a format, as ``molattn predict`` does."""
     served, file_format, buffer = work.served, FORMATS[name], BytesIO()
     path = Path(f"predictions{file_format.suffixes[0]}")
     rows = OutputRows(work.table, served.model, served.spec(work.level), options, path)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -26,24 +26,19 @@ from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
 from molattn.serve.answers import Molecule, PredictResponse, dumps, file_writer, molecules
 from molattn.serve.batching import BusyError, Predicted, Work, Worker, in_thread, table_options
-from molattn.serve.bodies import CSV, FILES, JSON, NDJSON
+from molattn.serve.bodies import CSV, EXPLAIN_BODIES, FILES, JSON, NDJSON, PREDICT_BODIES
 from molattn.serve.catalog import Catalog, ModelsResponse
 from molattn.serve.explanations import ExplainResponse, Explanations, depict
-from molattn.serve.guard import APIError, Guard
-from molattn.serve.metrics import Metrics
-from molattn.serve.openapi import (
-    BEARER,
-    EXPLAIN_BODIES,
-    PREDICT_ANSWERS,
-    PREDICT_BODIES,
-    ROWS_HEADER,
-    error_responses,
-)
+from molattn.serve.guard import APIError, Guard, Metrics
 from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
 
 __all__ = ["make_app"]
 
+_ROWS = "X-Molattn-Rows"  # the number of molecules, from which a client tells progress
+_BEARER = HTTPBearer(
+    auto_error=False, description="The token of the server (`--token` or `MOLATTN_TOKEN`)."
+)
 _PAGE = Path(__file__).parent / "page"
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
@@ -60,7 +55,7 @@ _DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((sp
   SwaggerUIBundle({spec, dom_id: "#swagger-ui", validatorUrl: null});
 });
 """
-_ERRORS_OF_BODIES = error_responses(408, 413, 415, 422, 429)
+_ERRORS_OF_BODIES = bodies.error_responses(408, 413, 415, 422, 429)
 
 
 class HealthResponse(TypedDict):
@@ -80,11 +75,7 @@ Held = Annotated[ExitStack, Depends(_held)]
 
 
 def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
-    """Return the application of some models.
-
-    Its ``state`` has ``guard``, the :class:`molattn.serve.guard.Guard` through which it is to be
-    called, and ``worker``.
-    """
+    """Return the application of some models, to be called through ``state.guard``."""
     metrics = Metrics(lambda: worker.reserved)
     worker = Worker(config, metrics)
 
@@ -99,7 +90,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         title="molattn",
         version=__version__,
         description="Predictions of molecules.",
-        responses=error_responses(403, 500),
+        responses=bodies.error_responses(403, 500),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -112,7 +103,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     guarded = APIRouter()
     if config.token:
         check = Depends(_check_token(config.token))
-        guarded = APIRouter(dependencies=[check], responses=error_responses(401))
+        guarded = APIRouter(dependencies=[check], responses=bodies.error_responses(401))
 
     @guarded.get(
         "/metrics",
@@ -168,7 +159,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         "/predict",
         summary="Predict molecules",
         response_model=PredictResponse,
-        responses={200: PREDICT_ANSWERS, **_ERRORS_OF_BODIES},
+        responses={200: bodies.PREDICT_ANSWERS, **_ERRORS_OF_BODIES},
         openapi_extra={"requestBody": {"content": PREDICT_BODIES, "required": True}},
         description="JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn "
         "predict` writes it. `Accept` may name JSON lines or the type of a file in place of these. "
@@ -205,7 +196,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if neighbors and answer in FILES:
             raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
         predicted = worker.predict(work, stop)
-        headers = {ROWS_HEADER: str(count)}
+        headers = {_ROWS: str(count)}
         if answer in FILES:
             reading = table_options(config, work.smiles_column, work.level)
             chunks = file_writer(work, reading, FILES[answer])(predicted)
@@ -259,7 +250,7 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         response_class=Response,
         responses={
             200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
-            **error_responses(422, 429),
+            **bodies.error_responses(422, 429),
         },
     )
     async def depiction(asked: Annotated[bodies.Depiction, Query()]) -> Response:
@@ -273,7 +264,7 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
 
 def _check_token(token: str) -> Callable[..., None]:
     def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+        given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
     ) -> None:
         if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
             message = "expected the header 'Authorization: Bearer TOKEN' with the server's token"

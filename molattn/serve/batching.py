@@ -14,7 +14,7 @@ from molattn.errors import MolattnError
 from molattn.inference.streaming import Cells, ReadRow, computed, computing, molecule_batches
 from molattn.model.inputs import batches
 from molattn.serve.catalog import ServedModel
-from molattn.serve.metrics import Metrics
+from molattn.serve.guard import Metrics
 from molattn.utils.time_limit import stopped_by
 
 __all__ = ["BusyError", "Predicted", "Work", "Worker", "in_thread", "table_options"]
@@ -30,15 +30,7 @@ class BusyError(MolattnError):
 
 
 class Work(NamedTuple):
-    """What a request asks to predict.
-
-    Args:
-        served: The model.
-        table: The molecules.
-        level: Level of the intervals.
-        smiles_column: Column of the SMILES.
-        is_quick: Whether reading the molecules takes no more than milliseconds.
-    """
+    """What a request asks to predict; ``is_quick`` if its molecules are read in milliseconds."""
 
     served: ServedModel
     table: Table
@@ -83,12 +75,6 @@ class Worker:
 
     The rows that wait, of all requests for the same model and level, are predicted together, in the
     order in which they came; a request has one batch in the queue at a time.
-
-    Attributes:
-        reserved: Number of molecules of requests that are not answered.
-        quick: The thread of what takes milliseconds.
-        slow: Threads of what may take seconds: tables, large molecules.
-        explaining: The thread of explanations.
     """
 
     def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
@@ -102,11 +88,7 @@ class Worker:
 
     @contextmanager
     def reserve(self, count: int) -> Iterator[None]:
-        """Count molecules as waiting within the block.
-
-        Raises:
-            BusyError: Too many are waiting.
-        """
+        """Count molecules as waiting within the block; raise BusyError if they are too many."""
         if self.reserved + count > self._config.max_queue:
             raise BusyError(
                 f"got {count} molecules while {self.reserved} are waiting, expected at most "
@@ -119,13 +101,7 @@ class Worker:
             self.reserved -= count
 
     def predict(self, work: Work, stop: threading.Event) -> AsyncIterator[Predicted]:
-        """Return an iterator of the predictions in the order of the rows, a batch at a time.
-
-        Reading ends once ``stop`` is set.
-
-        Raises:
-            InputError: A column that the model needs is missing.
-        """
+        """Return an iterator of the predictions of each batch of rows; reading ends at ``stop``."""
         options = table_options(self._config, work.smiles_column, work.level)
         reads = work.served.spec(work.level).reads
         rows = molecule_batches(work.table, work.served.model, options, reads)

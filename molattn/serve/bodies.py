@@ -17,14 +17,17 @@ from molattn.data.table import Row, Source, Table, open_table
 from molattn.errors import InputError, quoted
 from molattn.explain import METHODS
 from molattn.serve.catalog import LEVEL, ServedModel
-from molattn.serve.guard import APIError
+from molattn.serve.guard import APIError, Error
 from molattn.utils.time_limit import StoppedError
 
 __all__ = [
     "CSV",
+    "EXPLAIN_BODIES",
     "FILES",
     "JSON",
     "NDJSON",
+    "PREDICT_ANSWERS",
+    "PREDICT_BODIES",
     "Depiction",
     "ExplainRequest",
     "PredictOptions",
@@ -32,6 +35,7 @@ __all__ = [
     "accepted",
     "check_inputs",
     "content_type",
+    "error_responses",
     "file_table",
     "json_table",
     "read_json",
@@ -135,6 +139,38 @@ class _Line(_Strict):
     features: dict[str, FiniteFloat | None] | None = None
 
 
+_TEXT = {"schema": {"type": "string"}}
+_FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in FILES}
+PREDICT_BODIES: dict[str, dict[str, Any]] = {
+    JSON: {
+        "schema": PredictRequest.model_json_schema(),
+        "example": {"smiles": ["CCO", "c1ccccc1O"]},
+    },
+    NDJSON: {**_TEXT, "example": '{"smiles": "CCO"}\n{"smiles": "c1ccccc1O"}\n'},
+    **_FILES,
+    CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
+}
+PREDICT_ANSWERS = {"content": {NDJSON: _TEXT, **_FILES, CSV: _TEXT}}
+EXPLAIN_BODIES = {
+    JSON: {"schema": ExplainRequest.model_json_schema(), "example": {"smiles": "c1ccccc1O"}}
+}
+_ERRORS = {
+    401: "The token is missing or wrong.",
+    403: "The request is for another host, or from a page of another origin.",
+    408: "The body stopped coming.",
+    413: "Too many bytes, or too many molecules in JSON.",
+    415: "Another `Content-Type` than those of the bodies.",
+    422: "A request that cannot be understood, or a molecule that cannot be used.",
+    429: "Too many molecules are waiting: repeat it after the seconds in `Retry-After`.",
+    500: "The server failed.",
+}
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the description of the errors of an endpoint."""
+    return {status: {"model": Error, "description": _ERRORS[status]} for status in statuses}
+
+
 def content_type(request: Request, allowed: Iterable[str]) -> str:
     """Return the type of a body, which must be one that a page of another origin cannot send."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -199,11 +235,7 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of work for a request whose body is read.
-
-    Raises:
-        ClientDisconnect: The client has disconnected; the work is cancelled.
-    """
+    """Return the result of work, which is cancelled if the client disconnects."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=0.2))[0]:
@@ -262,11 +294,7 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
 def file_table(
     path: Path, kind: str, served: ServedModel, stop: threading.Event
 ) -> tuple[Table, int]:
-    """Return the table of a body of a type, and the number of its rows; all are read once.
-
-    Raises:
-        StoppedError: ``stop`` was set.
-    """
+    """Return the table of a body of a type, and the number of its rows; all are read once."""
     if kind == NDJSON:
         table: Table = _MoleculeTable(served, lambda: _line_values(path, served))
     else:

@@ -88,11 +88,7 @@ class ModelsResponse(TypedDict):
 
 @dataclass(eq=False)
 class ServedModel:
-    """A model with its name, and the set of molecules that its predictions are compared with.
-
-    ``reference`` has quantiles of its predictions by task, ``[101]``: of a regression in its unit,
-    of a binary classification the probability of the second class.
-    """
+    """A model with its name, and quantiles by task of the predictions of a reference set, [101]."""
 
     name: str
     model: MolAttn
@@ -162,7 +158,9 @@ class ServedModel:
             counts = dict(zip(task.classes, labels.classes, strict=True)) if task.classes else None
             quantiles = [*labels.quantiles] or None
             training = {"count": labels.count, "quantiles": quantiles, "class_counts": counts}
-        quantiles = self.reference.get(task.name)
+        reference: Labels | None = None
+        if (values := self.reference.get(task.name)) is not None:
+            reference = {"name": self.reference_name, "quantiles": values}
         return {
             "name": task.name,
             "kind": task.kind,
@@ -170,7 +168,7 @@ class ServedModel:
             "classes": list(task.classes),
             "has_interval": has_interval,
             "training": training,
-            "reference": quantiles and {"name": self.reference_name, "quantiles": quantiles},
+            "reference": reference,
             "card": self.model.endpoints.get(task.name),
         }
 
@@ -182,22 +180,14 @@ class Catalog:
     models: dict[str, ServedModel]
 
     def __getitem__(self, name: str | None) -> ServedModel:
-        """Return a model; None = the first.
-
-        Raises:
-            InputError: There is no such model.
-        """
+        """Return a model; None = the first."""
         name = next(iter(self.models)) if name is None else name
         check_one_of("model", name, self.models)
         return self.models[name]
 
 
 def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
-    """Load models on a device, each named by the last part of its folder, or its packaged name.
-
-    Raises:
-        InputError: No model, one that cannot be loaded, or two of one name.
-    """
+    """Load models on a device, each named by the last part of its folder, or its packaged name."""
     models: dict[str, ServedModel] = {}
     for path in paths:
         folder = find_local_model(path)
@@ -214,14 +204,7 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
 
 
 def add_reference(served: ServedModel, path: Path, options: PredictConfig) -> int:
-    """Predict a table, and keep the quantiles of the predictions.
-
-    Returns:
-        The number of rows without a prediction, which are left out.
-
-    Raises:
-        InputError: The table cannot be read, lacks a column, or none of its rows has a prediction.
-    """
+    """Predict a table and keep the quantiles; return the number of rows without a prediction."""
     table, spec = open_table(path), served.spec(LEVEL)
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
     values, refused = list[list[Any]](), 0

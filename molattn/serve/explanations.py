@@ -51,7 +51,7 @@ class ExplainResponse(TypedDict):
 class Explanations:
     """Explains predictions in one thread, with copies of networks that share the weights.
 
-    The methods follow what happens within a network by hooks, and other threads use the model.
+    Methods find what happens within a network by hooks, and other threads use the model.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -62,13 +62,7 @@ class Explanations:
     def explain(
         self, served: ServedModel, body: ExplainRequest, stop: threading.Event
     ) -> ExplainResponse:
-        """Explain a prediction, given as JSON types, until ``stop`` is set.
-
-        Raises:
-            InputError: An unknown method or task, or inputs that do not fit the model or its test.
-            SmilesError: A molecule that cannot be used, or is too large to be explained.
-            StoppedError: ``stop`` was set.
-        """
+        """Explain a prediction, given as JSON types, until ``stop`` is set."""
         check_one_of("method", body.method, METHODS)
         features = body.features or {}
         check_inputs(served, body.partner is not None, features)
@@ -162,13 +156,7 @@ def _text(found: Explanation) -> list[str]:
 
 @lru_cache(maxsize=256)
 def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
-    """Draw a molecule in pixels, with a line of text in its place if it cannot be drawn.
-
-    The atoms that differ from another molecule are marked.
-
-    Raises:
-        SmilesError: One of them is not a molecule, or beyond a limit.
-    """
+    """Draw a molecule; the atoms that differ from another one are marked."""
     for text in (smiles, smiles if other is None else other):
         read_molecule(text, limits, bool)
     marked = [] if other is None else differing_atoms(smiles, other)

@@ -1,11 +1,20 @@
-"""What every request passes: which host, which origin, how large; and the errors of the API."""
+"""What every request passes: which host, which origin, how large; its errors and its numbers."""
 
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from pydantic import Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -14,9 +23,9 @@ from typing_extensions import TypedDict
 
 from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
-from molattn.serve.metrics import Metrics
+from molattn.version import __version__
 
-__all__ = ["APIError", "Error", "Guard"]
+__all__ = ["APIError", "Error", "Guard", "Metrics"]
 
 _log = logging.getLogger(__package__)
 _ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
@@ -30,6 +39,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_MOLECULES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
 
 class Error(TypedDict):
     """Why a request is refused."""
@@ -39,14 +51,7 @@ class Error(TypedDict):
 
 
 class APIError(Exception):
-    """A request that is refused.
-
-    Args:
-        status: HTTP status.
-        code: Short machine-readable reason, such as ``too_large``.
-        message: The same as a sentence.
-        headers: Further headers of the response.
-    """
+    """A request that is refused: HTTP status, code, the same in words, further headers."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
@@ -58,6 +63,55 @@ class APIError(Exception):
     def response(self) -> JSONResponse:
         """Return it as a response."""
         return JSONResponse(self._content, self._status, self._headers)
+
+
+class Metrics:
+    """Counts requests, molecules and batches; ``waiting`` returns the molecules not answered."""
+
+    def __init__(self, waiting: Callable[[], float]) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        info = Info("molattn", "Version of molattn.", registry=registry)
+        info.info({"version": __version__})
+        self._requests = Counter(
+            "molattn_requests",
+            "Requests by endpoint and status.",
+            ["endpoint", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "molattn_request_seconds",
+            "Time from the head of a request to the end of its response.",
+            ["endpoint"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.molecules = Counter(
+            "molattn_molecules",
+            "Molecules by model and outcome: predicted, or a reason code.",
+            ["model", "outcome"],
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "molattn_batch_molecules",
+            "Molecules that were predicted together.",
+            buckets=_MOLECULES,
+            registry=registry,
+        )
+        Gauge(
+            "molattn_waiting_molecules",
+            "Molecules of requests that are not answered.",
+            registry=registry,
+        ).set_function(waiting)
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return all numbers."""
+        return generate_latest(self._registry)
 
 
 class Guard:

@@ -35,9 +35,6 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
 
     Requests that were accepted are answered, for at most 10 s; a second signal ends the process at
     once.
-
-    Raises:
-        InputError: A model or a reference table that cannot be used, or an address that is taken.
     """
     check_device(config.device)
     with _listening(config) as listener:
@@ -111,12 +108,7 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Ends with exit code 0 once all is answered after a signal, at once after a second one.
-
-    Args:
-        config: Of uvicorn.
-        announce: Called once the server handles requests and signals.
-    """
+    """Ends with exit code 0 once all is answered after a signal, at once after a second one."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)

@@ -9,7 +9,6 @@ from rdkit import Chem
 from rdkit.Geometry import Point3D
 
 from molattn.chem import Conformer, ConformerGenerator, ConformerWarning, parse_smiles
-from molattn.errors import InputError
 
 FULLERENE = (
     "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
@@ -76,16 +75,6 @@ def test_coordinates_of_the_molecule_are_used_as_they_are():
     found = conformer(Chem.MolFromMolBlock(Chem.MolToMolBlock(mol)))
     assert found.method == "given"
     np.testing.assert_array_equal(found.coordinates, points)
-
-
-def test_coordinates_that_are_not_finite_are_refused():
-    mol = parse_smiles("CC")
-    own = Chem.Conformer(2)
-    own.Set3D(True)
-    own.SetAtomPosition(1, Point3D(float("nan"), 0, 0))
-    mol.AddConformer(own)
-    with pytest.raises(InputError, match="coordinates"):
-        conformer(mol)
 
 
 @pytest.mark.parametrize(

@@ -165,28 +165,6 @@ def test_a_record_owns_its_memory() -> None:
             assert array.flags.writeable
 
 
-def decode(featurizer: Featurizer, record: MoleculeRecord, i: int, j: int) -> list[object]:
-    row = featurizer.pair_table[record.pairs[i, j]]
-    values: list[object] = []
-    for column, code in zip(featurizer.bond_columns, row[:4], strict=True):
-        values.append(column.values[code] if code < len(column.values) else "other")
-    return [*values, int(row[4])]
-
-
-def test_pairs_by_hand() -> None:
-    record = FEATURIZER(parse_smiles("F/C=C/CCCCCCCCCCC.[Na+]"))
-    assert decode(FEATURIZER, record, 0, 0) == ["none", False, False, "none", 0]
-    assert decode(FEATURIZER, record, 0, 1) == ["single", False, False, "none", 1]
-    assert decode(FEATURIZER, record, 1, 2) == ["double", False, False, "E", 1]
-    assert decode(FEATURIZER, record, 0, 9) == ["none", False, False, "none", 9]
-    assert decode(FEATURIZER, record, 0, 10) == ["none", False, False, "none", 10]
-    assert decode(FEATURIZER, record, 0, 13) == ["none", False, False, "none", 10]
-    assert decode(FEATURIZER, record, 0, 14) == ["none", False, False, "none", 11]
-    dative = FEATURIZER(parse_smiles("N->[Cu+2]"))
-    assert decode(FEATURIZER, dative, 0, 1)[0] == "dative"
-    assert decode(FEATURIZER, FEATURIZER(parse_smiles("[Re]$[Re]")), 0, 1)[0] == "other"
-
-
 def test_pair_table_lists_each_combination_once() -> None:
     table = FEATURIZER.pair_table
     assert table.shape == (FEATURIZER.num_pair_codes, 5)

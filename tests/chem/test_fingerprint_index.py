@@ -93,15 +93,6 @@ def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
     assert (found.task_similarity(molecules[:3], 2)[:, 1] == 1.0).all()
 
 
-def test_fingerprints_come_back_from_a_file_as_they_were():
-    first = index_of(SMILES)
-    content = first.to_bytes()
-    assert len(content) < 2 * sum(map(len, first.fingerprints)) + 4 * len(SMILES) + 200
-    again = FingerprintIndex.from_bytes(content, Path("known.safetensors"))
-    assert list(map(bytes, again.fingerprints)) == list(map(bytes, first.fingerprints))
-    assert again.similarity(["CCO"]) == [1.0]
-
-
 def test_the_nearest_ones_are_those_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "N"]
     known = index_of(SMILES)

@@ -12,7 +12,6 @@ from molattn.chem.fingerprints import (
     KINDS,
     SubstructureCounter,
     morgan_fingerprint,
-    split_fingerprints,
 )
 
 from ..strategies import smiles
@@ -48,23 +47,6 @@ def test_counts_do_not_depend_on_how_a_molecule_is_written(text):
             np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["morgan", "feature_morgan"])
-def test_a_morgan_environment_is_the_atoms_that_its_bonds_join(kind):
-    mol = parse_smiles("CC(=O)Nc1ccc2c(c1)OCO2")
-    counter = SubstructureCounter((kind,))
-    found = {tuple(np.flatnonzero(one).tolist()) for one in counter.environments(mol).atoms}
-    expected = {(center,) for center in range(mol.GetNumAtoms())}
-    for radius in (1, 2):
-        for center in range(mol.GetNumAtoms()):
-            bonds = Chem.FindAtomEnvironmentOfRadiusN(mol, radius, center)
-            ends = [mol.GetBondWithIdx(bond) for bond in bonds]
-            atoms = {
-                atom for bond in ends for atom in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
-            }
-            expected.add(tuple(sorted(atoms)))
-    assert found == expected
-
-
 @pytest.mark.parametrize("kinds", [("atom_pairs", "morgan"), ("morgan", "torsions"), ("torsions",)])
 @pytest.mark.parametrize("size, radius", [(4096, 2), (2048, 2), (1024, 2), (4096, 3)])
 def test_counts_tell_the_fingerprint(kinds, size, radius):
@@ -88,10 +70,3 @@ def test_counts_are_those_of_rdkit(text):
         == GENERATOR.GetCountFingerprint(parse_smiles(text)).GetNonzeroElements()
     )
     assert found.tolist() == sorted(found)
-
-
-def test_fingerprints_one_after_another_are_told_apart_by_their_lengths():
-    prints = [fingerprint(text) for text in ("CCO", "C", "c1ccccc1O")]
-    lengths = np.array([len(one) for one in prints])
-    for one, other in zip(prints, split_fingerprints(np.concatenate(prints), lengths), strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -52,13 +52,6 @@ def test_cis_and_trans_are_told_as_the_smiles_tells_them():
     assert bond.GetStereo() == Chem.BondStereo.STEREOCIS
 
 
-def test_atom_map_numbers_make_no_stereocenter():
-    text = "[CH3:1][C@H]([CH3:2])O"
-    mol = Chem.MolFromSmiles(text)
-    assert torch.equal(from_mol(mol, conformer=False).x, from_smiles(text).x)
-    assert mol.GetAtomWithIdx(0).GetAtomMapNum() == 1
-
-
 def test_without_legacy_stereo_perception_no_molecule_is_read():
     Chem.SetUseLegacyStereoPerception(False)
     try:
@@ -144,12 +137,3 @@ def test_hydrogen_atoms_and_rings_decide_what_is_fast():
     assert limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 10 + "C"))
     assert not limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 11 + "C"))
     assert not limits_module.is_fast(Chem.MolFromSmiles("C" * 201))
-
-
-@pytest.mark.parametrize("update", [False, True])
-def test_a_molecule_that_is_not_sanitized_is_refused(update):
-    mol = Chem.MolFromSmiles("C1CC1", sanitize=False)
-    if update:  # without which RDKit calls fail, as without rings
-        mol.UpdatePropertyCache()
-    with pytest.raises(InputError, match="mol: got a molecule that is not sanitized"):
-        from_mol(mol)

@@ -82,13 +82,3 @@ def test_round_trip(mols: list[Chem.Mol], featurizer: Featurizer) -> None:
 def test_any_selection_in_any_order(select: list[int]) -> None:
     packed = PackedMolecules.pack(records(), FEATURIZER)
     assert_same(packed.unpack(select), [records()[i] for i in select])
-
-
-def test_sizes_by_hand() -> None:
-    packed = PackedMolecules.pack(records()[:2], FEATURIZER)
-    arrays = (packed.atom_starts, packed.bond_starts, packed.atoms, packed.ends, packed.codes)
-    # Three starts twice, then 14 atoms of 4 bytes and 13 bonds of 3.
-    assert sum(array.nbytes for array in arrays) == 2 * 3 * 8 + 14 * 4 + 13 * 3
-    assert PackedMolecules.pack(records(), FEATURIZER).ends.dtype == np.uint16
-    assert PackedMolecules.pack(records()[:7], FEATURIZER).ends.dtype == np.uint8
-    assert PackedMolecules.pack(records(WIDE), WIDE).atoms.shape[1] > 1

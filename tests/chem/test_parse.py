@@ -252,12 +252,6 @@ def test_an_rdkit_molecule_is_read_as_its_smiles(made, text: str) -> None:
     assert mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)) == before
 
 
-def test_the_atoms_of_an_rdkit_molecule_keep_their_order() -> None:
-    mol = Chem.AddHs(Chem.MolFromSmiles("OC(F)Cl"))
-    mol = Chem.RenumberAtoms(mol, [4, 3, 1, 5, 2, 0])
-    assert [atom.GetSymbol() for atom in prepare_mol(mol).GetAtoms()] == ["Cl", "C", "F", "O"]
-
-
 def edited() -> Chem.Mol:
     """A molecule that was valid before its last bond."""
     mol = Chem.RWMol(Chem.MolFromSmiles("CN(C)C.C"))

@@ -14,7 +14,7 @@ from molattn.errors import SmilesError
 FEATURIZER = Featurizer.default()
 
 
-@pytest.mark.parametrize("copies", [0, 1, 15, 16, 40])
+@pytest.mark.parametrize("copies", [0, 1, 40])
 def test_equals_one_at_a_time_with_errors_in_place(copies: int) -> None:
     texts = ["CCO", "not a molecule", "c1ccccc1.[Na+]", "C" * 300] * copies
     read = list(featurize_smiles(iter(texts), FEATURIZER))
@@ -73,8 +73,7 @@ def described(row):
     return row.smiles, row.pairs.tolist(), row.partner and described(row.partner)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache_size", [0, 3, 1000])
+@pytest.mark.parametrize("workers, cache_size", [(0, 0), (0, 3), (2, 3)])
 def test_rows_are_the_same_whatever_is_cached(workers, cache_size, monkeypatch) -> None:
     monkeypatch.setattr("molattn.chem.reader._BLOCK", 8)
     firsts = ["C" * (n % 13 + 1) for n in range(150)]
@@ -86,13 +85,12 @@ def test_rows_are_the_same_whatever_is_cached(workers, cache_size, monkeypatch) 
     assert [*map(described, reader(firsts, seconds))] == [*map(described, expected)]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_equal_texts_share_one_record(workers, monkeypatch) -> None:
+def test_equal_texts_share_one_record(monkeypatch) -> None:
     monkeypatch.setattr("molattn.chem.reader._BLOCK", 4)
     texts = ["C" * n for n in range(1, 30)]
     shuffle = np.random.default_rng(0).permutation
     firsts, seconds = shuffle(texts * 4).tolist(), shuffle(texts * 4).tolist()
-    records = list(MoleculeReader(FEATURIZER, num_workers=workers)(firsts, seconds))
+    records = list(MoleculeReader(FEATURIZER)(firsts, seconds))
     found = {(text, id(r.partner)) for text, r in zip(seconds, records, strict=True)}
     found |= {(text, id(r.pairs)) for text, r in zip(firsts, records, strict=True)}
     assert len(found) == 2 * len(texts)
@@ -111,11 +109,3 @@ def test_rdkit_molecules_are_read_as_texts_are_first_and_second() -> None:
         reader.all(["C", "C"], ["C", Chem.MolFromSmiles("C", sanitize=False)])
     assert error.value.code == "partner_sanitize"
     assert "position 1" in str(error.value)
-
-
-def test_an_rdkit_molecule_that_was_changed_is_read_again() -> None:
-    mol, reader = Chem.RWMol(Chem.MolFromSmiles("CC")), MoleculeReader(FEATURIZER)
-    assert reader.all([mol])[0].num_atoms == 2
-    mol.RemoveAtom(1)
-    Chem.SanitizeMol(mol)
-    assert reader.all([mol])[0].num_atoms == 1

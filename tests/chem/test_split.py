@@ -1,7 +1,6 @@
 """Splits: every row once, no molecule or scaffold on two sides, the same for the same seed."""
 
 import csv
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rdkit import Chem
-from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from molattn.chem import (
     Split,
@@ -77,17 +75,6 @@ def test_duplicates_stay_together(splitter: Splitter, seed: int, repeats: int) -
     assert keys_on_two_sides(split, [Chem.CanonSmiles(s) for s in spelled]) == set()
 
 
-def test_scaffolds_stay_together_and_large_ones_train() -> None:
-    scaffolds = [MurckoScaffold.MurckoScaffoldSmiles(s) for s in SMILES]
-    for seed in range(3):
-        split = scaffold_split(SMILES, seed=seed)
-        assert keys_on_two_sides(split, scaffolds) == set()
-        limit = 0.1 * len(SMILES) / 2 + 1
-        held_out = {scaffolds[row] for row in np.concatenate(split[1:])}
-        assert all(scaffolds.count(scaffold) <= limit for scaffold in held_out)
-    assert keys_on_two_sides(random_split(SMILES, seed=0), scaffolds) != set()
-
-
 @BOTH
 @pytest.mark.parametrize(
     "sizes", [(0.8, 0.1), (0.8, 0.1, 0.2), (1.1, -0.1, 0), (0, 0.5, 0.5), (float("nan"), 0.5, 0.5)]
@@ -140,19 +127,6 @@ def test_where_all_groups_are_large_the_smallest_is_held_out() -> None:
     assert split.val.tolist() in ([0, 1], [2, 3])
     with pytest.raises(InputError, match="too few groups"):  # training would have under a half
         group_split([[0, 1, 2], [3, 4]], sizes=(0.6, 0.2, 0.2), seed=2, balanced=True)
-
-
-def test_each_round_draws_validation_rows_of_its_own() -> None:
-    groups = [[row] for row in range(400)]
-    drawn = [{*fold_split(groups, folds=8, fold=fold, seed=0).val} for fold in range(1, 9)]
-    shared = [len(one & other) for one, other in itertools.pairwise(drawn)]
-    assert max(shared) < 20  # of 40; a draw that is repeated shares about 34
-
-
-@pytest.mark.parametrize("folds, fold", [(1, 1), (0, 1), (4, 1), (3, 0), (3, 4)])
-def test_folds_that_make_no_sense_are_refused(folds: int, fold: int) -> None:
-    with pytest.raises(InputError, match="fold"):
-        fold_split([[0], [1], [2, 3]], folds=folds, fold=fold, seed=0)
 
 
 @given(groups=groupings, data=st.data())

@@ -86,14 +86,6 @@ def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
     assert not standardized_smiles(mol)
 
 
-@pytest.mark.parametrize("text", UNCHANGED)
-def test_an_unchanged_molecule_is_returned_as_it_is(text):
-    mol = parse_smiles(text)
-    assert standardize(mol) is mol
-    assert standardize(mol, reorder=True) is mol
-    assert standardized_smiles(mol) == ""
-
-
 @pytest.mark.parametrize("text", KNOWN)
 def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
     """Of a SMILES atom by atom; of an RDKit molecule but for the order of its atoms."""
@@ -111,18 +103,6 @@ def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
     assert given.standardized == KNOWN[text]
     np.testing.assert_array_equal(given.fingerprint, expected.fingerprint)
     assert sorted(given.atoms.tolist()) == sorted(expected.atoms.tolist())
-
-
-def test_the_atoms_of_an_rdkit_molecule_keep_their_order():
-    mol = Chem.AddHs(Chem.MolFromSmiles("[Na+].[O-]C(=O)C(F)Cl"))
-    order = [*range(mol.GetNumAtoms())][::-1]
-    mol = Chem.RenumberAtoms(mol, order)
-    found, _ = read_molecule(mol, MoleculeLimits(), len_of, standardize=True)
-    assert [atom.GetSymbol() for atom in found.GetAtoms()] == ["Cl", "F", "C", "O", "C", "O"]
-    assert Chem.MolToSmiles(found) == "O=C(O)C(F)Cl"
-    assert found.GetBondBetweenAtoms(3, 4).GetBondType() == Chem.BondType.DOUBLE
-    text, _ = read_molecule("[Na+].[O-]C(=O)C(F)Cl", MoleculeLimits(), len_of, standardize=True)
-    assert [atom.GetSymbol() for atom in text.GetAtoms()] == ["O", "C", "O", "C", "F", "Cl"]
 
 
 def len_of(mol):

@@ -10,7 +10,7 @@ from molattn.config import ServeConfig
 from molattn.serve import batching
 from molattn.serve.batching import Work, Worker
 from molattn.serve.bodies import PredictRequest, json_table
-from molattn.serve.metrics import Metrics
+from molattn.serve.guard import Metrics
 
 from .conftest import run_apart
 
