@@ -63,7 +63,6 @@ PACKAGED = Path(__file__).parent / "weights"
 
 Kind = TypeVar("Kind")
 
-_RUN_MODEL = "model"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -95,28 +94,29 @@ def find_local_model(name: str | Path) -> Path:
     if not path.exists() and is_packaged(str(name)):
         return PACKAGED / name
     folder = path.parent if path.is_file() else path
-    for found in (folder, folder / _RUN_MODEL):
+    for found in (folder, folder / "model"):
         if (found / CONFIG_FILE).is_file():
             return found
     expected = "expected the folder of a saved model"
-    if folds := sorted(folder.glob(f"*fold_*/{_RUN_MODEL}")):
+    if folds := sorted(folder.glob("*fold_*/model")):
         raise InputError(f"{name}: a cross-validation; {expected}, such as {folds[0].parent}")
     if path.exists():
         problem = "a file" if path.is_file() else f"has no {CONFIG_FILE}"
         raise InputError(f"{name}: {problem}; {expected}")
     if Path(f"{name}{UNFINISHED}").is_dir():
         raise InputError(f"{name}: the run is unfinished (to resume: --resume {name})")
-    packaged = ", ".join(_packaged())
+    packaged = ", ".join(packaged_models())
     raise InputError(f"{name}: no such folder; {expected}, or a packaged model: {packaged}")
+
+
+def packaged_models() -> list[str]:
+    """Return the names of the models of the package."""
+    return sorted(path.parent.name for path in PACKAGED.glob(f"*/{CONFIG_FILE}"))
 
 
 def is_packaged(name: str | Path) -> bool:
     """Return whether the package has a model of this name; a ``Path`` is never a name."""
-    return isinstance(name, str) and name in _packaged()
-
-
-def _packaged() -> list[str]:
-    return sorted(path.parent.name for path in PACKAGED.glob(f"*/{CONFIG_FILE}"))
+    return isinstance(name, str) and name in packaged_models()
 
 
 def to_json(content: Any, kind: Any = Any, indent: int | None = None) -> bytes:

@@ -4,7 +4,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -112,18 +112,15 @@ class MolAttnConfig:
         tasks, network = self.tasks, self.network
         transforms = self.target_transforms or (TargetTransform(),) * len(tasks)
         object.__setattr__(self, "target_transforms", transforms)
-        for name, found in (("tasks", self.targets), ("outputs", self.columns)):
-            if twice := [one for one, count in Counter(found).items() if count > 1]:
-                raise InputError(f"{name}: got {quoted(twice[0])} twice, expected distinct names")
-        for name, found in (
-            ("relation_columns", self.relation_columns or tasks),
-            ("target_transforms", transforms),
-        ):
-            if len(found) != len(tasks):
-                raise InputError(f"{name}: got {len(found)} for {len(tasks)} tasks")
-        for task, transform in zip(tasks, transforms, strict=True):
-            if task.kind != "regression" and transform != TargetTransform():
-                raise InputError(f"target_transforms: {quoted(task.name)} is no regression")
+        columns = [name for task in tasks for name in task.columns]
+        for option, names in (("tasks", self.targets), ("outputs", columns)):
+            if twice := [name for name, count in Counter(names).items() if count > 1]:
+                raise InputError(f"{option}: got {quoted(twice[0])} twice, expected distinct names")
+        is_plain = [transform == TargetTransform() for transform in transforms]
+        fits = [plain or not task.classes for plain, task in zip(is_plain, tasks, strict=False)]
+        if len(transforms) != len(tasks) or not all(fits):
+            message = "expected one for each task, of classes the identity"
+            raise InputError(message, option="target_transforms")
         if "descriptors" in self.kernels and not self.descriptors:
             raise InputError("kernels: got descriptors, but the model has no descriptors")
         check_network(network)
@@ -163,26 +160,16 @@ class MolAttnConfig:
     @property
     def number_groups(self) -> dict[str, slice]:
         """The extra features of a molecule by what they are; those of a second one are left out."""
-        groups, start = {}, 0
-        for name, size in (
-            ("feature columns", len(self.features)),
-            ("descriptors", len(self.descriptors)),
-            ("Morgan counts", self.morgan_counts),
-        ):
-            if size:
-                groups[name] = slice(start, start + size)
-            start += size
-        return groups
+        sizes = len(self.features), len(self.descriptors), self.morgan_counts
+        ends = np.cumsum(sizes).tolist()
+        names = ("feature columns", "descriptors", "Morgan counts")
+        groups = zip(names, ends, sizes, strict=True)
+        return {name: slice(end - size, end) for name, end, size in groups if size}
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(task.name for task in self.tasks)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of a table of predictions without their uncertainty."""
-        return tuple(name for task in self.tasks for name in task.columns)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -200,7 +187,7 @@ class MolAttnConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as JSON types, with its format and the version of molattn."""
-        plain = _adapter().dump_python(self, mode="json")
+        plain = TypeAdapter(MolAttnConfig).dump_python(self, mode="json")
         return {"format": FORMAT, "molattn_version": __version__, **plain}
 
     @classmethod
@@ -214,8 +201,3 @@ class MolAttnConfig:
                 f"expected {FORMAT}"
             )
         return cls(**options)
-
-
-@cache
-def _adapter() -> TypeAdapter[MolAttnConfig]:
-    return TypeAdapter(MolAttnConfig)

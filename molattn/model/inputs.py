@@ -97,27 +97,20 @@ def joined_numbers(
         ValueError: Features or second molecules that are missing, or not used by the model.
     """
     count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
-    shape = (count, 0) if features is None else tuple(features.shape)
-    if shape != (expected := (count, len(config.features))):
-        raise ValueError(
-            f"features: got {list(shape)}, expected {list(expected)}: {', '.join(config.features)}"
-        )
-    parts = [] if features is None else [features]
     partners = getattr(batch, "partners", None)
-    if (partners is not None) != config.has_partner:
-        got, wanted = ("no ", "") if partners is None else ("", "no ")
-        raise ValueError(f"batch: got {got}second molecules, expected {wanted}second molecules")
-    for molecules in filter(None, (batch, partners)):
-        numbers = getattr(molecules, "numbers", None)
-        got = 0 if numbers is None else numbers.size(-1)
-        if got != len(config.calculator):
-            raise ValueError(
-                f"batch: got {got} calculated features, expected {len(config.calculator)}; use the "
-                "model's featurize and collate"
-            )
-        if numbers is not None:
-            parts.append(numbers if molecules is batch else numbers[batch.partner_index])
-    return torch.cat(parts, dim=-1) if parts else None
+    parts = [features, getattr(batch, "numbers", None)]
+    if partners is not None and partners.numbers is not None:
+        parts.append(partners.numbers[batch.partner_index])
+    found = [part for part in parts if part is not None]
+    width = sum(part.size(-1) for part in found)
+    fits = all(len(part) == count for part in found) and width == config.num_numbers
+    if not fits or (partners is not None) != config.has_partner:
+        raise ValueError(
+            f"features: got {width} for {count} molecules, expected {config.num_numbers} "
+            f"and {'' if config.has_partner else 'no '}second molecules, as of the model's "
+            f"featurize and collate and in the columns {config.features}"
+        )
+    return torch.cat(found, dim=-1) if found else None
 
 
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:

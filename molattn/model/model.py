@@ -15,21 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
-from molattn.model.artefact import (
-    CALIBRATION_FILE,
-    CONFIG_FILE,
-    ENDPOINTS_FILE,
-    FINGERPRINTS_FILE,
-    GAUSSIAN_PROCESS_FILE,
-    INPUTS_FILE,
-    LABELS_FILE,
-    MODEL_CARD,
-    MODEL_FILES,
-    MOLECULES_FILE,
-    ModelFiles,
-    find_model,
-    to_json,
-)
+from molattn.model import artefact
+from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.endpoints import Endpoint
 from molattn.model.gaussian_process.head import GaussianProcessHead
@@ -47,7 +34,7 @@ class MolAttn(
     ModelHubMixin,
     library_name="molattn",
     tags=["chemistry"],
-    model_card_template=MODEL_CARD,
+    model_card_template=artefact.MODEL_CARD,
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
@@ -92,21 +79,6 @@ class MolAttn(
 
     Example:
         >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
-        >>> model.predict(["CCO", "c1ccccc1"]).shape
-        (2, 1)
-
-        Composed by hand, of a PyG layer in residual blocks, a PyG aggregation and a linear head:
-
-        >>> from molattn.config import NetworkConfig
-        >>> from molattn.nn.encoder import Encoder
-        >>> from torch_geometric.nn import GATv2Conv, MeanAggregation
-        >>> network = NetworkConfig(width=64, edge_width=16, pairs="bonds")
-        >>> model = MolAttn(
-        ...     MolAttnConfig(tasks="logS", network=network),
-        ...     encoder=Encoder(lambda: GATv2Conv(64, 64, edge_dim=16), layers=2, channels=64),
-        ...     readout=MeanAggregation(),
-        ...     head=nn.Linear(64, 1),
-        ... )
         >>> model.predict(["CCO", "c1ccccc1"]).shape
         (2, 1)
     """
@@ -193,19 +165,21 @@ class MolAttn(
         files, names = {}, self.config.targets
         if self.uncertainty is not None:
             calibration = dict(zip(names, self.uncertainty.calibration.parts, strict=True))
-            files[CALIBRATION_FILE] = to_json(calibration, dict[str, Part])
-            files[FINGERPRINTS_FILE] = self.uncertainty.molecules.to_bytes()
+            files[artefact.CALIBRATION_FILE] = to_json(calibration, dict[str, Part])
+            files[artefact.FINGERPRINTS_FILE] = self.uncertainty.molecules.to_bytes()
         if self.gaussian_process is not None:
-            files[GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
+            files[artefact.GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
         if self.training_set is not None:
             labels = dict(zip(names, self.training_set.labels, strict=True))
-            files[LABELS_FILE] = to_json(labels, dict[str, LabelDistribution])
+            files[artefact.LABELS_FILE] = to_json(labels, dict[str, LabelDistribution])
             if self.training_set.molecules is not None:
-                files[MOLECULES_FILE] = self.training_set.molecules.to_bytes()
+                files[artefact.MOLECULES_FILE] = self.training_set.molecules.to_bytes()
         if self.endpoints:
-            files[ENDPOINTS_FILE] = to_json(dict(self.endpoints), dict[str, Endpoint], indent=1)
+            files[artefact.ENDPOINTS_FILE] = to_json(
+                dict(self.endpoints), dict[str, Endpoint], indent=1
+            )
         if self.reference_inputs is not None:
-            files[INPUTS_FILE] = to_json(self.reference_inputs, ReferenceInputs)
+            files[artefact.INPUTS_FILE] = to_json(self.reference_inputs, ReferenceInputs)
         return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
 
     def save_pretrained(
@@ -232,7 +206,7 @@ class MolAttn(
         with atomic_folder(folder) as part:
             if folder.is_dir():
                 options = {"symlinks": True, "dirs_exist_ok": True}
-                model = {str(folder): MODEL_FILES}
+                model = {str(folder): artefact.MODEL_FILES}
                 shutil.copytree(folder, part, ignore=lambda path, _: model.get(path, ()), **options)
             self.to_files().write(part)
             if not (part / "README.md").exists():
@@ -274,29 +248,29 @@ class MolAttn(
     @classmethod
     def from_files(cls, files: ModelFiles, **parts: nn.Module | None) -> "MolAttn":
         """Make a model of its files, which are not checked; see :meth:`from_pretrained`."""
-        with files.reading(CONFIG_FILE):
+        with files.reading(artefact.CONFIG_FILE):
             config = MolAttnConfig.from_dict(files.config)
             with _Undrawn():
                 model = cls(config, **parts)
             if model.config != config:
                 raise InputError("got custom parts, but the model was saved without any")
             files.load_weights(model)
-            if calibration := files.parse(CALIBRATION_FILE, dict[str, Part]):
+            if calibration := files.parse(artefact.CALIBRATION_FILE, dict[str, Part]):
                 found = tuple(calibration[name] for name in config.targets)
-                path = files.folder / FINGERPRINTS_FILE
-                known = FingerprintIndex.from_bytes(files.content[FINGERPRINTS_FILE], path)
+                path = files.folder / artefact.FINGERPRINTS_FILE
+                known = FingerprintIndex.from_bytes(files.content[artefact.FINGERPRINTS_FILE], path)
                 model.uncertainty = Uncertainty(Calibration(config.tasks, found), known)
-            if labels := files.parse(LABELS_FILE, dict[str, LabelDistribution]):
-                with files.reading(MOLECULES_FILE):
-                    arrays = files.arrays(MOLECULES_FILE)
+            if labels := files.parse(artefact.LABELS_FILE, dict[str, LabelDistribution]):
+                with files.reading(artefact.MOLECULES_FILE):
+                    arrays = files.arrays(artefact.MOLECULES_FILE)
                     molecules = TrainingMolecules.from_arrays(arrays) if arrays else None
                 ordered = tuple(labels[name] for name in config.targets)
                 model.training_set = TrainingSet(ordered, molecules)
-            if arrays := files.arrays(GAUSSIAN_PROCESS_FILE):
-                with files.reading(GAUSSIAN_PROCESS_FILE):
+            if arrays := files.arrays(artefact.GAUSSIAN_PROCESS_FILE):
+                with files.reading(artefact.GAUSSIAN_PROCESS_FILE):
                     model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
-            model.endpoints = files.parse(ENDPOINTS_FILE, dict[str, Endpoint]) or {}
-            model.reference_inputs = files.parse(INPUTS_FILE, ReferenceInputs)
+            model.endpoints = files.parse(artefact.ENDPOINTS_FILE, dict[str, Endpoint]) or {}
+            model.reference_inputs = files.parse(artefact.INPUTS_FILE, ReferenceInputs)
         return model.eval()
 
 

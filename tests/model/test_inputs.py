@@ -122,7 +122,7 @@ def test_numbers_are_scaled_by_the_training_rows_alone_and_reach_the_prediction(
     assert not torch.equal(model(batch), model(changed))
     plain = MolAttn(MolAttnConfig("y", SMALL))
     for one, other in ((model, plain), (plain, model)):
-        with pytest.raises(ValueError, match="calculated features"):
+        with pytest.raises(ValueError, match="featurize"):
             one.predict_records([other.featurize("CCO")])
 
 

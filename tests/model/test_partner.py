@@ -109,7 +109,7 @@ def test_partners_that_do_not_fit_are_refused():
         two.predict(["C", "C"], partners="CC")
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])
-    with pytest.raises(ValueError, match="got no second molecules"):
+    with pytest.raises(ValueError, match="second molecules"):
         two.predict_records([one.featurize("C")])
-    with pytest.raises(ValueError, match="got second molecules"):
+    with pytest.raises(ValueError, match="no second molecules"):
         one.predict_records([two.featurize("C", "O")])
