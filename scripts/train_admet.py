@@ -29,7 +29,7 @@ from molattn.evaluation.cross_validation import cross_validate
 from molattn.evaluation.metrics import metrics_of
 from molattn.evaluation.tables import format_mean
 from molattn.model.artefact import PACKAGED
-from molattn.model.endpoints import Endpoint
+from molattn.model.training_set import Endpoint
 
 ENDPOINTS = Path(__file__).parents[1] / "datasets" / "admet" / "endpoints.json"
 OPTIONS = {

@@ -18,11 +18,10 @@ from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
-from molattn.model.endpoints import Endpoint
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.predictor import Predictor
 from molattn.model.reference_inputs import ReferenceInputs
-from molattn.model.training_set import LabelDistribution, TrainingMolecules, TrainingSet
+from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty
 from molattn.utils.files import atomic_folder
 
@@ -205,9 +204,12 @@ class MolAttn(
         folder = Path(save_directory)
         with atomic_folder(folder) as part:
             if folder.is_dir():
-                options = {"symlinks": True, "dirs_exist_ok": True}
-                model = {str(folder): artefact.MODEL_FILES}
-                shutil.copytree(folder, part, ignore=lambda path, _: model.get(path, ()), **options)
+                names = artefact.MODEL_FILES
+
+                def ours(path: Any, _: Any) -> Sequence[str]:
+                    return names if Path(path) == folder else ()
+
+                shutil.copytree(folder, part, symlinks=True, ignore=ours, dirs_exist_ok=True)
             self.to_files().write(part)
             if not (part / "README.md").exists():
                 self.generate_model_card(**model_card_kwargs or {}).save(part / "README.md")

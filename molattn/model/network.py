@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch_geometric.utils import to_dense_batch
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
-from molattn.graph import CodedEdges, EdgeLists, MoleculeBatch
+from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.model.config import MolAttnConfig
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
@@ -190,19 +189,20 @@ class Network(nn.Module):
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
         """
         x, codes = self.atom_embedding(batch.x), batch.edge_attr
+        assert codes is not None
         if not isinstance(batch, MoleculeBatch):
-            edge_index, codes = self.edges(batch.edge_index, codes)
+            edge_index, codes = self.edges(batch["edge_index"], codes)
             self._check_self_loops(edge_index, len(x))
             index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
             return self._encode_edges(x, edge_index, codes), index
-        graph, is_listed = batch.edge_index, isinstance(batch.edge_index, EdgeLists)
-        if self.reads_blocks and not is_listed:
+        graph = batch.edge_index
+        if isinstance(graph, CompleteGraphs) and self.reads_blocks:
             if codes.is_floating_point():
                 edges = self.pair_embedding(codes)
             else:
                 edges = CodedEdges(codes.long(), self.pair_embedding(batch.pair_codes))
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
-        if not is_listed:
+        if isinstance(graph, CompleteGraphs):
             x, codes = graph.rows_to_nodes(x), graph.pairs_to_edges(codes)
         if not codes.is_floating_point():
             codes = batch.pair_codes[codes.long()]
@@ -247,17 +247,13 @@ class Network(nn.Module):
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
         frozen = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
-        if isinstance(what, Integral):
-            blocks = getattr(self.encoder, "blocks", ())  # a custom one may have none
-            if not 0 <= what <= len(blocks):
-                raise InputError(
-                    f"got {what}, expected 0 to {len(blocks)}, the number of blocks",
-                    option="freeze",
-                )
-            self._frozen = [*embeddings, *blocks[: int(what)]]
-        else:
+        blocks = [*getattr(self.encoder, "blocks", ())]  # a custom one may have none
+        if isinstance(what, str):
             check_one_of("freeze", what, frozen)
-            self._frozen = frozen[str(what)]
+        elif not 0 <= what <= len(blocks):
+            message = f"got {what}, expected 0 to {len(blocks)}, the number of blocks"
+            raise InputError(message, option="freeze")
+        self._frozen = frozen[what] if isinstance(what, str) else embeddings + blocks[:what]
         self.requires_grad_(True)
         for module in self._frozen:
             module.requires_grad_(False)

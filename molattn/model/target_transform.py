@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import field
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -23,10 +23,6 @@ _MOST_QUANTILES = 1000
 _POWERS = np.linspace(0.0, 2.0, 201)
 
 
-def _kind(name: str) -> Any:
-    return field(default=name, kw_only=True)
-
-
 @checked
 class TargetTransform:
     """An increasing function of the labels of a target, learned in their place.
@@ -35,7 +31,7 @@ class TargetTransform:
     shape; NaN stays NaN.
     """
 
-    kind: Literal["none"] = _kind("none")
+    kind: Literal["none"] = field(default="none", kw_only=True)
 
     @classmethod
     def fit(cls, labels: Array) -> Self:
@@ -63,7 +59,7 @@ class TargetTransform:
 class LogTransform(TargetTransform):
     """The natural logarithm, of labels above 0; any other counts as the smallest above 0."""
 
-    kind: Literal["log"] = _kind("log")  # pyright: ignore[reportIncompatibleVariableOverride]
+    kind: Literal["log"] = field(default="log", kw_only=True)  # pyright: ignore
 
     def forward(self, labels: Tensor) -> Tensor:
         """Transform labels."""
@@ -100,7 +96,7 @@ class YeoJohnsonTransform(TargetTransform):
     power: Annotated[float, Interval(ge=0, le=2)]
     center: float = 0.0
     scale: Annotated[float, Gt(0)] = 1.0
-    kind: Literal["yeo_johnson"] = _kind("yeo_johnson")  # pyright: ignore[reportIncompatibleVariableOverride]
+    kind: Literal["yeo_johnson"] = field(default="yeo_johnson", kw_only=True)  # pyright: ignore
 
     @classmethod
     def fit(cls, labels: Array) -> Self:
@@ -154,7 +150,7 @@ class RankTransform(TargetTransform):
 
     labels: tuple[float, ...]  # distinct, ascending; at most 1,000, of evenly spaced scores
     scores: tuple[float, ...]
-    kind: Literal["ranks"] = _kind("ranks")  # pyright: ignore[reportIncompatibleVariableOverride]
+    kind: Literal["ranks"] = field(default="ranks", kw_only=True)  # pyright: ignore
 
     @classmethod
     def fit(cls, labels: Array) -> Self:

@@ -17,9 +17,8 @@ from molattn.errors import InputError, check_one_of
 from molattn.inference.predict import prediction_spec
 from molattn.inference.streaming import OutputSpec, computed, computing, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
-from molattn.model.endpoints import Endpoint
 from molattn.model.model import MolAttn
-from molattn.model.training_set import LEVELS, LabelDistribution, percentile
+from molattn.model.training_set import LEVELS, Endpoint, LabelDistribution, percentile
 from molattn.model.uncertainty import ConformalScores
 from molattn.task import Task, TaskKind
 from molattn.version import __version__

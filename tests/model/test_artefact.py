@@ -15,10 +15,9 @@ from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.artefact import MANIFEST_FILE, find_local_model, find_model
-from molattn.model.endpoints import Endpoint, Threshold
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.training_set import TrainingMolecules, TrainingSet
+from molattn.model.training_set import Endpoint, Threshold, TrainingMolecules, TrainingSet
 from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
