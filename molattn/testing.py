@@ -9,6 +9,10 @@
 - :func:`~molattn.testing.assert_smooth`: first and second derivatives are right
 - :func:`~molattn.testing.assert_stable`: large inputs give finite numbers, and rounding is small
 
+``module`` is a layer or a model, ``data`` a graph or a batch of PyG: of at least two graphs (or a
+list of them) to see whether these are independent, with different numbers of nodes, edges and
+graphs. ``trials`` is the number of random permutations, ``seed`` that of what is random.
+
 All of them call the module with the attributes of ``data`` whose names are those of parameters of
 its ``forward`` (``x``, ``edge_index``, ``edge_attr``, ``batch``, ...), or with ``data`` itself if
 there are none but ``batch``; further keyword arguments are passed on, the same in all calls.
@@ -18,14 +22,14 @@ module in ``eval()`` first if it has dropout.
 An error is relative to the largest magnitude in that output, or to the median magnitude of the
 inputs if that is larger. The assertions return the worst one. ``tolerance`` is the largest that is
 allowed; None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision. Use float64 to find small
-errors.
+errors. They raise AssertionError with the worst error and where it is, and ValueError for what they
+cannot judge.
 """
 
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -53,20 +57,11 @@ def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] =
 
     Which attributes have a row for each node or edge is decided by PyG (``Data.is_node_attr``,
     ``Data.is_edge_attr``). Integers that PyG increments by the number of nodes in a batch
-    (``Data.__inc__``), such as ``pair_index``, are node indices and are relabeled. Index attributes
-    with several dimensions, such as a list of pairs ``[2, P]``, keep their order, except for
-    ``edge_index``. ``ptr`` stays.
-
-    Args:
-        data: The graph.
-        node_order: New node ``i`` is old node ``node_order[i]``, ``[N]``.
-        edge_order: New edge ``k`` is old edge ``edge_order[k]``, ``[E]``; None = the same order.
-
-    Returns:
-        A new graph.
+    (``Data.__inc__``) are node indices and are relabeled; of those with several dimensions only
+    ``edge_index`` gets another order. ``ptr`` stays, as does ``data`` itself. New node ``i`` is old
+    node ``node_order[i]``, and new edge ``k`` old edge ``edge_order[k]``.
     """
-    new_label = _inverse(node_order)
-    out = data.clone()
+    new_label, out = _inverse(node_order), data.clone()
     for name, value in data.to_dict().items():
         if not isinstance(value, Tensor) or name.endswith("ptr"):
             continue
@@ -96,23 +91,6 @@ def assert_permutation_equivariant(
 
     :math:`f(P G) = P f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`. An output
     with a row for each node must follow the nodes, one with a row for each edge the edges.
-
-    Args:
-        module: The layer.
-        data: A graph, with different numbers of nodes and edges.
-        trials: Number of random permutations.
-        tolerance: Largest error.
-        seed: Seed of the permutations.
-        kwargs: Further arguments of the layer; what has a row for each node or edge belongs in
-            ``data``.
-
-    Returns:
-        The worst error.
-
-    Raises:
-        AssertionError: Not equivariant; the message has the worst error and where it is.
-        ValueError: No graph of two nodes; equal numbers of nodes and edges; an output whose rows
-            match neither; a required argument that is not an attribute of ``data``.
     """
     worst = _Worst(tolerance, _scale(module, data, kwargs))
     expected = _outputs(module, data, kwargs)
@@ -121,16 +99,13 @@ def assert_permutation_equivariant(
         order_of = {len(node_order): node_order, len(edge_order): edge_order}
         for before, after in _matched(expected, got):
             if before.edges is not None:
-                moved = _inverse(node_order)[before.edges]
-                worst.see_edges(_Output(before.name, before.value, moved), after)
-                continue
-            rows = before.value.size(0) if before.value.dim() else 0
-            if rows not in order_of:
-                raise ValueError(
-                    f"{before.name}: got shape {list(before.value.shape)}, expected a row for each "
-                    "node or edge; use assert_permutation_invariant for outputs of the graph"
-                )
-            worst.see(before.name, before.value[order_of[rows]], after.value)
+                moved = before._replace(edges=_inverse(node_order)[before.edges])
+                worst.see_edges(moved, after)
+            else:
+                order = order_of.get(_rows(before))
+                if order is None:
+                    raise _unlike(before, "node or edge; see assert_permutation_invariant")
+                worst.see(before.name, before.value[order], after.value)
     return worst.check(f"{type(module).__name__} is not permutation equivariant")
 
 
@@ -146,29 +121,12 @@ def assert_permutation_invariant(
     """Assert that reordering nodes and edges does not change a model's outputs.
 
     :math:`f(P G) = f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`.
-
-    Args:
-        module: The model.
-        data: A graph, or a PyG ``Batch`` (nodes are then reordered within each graph), with
-            different numbers of nodes and edges.
-        trials: Number of random permutations.
-        tolerance: Largest error.
-        seed: Seed of the permutations.
-        kwargs: Further arguments; see :func:`assert_permutation_equivariant`.
-
-    Returns:
-        The worst error.
-
-    Raises:
-        AssertionError: Not invariant; the message has the worst error and where it is.
-        ValueError: No graph of two nodes, or equal numbers of nodes and edges.
     """
     worst = _Worst(tolerance, _scale(module, data, kwargs))
     expected = _outputs(module, data, kwargs)
     for orders in _orders(data, trials, seed):
-        for before, after in _matched(
-            expected, _outputs(module, permute_nodes(data, *orders), kwargs)
-        ):
+        got = _outputs(module, permute_nodes(data, *orders), kwargs)
+        for before, after in _matched(expected, got):
             worst.see(before.name, before.value, after.value)
     return worst.check(f"{type(module).__name__} is not permutation invariant")
 
@@ -187,24 +145,8 @@ def assert_graphs_independent(
     Changing the features of one graph must not change the outputs of the others, and the gradients
     of its outputs with respect to features of the others must be 0. Features are the attributes
     that the module is called with: to floating-point ones with a row for each node, edge or graph,
-    a random number is added; codes (integers or booleans, but no indices) of nodes or edges are
-    replaced by rows that occur in the batch.
-
-    Args:
-        module: The layer or model. Its outputs have a row for each node, edge or graph.
-        data: A batch, or a list, of at least two graphs, with different numbers of nodes, edges and
-            graphs in total.
-        tolerance: Largest error.
-        seed: Seed of the changes.
-        kwargs: Further arguments.
-
-    Returns:
-        The worst error.
-
-    Raises:
-        AssertionError: One graph affects another; the message has the worst error and where it is.
-        ValueError: Fewer than two graphs; equal numbers of nodes, edges or graphs; no features that
-            can be changed; an output whose number of rows matches none.
+    a random number is added; codes (integers or booleans, but no indices) are replaced by rows that
+    occur in the batch.
     """
     batch = _as_batch(data)
     graph_of = _graph_of_rows(batch)
@@ -226,12 +168,8 @@ def assert_graphs_independent(
     for graph in range(batch.num_graphs):
         changed = batch.clone()
         for name, value in features.items():
-            if value.is_floating_point():
-                noise = torch.rand(value.shape, generator=generator, dtype=torch.float64)
-                new = value + ((_largest(value) or 1.0) * (0.5 + noise)).to(value)
-            else:
-                new = value[torch.randint(len(value), (len(value),), generator=generator)]
             mine = (graph_of[len(value)] == graph).view(-1, *[1] * (value.dim() - 1))
+            new = _other_values(value, generator)
             changed[name] = torch.where(mine, new, floats.get(name, value))
         for before, after in _matched(expected, _call(module, changed, kwargs)):
             owner = _owners(before, graph_of)
@@ -253,22 +191,7 @@ def assert_batch_invariant(
     tolerance: Optional[float] = None,
     **kwargs: Any,
 ) -> float:
-    """Assert that a batch of graphs gives the same outputs as its graphs one by one.
-
-    Args:
-        module: The layer or model. Its outputs have a row for each node, edge or graph.
-        data: A batch made by ``Batch.from_data_list``, or a list, of at least two graphs.
-        tolerance: Largest error.
-        kwargs: Further arguments; see :func:`assert_permutation_equivariant`.
-
-    Returns:
-        The worst error.
-
-    Raises:
-        AssertionError: The batch gives other outputs; the message has the worst error and where it
-            is.
-        ValueError: A single graph, or an output without rows.
-    """
+    """Assert that a batch of graphs gives the same outputs as its graphs one by one."""
     batch = _as_batch(data)
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in batch.to_data_list()]
     together = _outputs(module, batch, kwargs)
@@ -276,7 +199,7 @@ def assert_batch_invariant(
     worst = _Worst(tolerance, _scale(module, batch, kwargs))
     for got, *parts in _matched(together, *alone):
         if got.value.dim() == 0:
-            raise ValueError(f"{got.name}: got a number, expected a row for each node or graph")
+            raise _unlike(got, "node or graph")
         values = torch.cat([part.value for part in parts])
         if got.edges is None:
             worst.see(got.name, values, got.value)
@@ -292,31 +215,19 @@ def assert_attention_normalized(
 ) -> float:
     r"""Assert that attention weights are at least 0 and sum to 1 over the edges of each receiver.
 
-    :math:`\sum_{j \in N(i)} \alpha_{ij} = 1` for every node :math:`i` that receives edges.
-
-    Args:
-        module: A layer that returns a pair ``(edge_index, alpha)``, ``alpha`` ``[E, ...]``; of
-            several pairs the last. If its ``forward`` has the parameter
-            ``return_attention_weights``, it is called with True. Receivers are in row 0 if it has
-            the attribute ``flow = "target_to_source"``.
-        data: A graph, or a batch.
-        tolerance: Largest error of a sum.
-        kwargs: Further arguments.
-
-    Returns:
-        The worst error.
-
-    Raises:
-        AssertionError: Not normalized; the message has the worst error and where it is.
-        ValueError: The layer returns no such pair, or one without elements.
+    :math:`\sum_{j \in N(i)} \alpha_{ij} = 1` for every node :math:`i` that receives edges, of the
+    last pair ``(edge_index, alpha)``, ``alpha`` ``[E, ...]``, that the layer returns. If its
+    ``forward`` has the parameter ``return_attention_weights``, it is called with True. Receivers
+    are in row 0 if the layer has ``flow = "target_to_source"``.
     """
-    if "return_attention_weights" in inspect.signature(_original(module).forward).parameters:
+    original = _original(module)
+    if "return_attention_weights" in inspect.signature(original.forward).parameters:
         kwargs = {"return_attention_weights": True, **kwargs}
     pairs = [output for output in _outputs(module, data, kwargs) if output.edges is not None]
     if not pairs or pairs[-1].edges is None or not pairs[-1].value.numel():
         raise ValueError(f"{type(module).__name__}: got no (edge_index, alpha) among the outputs")
     alpha, worst = pairs[-1].value, _Worst(tolerance)
-    row = 0 if getattr(_original(module), "flow", None) == "target_to_source" else 1
+    row = 0 if getattr(original, "flow", None) == "target_to_source" else 1
     receiver = pairs[-1].edges[row]
     none = alpha.new_zeros(_counts(data)[0], *alpha.shape[1:])
     sums = none.double().index_add(0, receiver, alpha.double()).to(alpha)
@@ -334,16 +245,6 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     as that of a ReLU at 0, derivatives do not exist: use random features. Finite differences, with
     steps of 1e-6, also miss derivatives that change within a step, such as those of
     :class:`~molattn.nn.MATConv` by the bonds of a node without bonds.
-
-    Args:
-        module: The layer or model. It is copied.
-        data: A graph, or a batch.
-        kwargs: Further arguments; floating-point tensors become float64, too.
-
-    Raises:
-        AssertionError: A derivative is wrong or missing; the message has the order, and what torch
-            reports.
-        ValueError: No differentiable output, or none with elements.
     """
     name, (module, data, kwargs) = type(module).__name__, _in_double(module, data, kwargs)
     _outputs(module, data, kwargs)  # lazy modules get their parameters
@@ -360,7 +261,7 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
             for (key, parameter), part in zip(parameters.items(), parts, strict=True)
         }
         if args:
-            _update(data, inputs)
+            data.update(inputs)
         out = functional_call(module, new, args, given if args else {**given, **inputs})
         found = [part.value for part in _read("output", out) if _floats(part.value)]
         return torch.cat([value.flatten() for value in found] or [torch.zeros(0)])
@@ -394,21 +295,6 @@ def assert_stable(
     ``data`` that the module reads are multiplied by ``factor``; then all outputs, and the gradients
     of their sum with respect to these attributes and to all parameters, must be finite. With
     ``data`` as given, a module in float32 must have the outputs that it has in float64.
-
-    Args:
-        module: The layer or model, in float32 or float64.
-        data: A graph, or a batch.
-        factor: What the inputs are multiplied by.
-        tolerance: Largest rounding error.
-        kwargs: Further arguments, which are not multiplied.
-
-    Returns:
-        The worst error beside float64.
-
-    Raises:
-        AssertionError: Numbers that are not finite, or a rounding error that is too large; the
-            message has the output or gradient, or the worst error and where it is.
-        ValueError: No floating-point attribute that the module reads.
     """
     name = type(module).__name__
     args, given = _arguments(module, data, kwargs)
@@ -417,19 +303,16 @@ def assert_stable(
     if not floats:
         raise ValueError(f"data: got no floating-point attributes that {name} reads")
     large = data.clone()
-    _update(large, {key: (value * factor).requires_grad_() for key, value in floats.items()})
+    large.update({key: (value * factor).requires_grad_() for key, value in floats.items()})
     with torch.enable_grad():
         found = {output.name: output.value for output in _call(module, large, kwargs)}
         total = sum(value.sum() for value in found.values() if value.requires_grad)
-    leaves = {f"gradient of {key}": large[key] for key in floats}
-    leaves |= {
-        f"gradient of {key}": value
-        for key, value in module.named_parameters()
-        if value.requires_grad
-    }
+    leaves = {key: large[key] for key in floats}
+    leaves |= {key: value for key, value in module.named_parameters() if value.requires_grad}
     if isinstance(total, Tensor):
         gradients = torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
-        found |= dict(zip(leaves, gradients, strict=True))
+        names = (f"gradient of {key}" for key in leaves)
+        found |= dict(zip(names, gradients, strict=True))
     for key, value in found.items():
         if not value.isfinite().all():
             raise AssertionError(
@@ -442,13 +325,12 @@ def assert_stable(
     return worst.check(f"{name} is not stable")
 
 
-@dataclass(frozen=True)
-class _Output:
-    """A tensor that a module returned."""
+class _Output(NamedTuple):
+    """A tensor that a module returned, and the ``edge_index`` that was returned with it."""
 
     name: str
     value: Tensor
-    edges: Optional[Tensor] = None  # the edge_index that was returned with it, [2, E]
+    edges: Optional[Tensor] = None
 
     def sorted(self) -> "_Output":
         """Sort by edge; duplicate edges by a projection of their values."""
@@ -480,27 +362,19 @@ class _Worst:
         if allowed is None:
             allowed = _TOLERANCE.get(expected.dtype, 1e-10)
         before, after = expected.detach().double(), got.detach().double()
-        scale = max(_largest(before), self.scale) or 1.0
-        rows = torch.arange(len(before)) if rows is None and before.dim() else rows
+        error = (before - after).abs() / (max(_largest(before), self.scale) or 1.0)
+        error = torch.where(before == after, 0.0, error.nan_to_num(nan=torch.inf))
         if rows is not None:
-            before, after = before[rows], after[rows]
-        if before.numel() == 0:
-            return
-        error = torch.where(before == after, 0.0, (before - after).abs() / scale)
-        error = error.nan_to_num(nan=torch.inf)
-        most = float(error.max())
+            error = torch.zeros_like(error).index_copy(0, rows, error[rows])
+        most = float(error.max()) if error.numel() else 0.0
         excess = most / max(allowed, 1e-300)
-        if self.where and excess <= self.excess:
-            return
-        flat = int(error.argmax())
-        index = [int(i) for i in torch.unravel_index(torch.tensor(flat), error.shape)]
-        if rows is not None:
-            index[0] = int(rows[index[0]])
-        self.error, self.excess = most, excess
-        self.where = (
-            f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{index}: got "
-            f"{float(after.flatten()[flat]):.9g}, expected {float(before.flatten()[flat]):.9g}"
-        )
+        if excess > self.excess:
+            place = torch.unravel_index(error.argmax(), error.shape)
+            self.error, self.excess = most, excess
+            self.where = (
+                f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{[int(i) for i in place]}"
+                f": got {float(after[place]):.9g}, expected {float(before[place]):.9g}"
+            )
 
     def see_edges(self, expected: _Output, got: _Output) -> None:
         """Compare outputs of edges, in any order."""
@@ -521,7 +395,7 @@ def _in_double(
 ) -> tuple[nn.Module, Data, dict[str, Any]]:
     """Copy a module and what it is called with to float64."""
     data = data.clone()
-    _update(data, {key: value.double() for key, value in data.to_dict().items() if _floats(value)})
+    data.update({key: value.double() for key, value in data.to_dict().items() if _floats(value)})
     kwargs = {key: value.double() if _floats(value) else value for key, value in kwargs.items()}
     return copy.deepcopy(module).double(), data, kwargs
 
@@ -539,11 +413,26 @@ def _graph_of_rows(data: Any) -> dict[int, Tensor]:
     rows = (data.batch, data.batch[data.edge_index[1].long()], graphs)
     graph_of = {len(of): of for of in rows}
     if len(graph_of) < 3:
-        raise ValueError(
-            f"data: got {[len(of) for of in rows]} nodes, edges and graphs, expected different "
-            "numbers"
-        )
+        counts = [len(of) for of in rows]
+        raise ValueError(f"data: got {counts} nodes, edges and graphs, expected different numbers")
     return graph_of
+
+
+def _other_values(value: Tensor, generator: torch.Generator) -> Tensor:
+    """Other features of the same kind."""
+    if not value.is_floating_point():
+        return value[torch.randint(len(value), (len(value),), generator=generator)]
+    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64)
+    return value + ((_largest(value) or 1.0) * (0.5 + noise)).to(value)
+
+
+def _rows(output: _Output) -> int:
+    return output.value.size(0) if output.value.dim() else 0
+
+
+def _unlike(output: _Output, what: str) -> ValueError:
+    shape = list(output.value.shape)
+    return ValueError(f"{output.name}: got shape {shape}, expected a row for each {what}")
 
 
 def _owners(output: _Output, graph_of: dict[int, Tensor]) -> Tensor:
@@ -551,13 +440,9 @@ def _owners(output: _Output, graph_of: dict[int, Tensor]) -> Tensor:
     if output.edges is not None:
         nodes, *_ = graph_of.values()
         return nodes[output.edges[1]]
-    rows = output.value.size(0) if output.value.dim() else 0
-    if rows not in graph_of:
-        raise ValueError(
-            f"{output.name}: got shape {list(output.value.shape)}, expected a row for each of "
-            "{} nodes, {} edges or {} graphs".format(*graph_of)
-        )
-    return graph_of[rows]
+    if _rows(output) not in graph_of:
+        raise _unlike(output, "of {} nodes, {} edges or {} graphs".format(*graph_of))
+    return graph_of[_rows(output)]
 
 
 def _inverse(order: Tensor) -> Tensor:
@@ -585,14 +470,7 @@ def _floats(value: object) -> bool:
 
 def _step(data: Data, name: str, value: Tensor) -> int:
     """What PyG adds to an attribute of the next graph in a batch; 0 if it holds no indices."""
-    if "batch" in name:
-        return -1
-    return int(torch.as_tensor(data.__inc__(name, value)).max())
-
-
-def _update(data: Data, values: dict[str, Tensor]) -> None:
-    for name, value in values.items():
-        data[name] = value
+    return -1 if "batch" in name else int(torch.as_tensor(data.__inc__(name, value)).max())
 
 
 def _counts(data: Data) -> tuple[int, int]:
@@ -613,15 +491,15 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
         )
     generator = torch.Generator().manual_seed(seed)
     device = data.edge_index.device if data.edge_index is not None else None
-    same = torch.arange(num_nodes)
+    order = same = torch.arange(num_nodes)
     for _ in range(trials):
-        order = same
         while torch.equal(order, same):
             order = torch.randperm(num_nodes, generator=generator)
             # Keep each graph's nodes together, as PyG's batches do.
             order = order[batch[order].argsort(stable=True)]
         edges = torch.randperm(num_edges, generator=generator)
         yield order.to(device), edges.to(device)
+        order = same
 
 
 def _original(module: nn.Module) -> nn.Module:
@@ -643,12 +521,10 @@ def _arguments(
     # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
     if not given.keys() - kwargs.keys() - {"batch"}:
         return (data,), kwargs
-    for parameter in parameters:
-        if parameter.default is parameter.empty and parameter.name not in given:
-            raise ValueError(
-                f"{type(module).__name__}.forward needs {parameter.name!r}, which data lacks: "
-                f"it has {', '.join(data.keys())}"
-            )
+    needed = {p.name for p in parameters if p.default is p.empty} - given.keys()
+    if needed:
+        name = type(module).__name__
+        raise ValueError(f"{name}.forward needs {needed}, data has {', '.join(data.keys())}")
     return (), given
 
 
@@ -678,12 +554,8 @@ def _read(name: str, out: Any) -> Iterator[_Output]:
         yield _Output(name, out)
     elif isinstance(out, (tuple, list)):
         first, last = out if len(out) == 2 else (None, None)
-        if (
-            isinstance(first, Tensor)
-            and isinstance(last, Tensor)
-            and first.dtype in _INTEGERS
-            and first.shape == (2, *last.shape[:1])
-        ):
+        pair = isinstance(first, Tensor) and isinstance(last, Tensor) and first.dtype in _INTEGERS
+        if pair and first.shape == (2, *last.shape[:1]):
             yield _Output(f"{name}[1]", last, first.long())
             return
         for i, part in enumerate(out):

@@ -85,11 +85,7 @@ class MoleculeBatch(OnDevice):
 
     @property
     def layout(self) -> CompleteGraphs:
-        """The layout of complete graphs.
-
-        Raises:
-            ValueError: The edges are listed.
-        """
+        """The layout of complete graphs."""
         if isinstance(self.edge_index, EdgeLists):
             raise ValueError("edge_index: got EdgeLists, expected CompleteGraphs")
         return self.edge_index
@@ -119,10 +115,6 @@ def collate(
         self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
         device: Where the batch will be used, see :class:`CompleteGraphs`; it is made on the CPU.
-
-    Raises:
-        ValueError: No molecule, records with different numbers of atom columns, or numbers or a
-            second molecule in some records only.
     """
     widths = sorted({record.atoms.shape[1] for record in records})
     if len(widths) != 1:

@@ -113,9 +113,6 @@ class CompleteGraphs(OnDevice):
             ``cpu``. Tensors are not moved there.
         row_multiple: More rows than this are padded at the end to a multiple of it.
 
-    Raises:
-        ValueError: A size below 0.
-
     Example:
         >>> graphs = CompleteGraphs([1, 3], self_loops=False)
         >>> graphs.num_nodes, graphs.num_edges
@@ -196,9 +193,6 @@ class CompleteGraphs(OnDevice):
 
         Returns:
             The layout, and the order in which ``edge_attr[order]`` fits its ``edge_index``.
-
-        Raises:
-            ValueError: The nodes of a graph are not together, or the edges are not all pairs.
         """
         if batch is None:
             if num_nodes is None:
@@ -220,9 +214,6 @@ class CompleteGraphs(OnDevice):
         Args:
             kept: Which pair rows are edges, ``bool [num_pairs]``. Entries of padding are ignored,
                 and those of self loops where the graphs have none.
-
-        Raises:
-            ValueError: Another shape or type.
         """
         if kept.shape != (self.num_pairs,) or kept.dtype != torch.bool:
             raise ValueError(

@@ -50,9 +50,6 @@ class CompleteGraph(_Transform):
           sender, then receiver; ``edge_attr`` ``[E', D + 2]`` of the same dtype, ``int64`` if that
           is ``bool`` or has 8 bits (``D = 0`` and float if there was none)
 
-    Raises:
-        ValueError: An invalid option, or a complete graph in place of bonds.
-
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> data = CompleteGraph()(Data(edge_index=bonds, num_nodes=3))
@@ -115,9 +112,6 @@ class TopologicalRadiusGraph(_Transform):
           ``[E', D + 2]`` of the same dtype, ``int64`` if that is ``bool`` or has 8 bits
           (``D = 0`` and float if there was none)
 
-    Raises:
-        ValueError: An invalid option, or a complete graph in place of bonds.
-
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> data = TopologicalRadiusGraph(1)(Data(edge_index=bonds, num_nodes=3))
@@ -172,10 +166,6 @@ class PairDistances(_Transform):
           ``[E]`` or none
         - **output**: ``edge_attr`` ``[E, D + K]``, floating point
 
-    Raises:
-        ValueError: A graph without positions or edges, or a basis that gives numbers that are not
-            finite.
-
     Example:
         >>> data = Data(pos=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
         >>> PairDistances()(data).edge_attr
@@ -218,9 +208,6 @@ class BondsAndDistances(_Transform):
         - **input**: ``edge_index`` ``[2, E]``; ``pos`` ``[n, 3]`` or none
         - **output**: ``edge_index`` ``[2, n n]``, sorted by sender, then receiver; ``edge_attr``
           ``[n n, 2]``, floating point
-
-    Raises:
-        ValueError: An invalid option, or a complete graph in place of bonds.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -283,9 +270,6 @@ class AddDummyNode(_Transform):
         - **input**: ``x`` ``[n, F]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or none
         - **output**: ``x`` ``[n + 1, F + 1]``, ``edge_index`` ``[2, E + 2 n + 1]``, ``edge_attr``
           ``[E + 2 n + 1, D]``, ``dummy_mask`` ``bool [n + 1]``
-
-    Raises:
-        ValueError: An invalid graph; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1], [1, 0]])

@@ -12,8 +12,9 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, Size
 
 from molattn._torch_compat import has_hooks
+from molattn.errors import check_one_of
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
-from molattn.nn.attention_heads import HeadScore, check_positive, check_width
+from molattn.nn.attention_heads import HeadScore, check_widths
 from molattn.nn.dense_attention import (
     Attended,
     Function,
@@ -48,16 +49,12 @@ HOOKS = tuple(
 _SUBSTITUTES = {
     "concat": "combine='concat' or combine='mean' of EdgeAttentionConv",
     "add_self_loops": "torch_geometric.transforms.AddSelfLoops",
-    "fill_value": "torch_geometric.transforms.AddSelfLoops(attr=...)",
     "negative_slope": "score='gatv2' of EdgeAttentionConv, with a slope of 0.2",
-    "residual": "root_weight of EdgeAttentionConv",
-    "share_weights": "separate weights, as with share_weights=False",
-    "beta": "gate=True of EdgeAttentionConv",
 }
 
 
 class AttentionConv(MessagePassing):
-    """Base class of the attention layers: checks options, and computes attention for any graph.
+    """Base class of the attention layers.
 
     A subclass makes the linear maps below, calls :meth:`attend` and combines the heads.
     ``lin_edge_key`` is None if edge features are not added to keys, ``lin_edge_value`` if they are
@@ -82,11 +79,6 @@ class AttentionConv(MessagePassing):
         dropout: Dropout probability of the attention weights.
         aggr: How messages are aggregated: ``sum``, ``mean``, ``max`` or ``min``.
         flow: See :class:`torch_geometric.nn.conv.MessagePassing`.
-
-    Raises:
-        ValueError: A width or number that is not positive, or an invalid aggregation, temperature
-            or dropout.
-        TypeError: An option that the layer does not have.
     """
 
     lin_query: Linear
@@ -120,22 +112,15 @@ class AttentionConv(MessagePassing):
         **unknown: Any,
     ) -> None:
         check_unknown(self, unknown)
-        if aggr not in _AGGREGATIONS:
-            raise ValueError(f"aggr: got {aggr!r}, expected one of {', '.join(_AGGREGATIONS)}")
+        check_one_of("aggr", aggr, _AGGREGATIONS)
         super().__init__(aggr, flow=flow, node_dim=0)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
         check_temperature(temperature)
-        check_positive(
-            heads=heads,
-            out_channels=out_channels,
-            head_channels=head_channels,
-            query_channels=query_channels,
-        )
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
-        for width in pair:
-            check_width(1, in_channels=width)
-        check_width(0, edge_dim=edge_dim)
+        check_widths(1, heads=heads, out_channels=out_channels, head_channels=head_channels)
+        check_widths(1, query_channels=query_channels)
+        check_widths(-1, source_channels=pair[0], target_channels=pair[1], edge_dim=edge_dim)
         self.in_channels = in_channels
         self.source_channels, self.target_channels = pair
         self.out_channels = out_channels
@@ -180,9 +165,6 @@ class AttentionConv(MessagePassing):
 
         Returns:
             Nodes ``[N_dst, out_channels]``, or a tuple that begins with them.
-
-        Raises:
-            ValueError: A shape that does not fit; the message states what was expected.
         """
         raise NotImplementedError
 

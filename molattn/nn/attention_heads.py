@@ -76,9 +76,6 @@ class HeadCombine(nn.Module):
     Args:
         heads: Number of heads ``H``.
         out_channels: Number of output channels.
-
-    Raises:
-        ValueError: ``heads`` does not divide ``out_channels``, in a class that needs this.
     """
 
     splits_width: bool = False
@@ -86,7 +83,7 @@ class HeadCombine(nn.Module):
 
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__()
-        check_positive(heads=heads, out_channels=out_channels)
+        check_widths(1, heads=heads, out_channels=out_channels)
         if self.splits_width and out_channels % heads:
             raise ValueError(
                 f"{type(self).__name__}: heads must divide out_channels, got heads={heads}, "
@@ -189,16 +186,13 @@ class HeadGate(nn.Module):
         heads: Number of heads ``H``.
         channels: Width of :math:`W_m z`.
         root: Whether the gate depends on :math:`x_i` (in the authors' code it does not).
-
-    Raises:
-        ValueError: ``channels`` is not positive.
     """
 
     def __init__(
         self, in_channels: tuple[int, int], heads: int, channels: int, *, root: bool = True
     ) -> None:
         super().__init__()
-        check_positive(gate_channels=channels)
+        check_widths(1, gate_channels=channels)
         self.root = root
         self.lin_pool = Linear(in_channels[0], channels)
         known = in_channels[0] >= 0 and in_channels[1] >= 0
@@ -270,15 +264,8 @@ def _masked_max(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(highest, x, 0.0).sum(dim=2) / count.clamp_min(1)
 
 
-def check_width(least: int, **options: Optional[int]) -> None:
-    """Raise ValueError for the first number of features that is too small; -1 = any."""
+def check_widths(least: int, **options: Optional[int]) -> None:
+    """Raise ValueError for the first option that is too small; -1 = inferred in the first call."""
     for name, value in options.items():
-        if value not in (None, -1) and value < least:
-            raise ValueError(f"{name}: got {value}, expected at least {least}, or -1 to infer it")
-
-
-def check_positive(**options: int) -> None:
-    """Raise ValueError for the first option that is not at least 1."""
-    for name, value in options.items():
-        if value < 1:
-            raise ValueError(f"{name}: got {value}, expected at least 1")
+        if value is not None and value < least:
+            raise ValueError(f"{name}: got {value}, expected at least {least}")

@@ -32,9 +32,6 @@ class CrossAttention(nn.Module):
         - **y_mask**: ``bool [B, S]``, False for padding; None = no padding
         - **output**: ``[B, L, channels]``
 
-    Raises:
-        ValueError: An invalid option or shape.
-
     Example:
         >>> import torch
         >>> CrossAttention(8, 2)(torch.randn(1, 3, 8), torch.randn(1, 5, 8)).shape

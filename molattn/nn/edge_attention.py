@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_width
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -74,9 +74,6 @@ class EdgeAttentionConv(AttentionConv):
         - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
           ``update_edges``; then ``(edge_index, alpha)`` with ``return_attention_weights``
 
-    Raises:
-        ValueError: An invalid option or shape.
-
     Example:
         >>> conv = EdgeAttentionConv(8, 16, heads=4, edge_dim=3)
         >>> x, edge_attr = torch.randn(3, 8), torch.randn(2, 3)
@@ -117,7 +114,7 @@ class EdgeAttentionConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
-        check_width(0, global_dim=global_dim)
+        check_widths(-1, global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate

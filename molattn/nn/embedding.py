@@ -29,10 +29,6 @@ class CodeEmbedding(nn.Module):
         - **input**: integer codes ``[N, len(sizes)]``, or coefficients ``[N, sum(sizes)]``
         - **output**: ``[N, channels]``
 
-    Raises:
-        ValueError: Wrong number of columns.
-        IndexError: A code that is not below the size of its column (checked on the CPU only).
-
     Example:
         >>> CodeEmbedding([3, 2], 8)(torch.tensor([[2, 0], [0, 1]])).shape
         torch.Size([2, 8])
@@ -60,27 +56,20 @@ class CodeEmbedding(nn.Module):
     def forward(self, codes: Tensor) -> Tensor:
         """Embed rows of codes or coefficients."""
         weight = self.vectors
+        width = len(weight) if codes.is_floating_point() else len(self.sizes)
+        if codes.dim() != 2 or codes.size(1) != width:
+            raise ValueError(f"codes: got shape {list(codes.shape)}, expected [*, {width}]")
         if codes.is_floating_point():
-            if codes.dim() != 2 or codes.size(1) != len(weight):
-                raise ValueError(
-                    f"coefficients: got shape {list(codes.shape)}, expected [*, {len(weight)}]"
-                )
             return codes @ weight
-        if codes.dim() != 2 or codes.size(1) != len(self.sizes):
-            raise ValueError(
-                f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
-            )
         compiled = torch.compiler.is_compiling()
         transformed = not compiled and is_transformed(weight)
         if not (compiled or transformed) and codes.device.type == "cpu" and codes.numel():
-            low, high = (part.tolist() for part in codes.aminmax(dim=0))
-            for column, (least, most, size) in enumerate(zip(low, high, self.sizes, strict=True)):
-                if least < 0 or most >= size:
-                    got = least if least < 0 else most
-                    raise IndexError(
-                        f"codes: got {got} in column {column}, expected 0 to {size - 1}; were "
-                        "they made by another featurizer?"
-                    )
+            low, high = codes.aminmax(dim=0)
+            if low.min() < 0 or bool((high >= torch.tensor(self.sizes)).any()):
+                raise IndexError(
+                    f"codes: got up to {high.tolist()}, expected less than {list(self.sizes)}; "
+                    "were they made by another featurizer?"
+                )
         codes = codes.long() + self.offsets
         if transformed:
             return F.embedding(codes, weight).sum(dim=-2)
@@ -100,8 +89,7 @@ class PairEmbedding(CodeEmbedding):
             of all columns numbered consecutively; None = codes are not replaced.
 
     Shapes:
-        - **input**: joint codes ``[E]``, component codes ``[E, P]``, or coefficients of all
-          component codes ``[E, sum(sizes)]``
+        - **input**: joint codes ``[E]``, or as for :class:`CodeEmbedding`
         - **output**: ``[E, channels]``
     """
 

@@ -16,7 +16,7 @@ with a mask). The mask selects the edges, so both give the same result.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional, Protocol
+from typing import Any, Optional, Protocol
 
 import torch
 from torch import Tensor
@@ -35,8 +35,6 @@ __all__ = [
     "normalize",
     "score",
 ]
-
-_GATV2_SLOPE = 0.2
 
 
 @dataclass(frozen=True)
@@ -80,29 +78,24 @@ class Score:
         return self.pair is None
 
 
-def _general_query(query: Tensor, weight: Optional[Tensor]) -> Tensor:
-    assert weight is not None
+def _general_query(query: Tensor, weight: Any) -> Tensor:
     return query @ weight
 
 
-def _additive_query(query: Tensor, weight: Optional[Tensor]) -> Tensor:
-    assert weight is not None
+def _additive_query(query: Tensor, weight: Any) -> Tensor:
     return query @ weight[..., : weight.size(-1) // 2].mT
 
 
-def _additive_key(key: Tensor, weight: Optional[Tensor]) -> Tensor:
-    assert weight is not None
+def _additive_key(key: Tensor, weight: Any) -> Tensor:
     return key @ weight[..., weight.size(-1) // 2 :].mT
 
 
-def _additive_pair(query: Tensor, key: Tensor, vector: Optional[Tensor]) -> Tensor:
-    assert vector is not None
+def _additive_pair(query: Tensor, key: Tensor, vector: Any) -> Tensor:
     return ((query + key).tanh() * vector).sum(dim=-1)
 
 
-def _gatv2_pair(query: Tensor, key: Tensor, vector: Optional[Tensor]) -> Tensor:
-    assert vector is not None
-    return (F.leaky_relu(query + key, _GATV2_SLOPE) * vector).sum(dim=-1)
+def _gatv2_pair(query: Tensor, key: Tensor, vector: Any) -> Tensor:
+    return (F.leaky_relu(query + key, 0.2) * vector).sum(dim=-1)
 
 
 SCORES: Registry[Score] = Registry("score")
@@ -147,15 +140,6 @@ def score(
 
     Returns:
         Logits ``[..., L, S]``.
-
-    Raises:
-        ValueError: Unknown ``kind``; a parameter that is missing or unused.
-
-    Example:
-        >>> q = k = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-        >>> score(q, k, "dot")
-        tensor([[1., 0.],
-                [0., 1.]])
     """
     rule = SCORES[kind]
     given = {"weight": weight is not None, "vector": vector is not None}
@@ -197,27 +181,23 @@ class Receivers(Protocol):
 
 @dataclass(frozen=True)
 class ScatteredEdges:
-    """Logits ``[E, ...]`` of a list of edges.
-
-    Args:
-        index: Receiver of each edge, ``[E]``.
-        num_receivers: Number of receivers.
-    """
+    """Logits ``[E, ...]`` of a list of edges."""
 
     index: Tensor
-    num_receivers: int | None
+    """Receiver of each edge, ``[E]``."""
+    num_receivers: int
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Return the weights as they are: every listed pair is an edge."""
+        """See :class:`Receivers`: every listed pair is an edge."""
         return weights
 
     def max(self, logits: Tensor) -> Tensor:
-        """Maximum over the edges of the same receiver, ``[E, ...]``."""
+        """See :class:`Receivers`, ``[E, ...]``."""
         most = scatter(logits, self.index, dim=0, dim_size=self.num_receivers, reduce="max")
         return most.index_select(0, self.index)
 
     def sum(self, weights: Tensor) -> Tensor:
-        """Sum over the edges of the same receiver, ``[E, ...]``."""
+        """See :class:`Receivers`, ``[E, ...]``."""
         total = scatter(weights, self.index, dim=0, dim_size=self.num_receivers, reduce="sum")
         return total.index_select(0, self.index)
 
@@ -229,13 +209,10 @@ class ScatteredEdges:
 
 @dataclass(frozen=True)
 class DenseRows:
-    """Logits ``[..., L, S]`` of all pairs, senders along the last dimension.
-
-    Args:
-        mask: True where the pair is an edge, broadcastable to the logits; None = all pairs are.
-    """
+    """Logits ``[..., L, S]`` of all pairs, senders along the last dimension."""
 
     mask: Tensor | None
+    """True where the pair is an edge, broadcastable to the logits; None = all pairs are."""
 
     def valid(self, weights: Tensor) -> Tensor:
         """Return weights that are zero outside the mask."""
@@ -274,11 +251,6 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         receivers: Which logits belong to the same receiver.
         temperature: :math:`T \ge 0`.
 
-    Returns:
-        Weights of the shape and type of the logits; zero where there is no edge.
-
-    Raises:
-        ValueError: The temperature is negative or NaN.
     """
     check_temperature(temperature)
     dtype = logits.dtype
@@ -337,9 +309,6 @@ def attention(
     Returns:
         ``[..., L, V]``, 0 for a query that may attend to nothing; with ``return_weights`` a pair
         of that and the weights.
-
-    Raises:
-        ValueError: An unknown score, its parameters, or a negative temperature.
 
     Example:
         >>> x = torch.eye(2)

@@ -56,9 +56,6 @@ class GaANConv(AttentionConv):
         - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
           ``(edge_index, alpha)``, the weights :math:`w` without the gate
 
-    Raises:
-        ValueError: An invalid option or shape.
-
     Example:
         >>> conv = GaANConv(8, 16, heads=4)
         >>> conv(torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])).shape

@@ -71,9 +71,6 @@ def read_graph(
 
     Returns:
         The features of senders and of receivers, edges from sender to receiver, and their features.
-
-    Raises:
-        ValueError: A wrong shape.
     """
     pair = _node_pair(layer, x, graph, size)
     edges, values = _edge_list(graph, layer.flow)

@@ -9,6 +9,7 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, Size
 from torch_geometric.utils import scatter
 
+from molattn.errors import check_one_of
 from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
@@ -44,11 +45,12 @@ class GraphNetwork(MessagePassing):
     :math:`\phi^v` and :math:`\phi^u` are networks with one hidden layer. Each of the three may be
     replaced by your own function, which is called with the concatenation, in the order of the
     formula, of those inputs that are switched on. With all three replaced the block is PyG's
-    ``MetaLayer``.
+    ``MetaLayer``. An input that is switched off counts as zero in :math:`\phi`; edges are still
+    updated by adding to :math:`e_k`.
 
-    An input that is switched off counts as zero in :math:`\phi`; edges are still updated by adding
-    to :math:`e_k`. On :class:`~molattn.graph.CompleteGraphs` your own edge function, and attention
-    whose edges are not aggregated by ``sum``, are computed on the list of all edges.
+    On :class:`~molattn.graph.CompleteGraphs` your own edge function, and attention whose edges are
+    not aggregated by ``sum``, are computed on the list of all edges. Hooks of message passing are
+    those of the attention; a subclass that overrides a step, such as ``message``, is a TypeError.
 
     Args:
         in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
@@ -80,12 +82,7 @@ class GraphNetwork(MessagePassing):
         - **u**: ``[B, global_dim]``; **batch**: ``[N]``; None = one graph
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
           ``u'`` with ``update_global``; then ``(edge_index, alpha)`` with
-          ``return_attention_weights``
-
-    Raises:
-        ValueError: An invalid option or shape, or ``return_attention_weights`` with an edge
-            function, which has no weights.
-        TypeError: A subclass overrides a step of message passing, such as ``message``.
+          ``return_attention_weights``, which an edge function does not have
 
     Example:
         >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
@@ -132,34 +129,25 @@ class GraphNetwork(MessagePassing):
         self.edge_inputs = _subset("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _subset("global_inputs", global_inputs, GLOBAL_INPUTS)
-        self.edge_to_node, self.edge_to_global = edge_to_node, edge_to_global
-        self.node_to_global = node_to_global
+        for name, reducer in (
+            ("edge_to_node", edge_to_node),
+            ("edge_to_global", edge_to_global),
+            ("node_to_global", node_to_global),
+        ):
+            check_one_of(name, reducer, REDUCERS)
+            setattr(self, name, reducer)
+        if update_global and not global_dim:
+            raise ValueError(f"update_global: global_dim is {global_dim}, expected a number")
         self.update_nodes, self.update_edges = update_nodes, update_edges
         self.update_global = update_global
         self.edge_function, self.node_function = edge_function, node_function
         self.global_function = global_function
-        self._check_options()
         # Whether the sum over a graph's edges is that of the sums over the edges of its nodes.
         self._sums = edge_function is None and edge_to_node == edge_to_global == "sum"
         self.attention: Optional[EdgeAttentionConv] = None
         if edge_function is None:
             self._make_attention(kwargs)
         self._make_functions()
-
-    def _check_options(self) -> None:
-        for name in ("edge_to_node", "edge_to_global", "node_to_global"):
-            if (reducer := getattr(self, name)) not in REDUCERS:
-                raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
-        if self.update_global and not self.global_dim:
-            raise ValueError(f"update_global: global_dim is {self.global_dim}, expected a number")
-        for part, updates in (("node", self.update_nodes), ("global", self.update_global)):
-            if getattr(self, f"{part}_function") is not None and not updates:
-                raise ValueError(f"{part}_function: got one, but what it updates is not updated")
-        absent = {name for name in ("edge", "global") if getattr(self, f"{name}_dim") is None}
-        own = ["edge_inputs"] if self.edge_function is not None else []
-        for name in ("node_inputs", "global_inputs", *own):
-            if absent.issuperset(getattr(self, name)):
-                raise ValueError(f"{name}: got {getattr(self, name)}, but the block has no such")
 
     def _make_attention(self, options: Mapping[str, Any]) -> None:
         self.attention = EdgeAttentionConv(
@@ -192,7 +180,7 @@ class GraphNetwork(MessagePassing):
             self.node_function = _network(seen, self.out_channels)
         if self.update_global and self.global_function is None:
             seen = [widths[name] for name in self.global_inputs]
-            self.global_function = _network(seen, self.global_dim or 0)
+            self.global_function = _network(seen, widths["global"])
 
     def reset_parameters(self) -> None:
         """Reset all parameters of the functions that have ``reset_parameters``."""

@@ -51,9 +51,6 @@ class MATConv(AttentionConv):
         - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
           ``(edge_index, alpha)``, the weights :math:`A^h`
 
-    Raises:
-        ValueError: An invalid option or shape.
-
     Example:
         >>> conv = MATConv(8, 16, heads=4)
         >>> edge_index = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 1]])

@@ -43,9 +43,6 @@ class Readout(nn.Module):
             built-in ``READOUTS`` are permutation invariant; others are not checked.
         channels: Number of features of atoms.
 
-    Raises:
-        ValueError: An unknown name, or a PyG class that needs arguments.
-
     Example:
         >>> Readout("mean+max", 8).out_channels
         16

@@ -27,16 +27,15 @@ class Layer:
     """An attention layer and what it supports.
 
     A layer is made as ``conv(in_channels, out_channels, heads, edge_dim=..., ...)`` and called as
-    ``layer(x, edge_index, edge_attr)``, one that reads graph features as
-    ``layer(x, edge_index, edge_attr, u=u, batch=batch)``. It returns nodes ``[N, out_channels]``,
-    or a tuple that begins with them, followed by edges where ``update_edges`` is on. With
-    ``return_attention_weights=True``, as explanations call it, the tuple's last item is
-    ``(edge_index, alpha)``.
+    ``layer(x, edge_index, edge_attr)``, one that reads graph features with ``u=u, batch=batch``. It
+    returns nodes ``[N, out_channels]``, or a tuple that begins with them, followed by edges where
+    ``update_edges`` is on. With ``return_attention_weights=True``, as explanations call it, the
+    tuple's last item is ``(edge_index, alpha)``.
 
     Args:
-        conv: The class. The names in its signature are the options that it supports:
-            ``update_edges``, ``global_dim`` (it reads ``u``), ``update_global``, ``gate``,
-            ``score``, ``dropout`` and so on.
+        conv: The class. The names in its signature (and in its ``attention_options``) are the
+            options that it supports: ``update_edges``, ``global_dim`` (it reads ``u``),
+            ``update_global``, ``gate``, ``score``, ``dropout`` and so on.
         summary: A description in one line.
         source: The publication.
         edge_columns: Names of the edge features, for a layer that reads fixed quantities; empty =
@@ -45,16 +44,14 @@ class Layer:
         normalized: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
-            ``edge_index``, with edge features as a tensor or as
-            :class:`~molattn.graph.CodedEdges`. If False, :meth:`make` wraps it in a module that
-            calls it with the list of their edges, which is slower.
+            ``edge_index``. If False, :meth:`make` wraps it in a module that calls it with the list
+            of their edges, which is slower.
 
     Example:
         >>> from torch_geometric.nn import TransformerConv
         >>> class Transformer(TransformerConv):
-        ...     def __init__(self, in_channels, out_channels, heads, *, edge_dim=None, dropout=0.0):
-        ...         options = {"edge_dim": edge_dim, "dropout": dropout, "concat": False}
-        ...         super().__init__(in_channels, out_channels, heads, **options)
+        ...     def __init__(self, in_channels, out_channels, heads, *, edge_dim=None):
+        ...         super().__init__(in_channels, out_channels, heads, False, edge_dim=edge_dim)
         >>> layer = Layer(Transformer, complete_graphs=False)
         >>> LAYERS.register("transformer")(layer)  # doctest: +SKIP
     """
@@ -90,12 +87,7 @@ class Layer:
             out_channels: Number of output channels.
             heads: Number of heads.
             edge_dim: Number of edge features; None = no edge features.
-            options: Keyword arguments of the class. Those that are off (None or False) may be of
-                another layer.
-
-        Raises:
-            TypeError: An option that the layer does not have.
-            ValueError: Another number of edge features than that of a layer's fixed quantities.
+            options: Keyword arguments of the class, or of another if they are off (None or False).
         """
         options = {name: value for name, value in options.items() if value or self.has(name)}
         if not self.edge_columns:
@@ -146,42 +138,29 @@ def is_attention_layer(module: nn.Module) -> bool:
 LAYERS.register("edge_attention")(
     Layer(
         EdgeAttentionConv,
-        summary="Multi-head attention with edges in key and value",
-        source="Battaglia et al. 2018; Vaswani et al. 2017",
+        "Multi-head attention with edges in key and value",
+        "Battaglia et al. 2018; Vaswani et al. 2017",
     )
 )
 LAYERS.register("gaan")(
-    Layer(
-        GaANConv,
-        summary="A gate for each head",
-        source="Zhang et al. 2018",
-        always=("gate",),
-    )
+    Layer(GaANConv, "A gate for each head", "Zhang et al. 2018", always=("gate",))
 )
 LAYERS.register("mat")(
     Layer(
         MATConv,
-        summary="Attention mixed with distances and bonds",
-        source="Maziarka et al. 2020",
+        "Attention mixed with distances and bonds",
+        "Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
         normalized=False,
     )
 )
 LAYERS.register("graph_network")(
-    Layer(
-        GraphNetwork,
-        summary="Full block: edges, then nodes, then the graph",
-        source="Battaglia et al. 2018",
-    )
+    Layer(GraphNetwork, "Full block: edges, then nodes, then the graph", "Battaglia et al. 2018")
 )
 
 
 def check_network(network: NetworkConfig) -> None:
-    """Check that all names are registered, and that the layer has all options that are set.
-
-    Raises:
-        InputError: Names the option.
-    """
+    """Check that all names are registered, and that the layer has all options that are set."""
     check_one_of("layer", network.layer, LAYERS)
     reason = f"cannot be used with --layer {network.layer}"
     check_unused(network, (True, " ".join(unused_options(network)), reason))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
-from molattn.graph import CodedEdges, CompleteGraphs
+from molattn.graph import CompleteGraphs
 from molattn.graph.plan import plan_blocks
 
 SIZES = st.lists(st.integers(0, 12), max_size=12)
@@ -46,15 +46,6 @@ def test_views_convert_exactly(sizes, self_loops):
     assert int(graphs.row_mask.sum()) == graphs.num_nodes
     e = torch.randn(graphs.num_edges, 2)
     assert torch.equal(graphs.pairs_to_edges(graphs.edges_to_pairs(e)), e)
-
-
-@given(sizes=SIZES, self_loops=st.booleans())
-def test_rows_are_the_nodes_or_more_than_the_nodes(sizes, self_loops):
-    graphs = CompleteGraphs(sizes, self_loops=self_loops)
-    same = torch.equal(graphs.node_row, torch.arange(graphs.num_rows))
-    assert same == (graphs.num_rows == graphs.num_nodes)
-    if not same or not self_loops:
-        assert graphs.num_pairs > graphs.num_edges or graphs.num_pairs == 0
 
 
 def test_blocks_without_padding_in_another_order_than_the_graphs_get_little():
@@ -205,15 +196,3 @@ def test_everything_derived_is_on_the_device_of_the_layout(self_loops):
         for one, other in zip(expected, got, strict=True):
             assert (one is None) == (other is None)
             assert one is None or (other.is_meta and other.shape == one.shape)
-
-
-def test_layouts_and_codes_move_as_attributes_of_a_graph():
-    graphs = CompleteGraphs([2, 1])
-    codes = torch.zeros(graphs.num_edges, dtype=torch.int64)
-    edges = CodedEdges.from_edges(graphs, codes, torch.ones(1, 3))
-    data = Data(x=torch.ones(3, 1), layout=graphs, edges=edges)
-    assert data.cpu().layout.num_nodes == 3  # as data.cuda() calls it
-    with pytest.raises((RuntimeError, AssertionError)):  # there is no such GPU
-        graphs.cuda(10**4)
-    moved = data.to("meta")
-    assert moved.layout.device.type == moved.edges.table.device.type == "meta"

@@ -21,7 +21,6 @@ from molattn.graph import (
     PairDistances,
     TopologicalRadiusGraph,
 )
-from molattn.nn import MATConv
 from molattn.testing import permute_nodes
 
 
@@ -117,16 +116,6 @@ def test_transforms_are_permutation_equivariant(transform, data, seed):
         assert features == pytest.approx(expected[old_of_new[s], old_of_new[r]], abs=1e-5)
 
 
-def test_long_chains_and_stars_take_moments():
-    n = 1000
-    chain = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
-    star = torch.stack([torch.zeros(n - 1, dtype=torch.long), torch.arange(1, n)])
-    for edges, farthest in ((chain, n - 1), (star, 2)):
-        both = torch.cat([edges, edges.flip(0)], dim=1)
-        out = CompleteGraph()(Data(edge_index=both, num_nodes=n))
-        assert out.edge_attr[:, -1].max() == farthest
-
-
 def test_features_of_any_form_are_kept():
     bonds = torch.tensor([[0, 1], [1, 0]])
     assert CompleteGraph()(Data(edge_index=bonds, num_nodes=2)).edge_attr.tolist() == [[1, 1]] * 2
@@ -176,18 +165,6 @@ def test_pair_distances_in_a_basis():
     assert kept[0].tolist() == [1 / 3, 5.0]
 
 
-def test_a_basis_without_a_value_at_zero_is_told():
-    loop = Data(pos=torch.zeros(1, 3), edge_index=torch.zeros(2, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match="not finite, such as for self loops"):
-        PairDistances(BesselBasisLayer(4, 10.0))(loop)
-
-
-def test_pair_distances_takes_a_batch():
-    data = Data(pos=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
-    out = PairDistances()(Batch.from_data_list([data, data]))
-    torch.testing.assert_close(out.edge_attr, torch.full((2, 1), 2**0.5))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_dummy_node(dtype):
     bonds = torch.tensor([[0, 1], [1, 0]])
@@ -222,42 +199,6 @@ def test_batches_count_dummies_as_nodes():
     assert batch.ptr.tolist() == [0, 2, 5]
     assert batch.dummy_mask.tolist() == [False, True, False, False, True]
     assert batch.x[~batch.dummy_mask].tolist() == [[1, 1, 0]] * 3
-
-
-@pytest.mark.parametrize("kernel", ["softmax", "exp"])
-def test_mat_with_the_dummy_node_is_the_papers_formula(kernel):
-    bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    x, pos = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
-    data = AddDummyNode()(BondsAndDistances()(Data(x=x, pos=pos, edge_index=bonds)))
-    conv = MATConv(5, 6, 2, lambda_attention=0.5, lambda_distance=0.3, kernel=kernel).double()
-    got = conv(data.x, data.edge_index, data.edge_attr)
-
-    def linear(layer, rows):
-        return rows @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
-
-    def softmax(scores):
-        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return scores / scores.sum(axis=1, keepdims=True)
-
-    atoms = np.zeros((4, 5))
-    atoms[:3, :4], atoms[3, 4] = x.numpy(), 1
-    distance = np.full((4, 4), 1e6)
-    distance[:3, :3] = [[np.linalg.norm(a - b) for b in pos.numpy()] for a in pos.numpy()]
-    adjacency = np.zeros((4, 4))
-    adjacency[:3, :3] = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
-    near = softmax(-distance) if kernel == "softmax" else np.exp(-distance)
-    bonded = adjacency / (adjacency.sum(axis=1, keepdims=True) + 1e-6)
-    query, key, value = (
-        linear(layer, atoms).reshape(4, 2, 3)
-        for layer in (conv.lin_query, conv.lin_key, conv.lin_value)
-    )
-    heads = [
-        (0.5 * softmax(query[:, h] @ key[:, h].T / 3**0.5) + 0.3 * near + 0.2 * bonded)
-        @ value[:, h]
-        for h in range(2)
-    ]
-    expected = linear(conv.lin_out, np.concatenate(heads, axis=1))
-    np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
 
 
 OPTIONS = {
@@ -297,20 +238,6 @@ BOND = torch.tensor([[0, 1], [1, 0]])
 def test_what_does_not_fit_is_named(make, option):
     with pytest.raises(ValueError, match=option):
         make()
-
-
-@pytest.mark.parametrize("transform", [CompleteGraph(), BondsAndDistances(), AddDummyNode()])
-def test_batches_are_refused_where_they_would_break(transform):
-    batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=BOND)])
-    with pytest.raises(TypeError, match="expected one graph as a Data; transform graphs before"):
-        transform(batch)
-
-
-def test_the_dummy_lies_beyond_the_farthest_node_along_x():
-    pos = torch.tensor([[0.0, 0, 0], [7.0, 2, 0], [3.0, 0, 1]])
-    data = Data(x=torch.ones(3, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), pos=pos)
-    transform = AddDummyNode()
-    assert transform(data).pos[-1, 0] == 7.0 + transform.distance
 
 
 @pytest.mark.parametrize("self_loops", [True, False])
@@ -367,12 +294,6 @@ def test_complete_graphs_of_codes_need_the_bond_column(make, self_loops):
     make()(molattn.from_smiles("CCCC"))
 
 
-def test_a_radius_of_a_complete_graph():
-    data = TopologicalRadiusGraph(1, bond_column=0)(molattn.from_smiles("CCCCC"))
-    assert data.edge_index.tolist() == [[0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]]
-    assert data.edge_attr[:, -2:].tolist() == [[1, 1]] * 8
-
-
 @pytest.mark.parametrize("make", PAIR_GRAPHS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8])
 def test_narrow_dtypes_hold_all_distances(make, dtype):
@@ -385,12 +306,3 @@ def test_narrow_dtypes_hold_all_distances(make, dtype):
     assert of_pairs(out)[0, n - 1] == [0, 0, n - 1]
     given.edge_attr = given.edge_attr.short()
     assert make()(given).edge_attr.dtype == torch.int16
-
-
-def test_batch_vectors_have_a_row_for_the_dummy_node():
-    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
-    data.batch = torch.zeros(2, dtype=torch.int64)
-    assert AddDummyNode()(data).batch.tolist() == [0, 0, 0]
-    empty = Data(x=torch.ones(0, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    empty.batch = torch.zeros(0, dtype=torch.int64)
-    assert CompleteGraph()(empty).num_edges == 0

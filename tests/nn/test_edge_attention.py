@@ -191,26 +191,3 @@ def test_is_its_equations(score, combine, gate, edge_value):
     expected = numpy_layer(conv, *plain)
     for got, want in zip((out, new_edges, alpha), expected, strict=True):
         assert_near(got, torch.from_numpy(want))
-
-
-@pytest.mark.parametrize(
-    "arguments, options",
-    [
-        ((4, 6, 4), {}),
-        ((4, 6, 0), {}),
-        ((-5, 6), {}),
-        (((4, 0), 6), {}),
-        ((4, 6), {"score": "cosine"}),
-        ((4, 6), {"combine": "sum"}),
-        ((4, 6), {"edge_dim": -3}),
-        ((4, 6), {"global_dim": -2}),
-        ((4, 6), {"temperature": -1.0}),
-        ((4, 6), {"dropout": 1.0}),
-        ((4, 6), {"update_edges": True}),
-        ((4, 6), {"aggr": "std"}),
-    ],
-)
-def test_a_wrong_option_is_named(arguments, options):
-    name = "|".join(options) or "heads|in_channels"
-    with pytest.raises(ValueError, match=name):
-        EdgeAttentionConv(*arguments, **options)

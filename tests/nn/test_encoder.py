@@ -63,15 +63,6 @@ def test_updated_edges_go_from_block_to_block(graph):
         torch.testing.assert_close(edges, 2**k * graph.edge_attr)
 
 
-def test_dropout_acts_in_training_alone(graph):
-    encoder = Encoder(Neighbors, 2, WIDTH, dropout=0.5).double()
-    first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
-    assert not torch.equal(first, second)
-    encoder.eval()
-    first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
-    assert torch.equal(first, second)
-
-
 def test_many_nodes_without_gradients_are_updated_in_parts_with_the_same_result():
     block = AttentionBlock(EdgeAttentionConv(4, 4), 4).eval()
     x, edge_index = torch.randn(2500, 4), torch.randint(2500, (2, 5000))

@@ -116,21 +116,6 @@ def test_an_explanation_has_the_weights_of_a_layer_from_outside():
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]).to(weights))
 
 
-def test_a_network_takes_the_options_that_a_layer_of_ones_own_has():
-    with pytest.raises(InputError, match=r"gate:? cannot be used with layer pyg"):
-        MolAttnConfig("y", NetworkConfig(layer="pyg", gate=True))
-    with pytest.raises(InputError, match=r"attention_dropout:? cannot be used with layer pyg"):
-        MolAttnConfig("y", NetworkConfig(layer="pyg", attention_dropout=0.1))
-    MolAttnConfig("y", NetworkConfig(layer="pyg", edge_width=3))
-
-
-def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monkeypatch):
-    MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL, layer="pyg"))).save_pretrained(tmp_path)
-    monkeypatch.delitem(parts.LAYERS._items, "pyg")
-    with pytest.raises(InputError, match="layer: got 'pyg', expected one of edge_attention, "):
-        MolAttn.from_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize("option", ["layer", "score", "combine", "head"])
 def test_an_unknown_name_is_one_line_before_the_table_is_read(option, tmp_path, capsys):
     table = str(tmp_path / "without_rows.csv")

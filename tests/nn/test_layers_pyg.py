@@ -6,19 +6,15 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.explain import (
     AttentionExplainer,
-    CaptumExplainer,
     Explainer,
     GNNExplainer,
 )
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
-    HeteroConv,
     to_hetero,
 )
-from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import LAYERS
 
 DOUBLE = torch.float64
 WRITES = ("author", "writes", "paper")
@@ -47,32 +43,6 @@ def test_widths_found_on_first_use(subject, multigraph):
         fresh = subject.make(in_channels, edge_dim=edge_dim)
         fresh.load_state_dict(known.state_dict())  # before first use
         assert_near(subject.run(fresh, x, multigraph, given)["nodes"], expected["nodes"])
-
-
-def test_widths_found_on_complete_graphs(dense_subject):
-    graph = CompleteGraphs([2, 3])
-    lazy = dense_subject.make(-1)
-    given = dense_subject.features(graph.num_edges, batch=graph.batch)
-    x = dense_subject.nodes(5)
-    first = dense_subject.run_complete(lazy, x, graph, given)
-    assert_near(dense_subject.run(lazy, x, graph.edge_index, given)["nodes"], first["nodes"])
-
-
-@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
-def test_a_transposed_csc_matrix_is_an_adj_t(subject):
-    edge_index = torch.tensor([[0, 2, 1, 3], [0, 0, 1, 1]])
-    adj = torch.sparse_coo_tensor(edge_index, torch.ones(4, dtype=DOUBLE), (4, 2))
-    adj_t = adj.to_sparse_csc().t()
-    assert adj_t.layout == torch.sparse_csr
-    conv = subject.make()
-    x = subject.nodes(4)
-    batch = (torch.zeros(4, dtype=torch.long), torch.zeros(2, dtype=torch.long))
-    given = subject.features(4, batch=batch)
-    expected = subject.run(conv, (x, x[:2]), edge_index, given, weights=True)
-    got = subject.run(conv, (x, x[:2]), adj_t, given, weights=True)
-    assert got["graph"] is adj_t
-    assert_near(got["nodes"], expected["nodes"])
-    assert_near(got["weights"], expected["weights"])
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
@@ -127,22 +97,6 @@ def test_flow_from_target_to_source(subject, multigraph):
         assert_near(part, expected[name])
     with pytest.raises(ValueError, match="CompleteGraphs"):
         subject.run(turned, x, CompleteGraphs([9]), given)
-
-
-@pytest.mark.parametrize("aggr", ["mean", "max", "min"])
-@pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat"])
-def test_other_aggregations_of_messages(layer, aggr):
-    graph, options = CompleteGraphs([2, 4]), {"edge_dim": 2, "heads": 2}
-    conv = LAYERS[layer].make(4, 6, aggr=aggr, **options).double()
-    messages = []
-    conv.register_message_forward_hook(lambda module, inputs, out: messages.append(out))
-    conv.register_propagate_forward_hook(lambda module, inputs, out: messages.append(out))
-    x, attr = torch.randn(6, 4, dtype=DOUBLE), torch.rand(20, 2, dtype=DOUBLE)
-    out = conv(x, graph.edge_index, attr)
-    weighted, heads = messages
-    assert_near(heads, scatter(weighted, graph.edge_index[1], reduce=aggr))
-    rows = conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(attr))
-    assert_near(graph.rows_to_nodes(rows), out)
 
 
 HOOKS = [
@@ -230,26 +184,6 @@ def test_to_hetero(plain_subject):
         torch.testing.assert_close(out[kind], expected)
 
 
-def test_hetero_conv(plain_subject):
-    edge_dim = plain_subject.edge_dim or 2
-    data = library(edge_dim)
-    widths = {"author": 3, "paper": 5}
-    convs = {
-        kind: plain_subject.layer.make((widths[kind[0]], widths[kind[2]]), 6, 2, edge_dim=edge_dim)
-        for kind in data.edge_types
-    }
-    model = HeteroConv(convs, aggr="sum")
-    out = model(data.x_dict, data.edge_index_dict, edge_attr_dict=data.edge_attr_dict)
-    (from_papers,) = (kind for kind in data.edge_types if kind[2] == "author")
-    author = convs[from_papers](
-        (data["paper"].x, data["author"].x),
-        data[from_papers].edge_index,
-        data[from_papers].edge_attr,
-    )
-    torch.testing.assert_close(out["author"], author)
-    assert out["paper"].shape == (6, 6)
-
-
 class Classifier(torch.nn.Module):
     """One layer and log-probabilities of two classes for each node."""
 
@@ -303,17 +237,3 @@ def test_gnn_explainer(subject, multigraph):
     assert explanation.node_mask.shape == (9, 4)
     assert explanation.edge_mask.shape == (20,)
     assert bool((explanation.edge_mask > 0).any())
-
-
-def test_captum_explainer(subject, multigraph):
-    pytest.importorskip("captum", reason="captum is not installed")
-    _, _, _, explanation = explained(
-        subject,
-        multigraph,
-        CaptumExplainer("IntegratedGradients", n_steps=5),
-        node_mask_type="attributes",
-        edge_mask_type="object",
-    )
-    assert bool(explanation.node_mask.abs().sum() > 0)
-    assert bool(explanation.edge_mask.abs().sum() > 0)
-    assert bool(explanation.edge_mask.isfinite().all())

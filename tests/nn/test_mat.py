@@ -81,24 +81,6 @@ def test_is_its_equation(kernel, learned, shares):
     assert_near(alpha, torch.from_numpy(mixture)[receiver, sender], tolerance)
 
 
-@pytest.mark.parametrize(
-    "shares, expected",
-    [
-        ((0.0, 1.0), [2 / 3, 1 / 3]),  # softmax of log 2 and 0
-        ((0.0, 0.0), [1 / (1 + 1e-6), 0.0]),
-        ((0.0, 0.5), [1 / 3 + 0.5 / (1 + 1e-6), 1 / 6]),
-    ],
-)
-def test_weights_by_hand(shares, expected):
-    """Two senders at distances 0 and log 2, the first bonded."""
-    conv = MATConv(4, 4, lambda_attention=shares[0], lambda_distance=shares[1]).double()
-    edge_attr = torch.tensor([[0.0, 1.0], [np.log(2), 0.0]], dtype=DOUBLE)
-    edge_index = torch.tensor([[0, 1], [0, 0]])
-    x = torch.randn(2, 4, dtype=DOUBLE)
-    _, (_, alpha) = conv(x, edge_index, edge_attr, return_attention_weights=True)
-    assert_near(alpha.squeeze(-1), torch.tensor(expected, dtype=DOUBLE))
-
-
 @pytest.mark.parametrize("kernel", ["softmax", "exp"])
 def test_a_dummy_node_at_the_end_of_the_world_is_finite(kernel):
     """The paper puts it 1e6 from everything, itself included, and bonds it to nothing."""
@@ -123,11 +105,3 @@ def test_lambdas_start_where_they_were_given_and_stay_a_mixture():
     conv.reset_parameters()
     torch.testing.assert_close(conv.lambdas, torch.tensor([0.6, 0.3, 0.1]))
     assert MATConv(4, 6, lambda_attention=0.6, lambda_distance=0.4).lambdas == (0.6, 0.4, 0.0)
-
-
-@pytest.mark.filterwarnings("ignore:Sparse invariant:UserWarning")
-def test_the_values_of_adj_t_are_distances_and_bonds():
-    conv, x = MATConv(8, 16, 4), torch.randn(3, 8)
-    edge_index, e = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.rand(3, 2)
-    adj_t = torch.sparse_coo_tensor(edge_index.flip(0), e, (3, 3, 2)).coalesce()
-    torch.testing.assert_close(conv(x, adj_t), conv(x, edge_index, e))
