@@ -1,6 +1,7 @@
 """Options from the file of ``--config``, or from the run of ``--resume``."""
 
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App, ArgumentCollection, Token
 from cyclopts.config import Dict
@@ -35,13 +36,15 @@ class OptionsFile:
         from molattn.config.yaml_file import read_config_file
 
         run = PretrainConfig if "pretrain" in commands else TrainConfig
-        content = read_config_file(path, run)
+        content = read_config_file(path)
         files = content.pop(run.file_key(), None) or []
         (table,) = (one for one in arguments if one.field_info.name in ("table", "inputs"))
         if not (table.tokens or given.get("--dataset")):
             for index, file in enumerate([files] if isinstance(files, str) else files):
                 table.append(Token(value=str(file), source=str(path), index=index))
-        options = {name: value for section in content.values() for name, value in section.items()}
+        options: dict[str, Any] = {}
+        for name, value in content.items():
+            options |= value if isinstance(value, dict) else {name: value}
         Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)
         self._path = path
         self._options = {

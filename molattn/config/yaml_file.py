@@ -8,38 +8,9 @@ from typing import Any
 
 import yaml
 
-from molattn.config import RunConfig, TrainConfig, check_same_options
-from molattn.errors import InputError, did_you_mean, quoted
+from molattn.config import RunConfig, check_same_options
+from molattn.errors import InputError
 from molattn.utils.files import write_file
-
-
-def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
-    """Read options from a file, as sections that ``run.from_dict`` takes.
-
-    The file holds sections of a run's config, each with some of its options, and ``file``, the
-    table (for a pretraining ``files``).
-
-    Raises:
-        InputError: The file cannot be read, or has an unknown section or option.
-    """
-    content = load_yaml(Path(path)) or {}
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected sections of options")
-    options, sections, key = run.options(), run.sections(), run.file_key()
-    for section in content.keys() - {key}:
-        values = content[section] = {} if content[section] is None else content[section]
-        if section not in sections:
-            hint = did_you_mean(section, [*sections, key])
-            raise InputError(f"{path}: unknown section {quoted(section)}{hint}")
-        if not isinstance(values, dict):
-            raise InputError(f"{path}, {section}: got {quoted(values)}, expected options")
-        for name in values:
-            hint = did_you_mean(name, options)
-            if name in options:
-                hint = f"; it belongs in section {quoted(options[name].section)}"
-            if name not in options or options[name].section != section:
-                raise InputError(f"{path}, {section}: unknown option {quoted(name)}{hint}")
-    return content
 
 
 def load_yaml(path: Path) -> Any:
@@ -52,11 +23,18 @@ def load_yaml(path: Path) -> Any:
         raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
 
 
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Return the options of a file: sections of a run's config, and its table or tables."""
+    content = load_yaml(Path(path)) or {}
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected sections of options")
+    return {str(key): {} if value is None else value for key, value in content.items()}
+
+
 def write_config_file(path: Path, config: RunConfig) -> None:
     """Write all options of a run, with absolute paths of its tables."""
     content = config.to_dict()
-    key = config.file_key()
-    if files := content.pop(key):
+    if files := content.pop(key := config.file_key()):
         content[key] = abspath(files) if isinstance(files, str) else [*map(abspath, files)]
     write_file(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
 
@@ -81,10 +59,5 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
 
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
-    """Check that a resumed run has the options that it was started with.
-
-    Raises:
-        InputError: Names the first option that differs.
-    """
-    former = type(config).from_dict(read_config_file(path, type(config)))
-    check_same_options(former, config, path.parent)
+    """Raise an ``InputError`` for the first option that differs from those of a resumed run."""
+    check_same_options(type(config).from_dict(read_config_file(path)), config, path.parent)

@@ -90,7 +90,7 @@ def loaded_by(*words):
 )
 def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
     loaded, line = loaded_by(*words.format(table=small_table).split())
-    assert loaded == set()
+    assert loaded <= ({"numpy"} if "wrong" in words else set())
     assert ("wrong" in line) == ("wrong" in words)
 
 
@@ -120,7 +120,8 @@ def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
         ("train --config c.yaml", "c.yaml, epochs: 'few'"),
         ("train --config d.yaml", "d.yaml, learning_rate: '-1'"),
         ("train --config d.yaml --learning-rate -2", "--learning-rate: '-2'"),
-        ("train --config e.yaml", "e.yaml, 'epoch' 'epochs'?"),
+        ("train --config e.yaml", "e.yaml epoch --epochs"),
+        ("train --config f.yaml", "f.yaml training"),
         ("predict . t.csv", "config.json"),
         ("pretrain", "INPUT"),
         ("pretrain t.csv --num-workers -1", "--num-workers"),
@@ -140,6 +141,7 @@ def test_a_wrong_command_line_is_one_line_and_leaves_nothing(fails, words, parts
     Path("c.yaml").write_text("training: {epochs: few}\n")
     Path("d.yaml").write_text("training: {learning_rate: -1}\n")
     Path("e.yaml").write_text("training: {epoch: 1}\n")
+    Path("f.yaml").write_text("training: 3")
     Path("t.csv").write_text('smiles,y\nC,1\nCC,"1,5"\n')
     before = os.listdir()
     line = fails(2, *words.split(" "))

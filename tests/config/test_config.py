@@ -154,12 +154,13 @@ def test_any_options_make_a_run_that_its_file_repeats_or_an_error(tmp_path_facto
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(yaml.safe_dump(data.draw(options_of(run)), allow_unicode=True), "utf-8")
     try:
-        config = run.from_dict(read_config_file(path, run))
+        config = run.from_dict(read_config_file(path))
     except InputError as error:
-        assert_one_line(error)
+        if error.option in run.options():
+            assert_one_line(error)
         return
     write_config_file(path, config)
-    again = run.from_dict(read_config_file(path, run))
+    again = run.from_dict(read_config_file(path))
     assert again == replace(config, **{run.file_key(): getattr(again, run.file_key())})
 
 
@@ -179,15 +180,9 @@ def test_a_few_options_by_hand_are_enough(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("dta: {}", "'dta' 'data'"),
-        ("epochs: 3", "'epochs'"),
-        ("data: {epochs: 3}", "'epochs' 'training'"),
-        ("training: {learning-rat: 3}", "'learning-rat' 'learning_rate'"),
-        ("training: 3", "training 3"),
         ("- a", "sections"),
         ("data: {a", "not a YAML file"),
         ("data: !!python/object/apply:os.system ['true']", "not a YAML file"),
-        ("1: 2", "unknown section 1"),
         ("[" * 100_000, "not a YAML file"),
         (None, "no such file"),
     ],
