@@ -6,8 +6,10 @@ from typing import Any
 from cyclopts import App, ArgumentCollection, Token
 from cyclopts.config import Dict
 
+from molattn.cli.shared import make_console
 from molattn.config import PretrainConfig, TrainConfig
 from molattn.errors import InputError
+from molattn.utils.console import print_line
 
 
 class OptionsFile:
@@ -30,7 +32,7 @@ class OptionsFile:
             raise InputError("cannot be used with --config", option="resume")
         path = Path(config[0].value) if config else None
         if resumed and "--config" in given:
-            path = _config_of_run(Path(resumed[0].value), is_study="tune" in commands)
+            path = _config_to_resume(Path(resumed[0].value), is_study="tune" in commands)
         if path is None:
             return
         from molattn.config.yaml_file import read_config_file
@@ -54,11 +56,18 @@ class OptionsFile:
         }
 
 
-def _config_of_run(folder: Path, *, is_study: bool) -> Path | None:
-    """Return the options of an interrupted run or study; None of a finished run."""
+def _config_to_resume(folder: Path, *, is_study: bool) -> Path:
+    """Return the options of an interrupted run or study; a finished run ends the command."""
     from molattn.training.run_folder import CONFIG_FILE, unfinished_run
 
     if is_study and not (folder / CONFIG_FILE).exists():
         raise InputError(f"{folder} is no folder of a study", option="resume")
-    found = folder if is_study else unfinished_run(folder)
-    return found and found / CONFIG_FILE
+    unfinished = folder if is_study else unfinished_run(folder)
+    if unfinished is None:
+        print_line(
+            make_console(),
+            f"{folder} is finished; there is nothing to resume. To train it further, start a run "
+            "from it with --init-from",
+        )
+        raise SystemExit(0)
+    return unfinished / CONFIG_FILE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
-from molattn.cli import models, predict, prepare, pretrain, train, tune
+from molattn.cli import models, predict, prepare, train
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.processes import is_launched, launch, process_group
 from molattn.cli.shared import STREAM
@@ -35,10 +35,10 @@ _OUT_OF_MEMORY = (
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
 _COMMANDS: dict[Callable[..., Any], str] = {
-    train.train: train.EXAMPLES,
-    pretrain.pretrain: pretrain.EXAMPLES,
+    train.train: train.TRAIN_EXAMPLES,
+    train.pretrain: train.PRETRAIN_EXAMPLES,
     predict.predict: predict.EXAMPLES,
-    tune.tune: tune.EXAMPLES,
+    train.tune: train.TUNE_EXAMPLES,
     prepare.prepare: prepare.EXAMPLES,
     models.explain: models.EXPLAIN_EXAMPLES,
     models.fingerprint: models.FINGERPRINT_EXAMPLES,

@@ -88,21 +88,6 @@ class RunOptions:
         if self.resume is not None and (self.output is not None or self.overwrite):
             raise InputError("cannot be used with --output or --overwrite", option="resume")
 
-    def report_finished(self, console: "Console") -> bool:
-        """Log that the run to resume is finished, and return whether it is."""
-        if self.resume is None:
-            return False
-        from molattn.training.run_folder import unfinished_run
-
-        if unfinished_run(self.resume) is not None:
-            return False
-        print_line(
-            console,
-            f"{self.resume} is finished; there is nothing to resume. To train it further, start a "
-            "run from it with --init-from",
-        )
-        return True
-
     @contextmanager
     def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
         """Fill the folder of a run, by default one of a name in ``runs/``.

@@ -1,11 +1,17 @@
-"""``molattn train``."""
+"""``molattn train``, ``molattn pretrain`` and ``molattn tune``."""
 
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from molattn.cli.processes import needs_processes
 from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
@@ -13,13 +19,17 @@ from molattn.config import (
     DataConfig,
     FineTuningConfig,
     GaussianProcessConfig,
+    MoleculesConfig,
     NetworkConfig,
+    PretrainConfig,
+    PretrainLoopConfig,
+    PretrainNetworkConfig,
     ReportConfig,
     SupervisedConfig,
     TrainConfig,
+    TuneConfig,
 )
 from molattn.config.base import COMMON
-from molattn.data.columns import find_columns
 from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
 from molattn.errors import InputError
 from molattn.utils.console import print_line
@@ -27,14 +37,34 @@ from molattn.utils.console import print_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LONGEST_NAME = 60
-
-EXAMPLES = """Examples:
+TRAIN_EXAMPLES = """Examples:
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
   molattn train --config runs/assay/config.yaml --seed 1
   molattn train small.csv --target-columns logS --init-from runs/assay
 """
+PRETRAIN_EXAMPLES = """Examples:
+  molattn pretrain molecules.smi.gz --output runs/pretrained
+  molattn pretrain a.csv b.parquet --exclude assay.csv --max-hours 8
+  molattn pretrain --resume runs/pretrained
+  molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
+  molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
+"""
+TUNE_EXAMPLES = """Examples:
+  molattn tune assay.csv --target-columns pIC50 --output runs/search
+  molattn tune assay.csv --target-columns pIC50 --space space.yaml
+  molattn tune --resume runs/search --trials 200
+  molattn train --config runs/search/best.yaml
+"""
+
+DataTable = Annotated[
+    Path | None,
+    Parameter(
+        name="DATA",
+        help="CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; by "
+        "default the bundled data.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -58,11 +88,9 @@ class TrainOptions:
     report: Annotated[ReportConfig, section("Report")] = ReportConfig()
 
     def train_config(self, table: Path | None) -> TrainConfig:
-        """Return the run on a table, a named dataset, or else the bundled solubility data.
+        """Return the run on a table, a named dataset, or else the bundled solubility data."""
+        from molattn.data.columns import find_columns
 
-        Raises:
-            InputError: The options do not agree with each other, or with the columns of the table.
-        """
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
         if self.dataset is not None:
@@ -76,9 +104,8 @@ class TrainOptions:
 
     def run_name(self, file: str) -> str:
         """Return the default name of the folder of a run on a table."""
-        if self.dataset is not None:
-            return self.dataset.lower()
-        return re.sub(r"[^\w.+-]+", "_", Path(file).stem, flags=re.ASCII)[:_LONGEST_NAME]
+        name = self.dataset.lower() if self.dataset else Path(file).stem[:60]
+        return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)
 
 
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
@@ -97,28 +124,23 @@ def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> 
         raise InputError(f"cannot be used with a table ({config.file})", option="dataset")
     from molattn.data.moleculenet import named_dataset
 
-    found = named_dataset(name, folder)
-    data = replace(config.data, smiles_column=found.smiles_column)
+    dataset = named_dataset(name, folder)
+    data = replace(config.data, smiles_column=dataset.smiles_column)
     if not data.target_columns:
-        data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
-    return replace(config, file=str(found.path), data=data)
+        targets, units = dataset.target_columns, dataset.target_units
+        data = replace(data, target_columns=targets, target_units=units)
+    return replace(config, file=str(dataset.path), data=data)
 
 
 def train(
-    table: Annotated[Path | None, Parameter(name="DATA")] = None,
+    table: DataTable = None,
     /,
     *,
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
     options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
 ) -> SupervisedConfig | None:
-    """Train a model on a table of molecules and their properties.
-
-    Args:
-        table: A table or a prepared store; by default the bundled data.
-    """
+    """Train a model on a table of molecules and their properties."""
     console = make_console()
-    if run.report_finished(console):
-        return None
     config = options.train_config(table)
     report_same_name(console, config.fine_tuning.init_from)
     if needs_processes(config.training):
@@ -141,11 +163,7 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
         return
     print_scores(summary, config, console)
     if "final" in summary:
-        print_line(
-            console,
-            "These are scores of the models of the folds; the final model, of all rows, has no "
-            "score of its own",
-        )
+        print_line(console, "These are scores of the folds; the final model has none of its own")
 
 
 def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
@@ -164,10 +182,124 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     with step_progress(console, "writing the results"):
         write_run(run, scores, folder)
     print_scores(scores.metrics, config, console)
-    forest = scores.metrics.get("random_forest_seconds")
+    seconds = f"{run.seconds:.0f} s"
+    if forest := scores.metrics.get("random_forest_seconds"):
+        seconds += f" (random forest: {forest:.0f} s)"
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
-    print_line(
-        console,
-        f"Trained in {run.seconds:.0f} s{f' (random forest: {forest:.0f} s)' if forest else ''}"
-        + (f"; weights of epoch {epochs} saved" if epochs else ""),
+    weights = f"; weights of epoch {epochs} saved" if epochs else ""
+    print_line(console, f"Trained in {seconds}{weights}")
+
+
+def pretrain(
+    *inputs: Annotated[Path, Parameter(name="INPUT")],
+    run: Annotated[RunOptions, section("Run")] = RunOptions(),
+    num_workers: Annotated[int, group("Run"), Parameter(validator=Number(gte=0))] = 0,
+    molecules: Annotated[MoleculesConfig, section("Data")] = MoleculesConfig(),
+    network: Annotated[PretrainNetworkConfig, section("Network")] = PretrainNetworkConfig(),
+    training: Annotated[PretrainLoopConfig, section("Training")] = PretrainLoopConfig(),
+) -> PretrainLoopConfig | None:
+    """Pretrain a network on molecules without labels, for molattn train --init-from.
+
+    It learns to predict descriptors, fingerprints, and masked atoms and bonds.
+    See "Pretraining" in the documentation.
+
+    Args:
+        inputs: One or more tables of molecules (CSV, TSV, Parquet, Excel, SDF or SMILES files, or
+            stores of molattn prepare).
+        num_workers: Worker processes that prepare the molecules; 0 prepares them in the main
+            process.
+    """
+    molecules = replace(  # absolute paths, so that the run can be resumed from anywhere
+        molecules,
+        exclude=tuple(map(abspath, molecules.exclude)),
+        molecules_folder=molecules.molecules_folder and abspath(molecules.molecules_folder),
     )
+    config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
+    console = make_console()
+    report_same_name(console, config.training.init_from)
+    if not config.files:
+        raise InputError("INPUT is missing: expected one or more tables of molecules")
+    if needs_processes(training):
+        return training
+    with run.open_folder("pretrain", "pretrained") as (output, folder):
+        from molattn.pretraining import describe_scores, write_pretraining
+        from molattn.pretraining import pretrain as run_pretraining
+        from molattn.utils.process_group import process_rank
+
+        result = run_pretraining(config, folder, console, num_workers=num_workers)
+        if not process_rank():
+            write_pretraining(result, folder)
+    scores, seconds = result.metrics["validation"], 3600.0 * result.metrics["hours"]
+    print_line(console, f"Validation: {', '.join(describe_scores(scores))}")
+    print_line(console, f"Trained in {seconds:.0f} s ({result.history.steps} steps)")
+    print_line(console, f"Results written to {output}")
+    return None
+
+
+def tune(
+    table: DataTable = None,
+    /,
+    *,
+    run: Annotated[RunOptions, section("Run")] = RunOptions(),
+    space: Annotated[Path | None, group("Search")] = None,
+    tuning: Annotated[TuneConfig, section("Search")] = TuneConfig(),
+    options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
+) -> None:
+    """Search for the options with the best validation loss; test rows are not used.
+
+    The output folder contains best.yaml (the best options), trials.csv and plots.
+    See "Hyperparameter search" in the documentation.
+
+    Args:
+        space: YAML file with the options to vary and their values.
+    """
+    if find_spec("optuna") is None:
+        raise InputError(
+            "molattn tune needs the package optuna, which is not installed: "
+            "pip install 'molattn[tune]'"
+        )
+    if run.resume is not None and space is not None:
+        raise InputError("cannot be used with --resume, which keeps it", option="space")
+    config = options.train_config(table)
+
+    from molattn.training.run_folder import free_folder
+    from molattn.tuning.search_space import read_space
+    from molattn.tuning.study import BEST_FILE, run_study, trials_table
+
+    console = make_console()
+    name = f"{options.run_name(config.file)}-study"
+    folder = run.resume or run.output or free_folder(Path("runs") / name)
+    searched = None if space is None else read_space(space)
+    with _study_folder(folder, run):
+        result = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
+    console.print(trials_table(result), markup=False)
+    best = f"molattn train --config {folder / BEST_FILE}"
+    print_line(console, f"Results written to {folder}; to train with the best options: {best}")
+
+
+@contextmanager
+def _study_folder(folder: Path, run: RunOptions) -> Iterator[None]:
+    """Lock the folder of a study; add to errors how to resume it, and remove it if it is empty."""
+    from molattn.training.run_folder import CONFIG_FILE
+    from molattn.tuning.study import STUDY_FILE
+    from molattn.utils.files import locked
+
+    is_new = not folder.exists()
+    replaces = run.resume is not None or (run.overwrite and (folder / STUDY_FILE).exists())
+    if not is_new and not replaces and any(folder.iterdir()):
+        raise InputError(
+            f"{folder}: expected a new or empty folder; --resume {folder} continues a study, "
+            "--overwrite replaces it"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if (folder / CONFIG_FILE).exists():
+                interrupt.add_note(f"to resume: molattn tune --resume {folder}")
+            raise
+        except InputError:
+            if is_new and not (folder / "trials.csv").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise

@@ -205,6 +205,6 @@ def test_the_command_resumes_replaces_and_refuses(config, tmp_path, losses, caps
     (study / "study.db").unlink()
     assert main(["tune", "--resume", str(study)]) == 2
     assert capsys.readouterr().err.count("study.db") == 2
-    monkeypatch.setattr("molattn.cli.tune.find_spec", lambda name: None)
+    monkeypatch.setattr("molattn.cli.train.find_spec", lambda name: None)
     assert main(["tune"]) == 2
     assert "pip install 'molattn[tune]'" in capsys.readouterr().err
