@@ -1,10 +1,11 @@
 """The input of a command as a table: a file, SMILES, or standard input."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from molattn.cli.shared import STREAM, standard_input
+from molattn.cli.shared import STREAM
 from molattn.config import TableConfig
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, SmilesError, quoted
@@ -15,10 +16,6 @@ def input_table(words: Sequence[str], config: TableConfig) -> Table:
 
     An existing path is a file. Anything else is a SMILES, unless it is not a valid one and has a
     path separator or the suffix of a table, as the name of a missing file does.
-
-    Args:
-        words: The words of the command line.
-        config: The column of SMILES, and the limits of molecules.
 
     Raises:
         InputError: There is a file among several words, a missing file, or no valid SMILES.
@@ -47,17 +44,15 @@ def _open(words: Sequence[str], config: TableConfig) -> Table:
 
 
 def open_standard_input(config: TableConfig) -> Table:
-    """Open standard input as a table, in any format that files have.
-
-    Parquet and Excel files and compressed ones are recognized by content, as are SDF and SMILES
-    files; all others are CSV, with cells separated by commas, semicolons or tabs.
-    """
-    source = Source(standard_input(), "standard input")
+    """Open standard input as a table, in any format that files have."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; expected a table")
+    source = Source(sys.stdin.buffer, "standard input")
     return open_table(source, _format(source.start, config))
 
 
 def _format(start: bytes, config: TableConfig) -> str:
-    """Return the format of text that begins with some bytes."""
+    """Return the format of text that begins with some bytes: SDF, SMILES, or else CSV."""
     lines = start.split(b"\n")
     if len(lines) > 3 and lines[3].rstrip().endswith((b"V2000", b"V3000")):
         return "sdf"

@@ -69,19 +69,17 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
 
 def _uncommon_options(command: Callable[..., Any]) -> set[str]:
     """Return the options of a command that are not common; none if it declares none as common."""
-    levels = [*_levels(get_type_hints(command).values())]
-    hidden = {name for name, common in levels if common not in (True, command.__name__)}
+    levels = [*_levels(command)]
+    hidden = {name for name, level in levels if level not in (True, command.__name__)}
     return hidden if len(hidden) < len(levels) else set()
 
 
-def _levels(kinds: Any) -> Iterator[tuple[str, bool | str]]:
-    """Yield each option of the sections among some types, and in which commands it is common."""
-    for section in filter(is_dataclass, kinds):
-        hints = get_type_hints(section)
-        yield from _levels(hints.values())
+def _levels(holder: Any) -> Iterator[tuple[str, bool | str]]:
+    """Yield each option of the sections of a command or section, and where it is common."""
+    for section in filter(is_dataclass, get_type_hints(holder).values()):
+        yield from _levels(section)
         for field in fields(section):
-            if not is_dataclass(hints[field.name]):
-                yield f"--{field.name.replace('_', '-')}", field.metadata.get("common", False)
+            yield f"--{field.name.replace('_', '-')}", field.metadata.get("common", False)
 
 
 def _print_group(
@@ -94,18 +92,14 @@ def _print_group(
     from cyclopts.help import DefaultFormatter, PanelSpec
     from rich.box import Box
 
-    shown = [
-        entry.copy(description=_text(entry.description), default=entry.default or None)
-        for entry in panel.entries
-        if not hidden & {*entry.names}
-    ]
+    shown = []
+    for entry in panel.entries:
+        if not hidden & {*entry.names}:
+            help = getattr(entry.description, "primary_renderable", entry.description)
+            text = " ".join(str(help or "").split())  # without the line breaks of the docstring
+            shown.append(entry.copy(description=text, default=entry.default or None))
     box = Box("\n".join(["─── ", *["    "] * 7]))
     DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=shown))
-
-
-def _text(description: Any) -> str:
-    """Return a description without the line breaks of the docstring."""
-    return " ".join(str(getattr(description, "primary_renderable", description) or "").split())
 
 
 app = make_app(all_options=True)

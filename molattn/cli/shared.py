@@ -1,11 +1,10 @@
 """Shared by the commands: groups of options, the folder of a run, the terminal."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -150,10 +149,3 @@ def check_is_path(output: Path) -> None:
     """Raise an ``InputError`` for ``--output -`` of a command that does not write to a pipe."""
     if str(output) == STREAM:
         raise InputError("got -, expected a path; only predict writes to a pipe", option="output")
-
-
-def standard_input() -> IO[bytes]:
-    """Return standard input; raise an ``InputError`` if it is closed."""
-    if sys.stdin is None:
-        raise InputError("standard input is closed; expected a table")
-    return sys.stdin.buffer

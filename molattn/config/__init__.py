@@ -23,12 +23,12 @@ from molattn.config.pretraining import MoleculesConfig as MoleculesConfig
 from molattn.config.pretraining import PretrainConfig as PretrainConfig
 from molattn.config.pretraining import PretrainLoopConfig as PretrainLoopConfig
 from molattn.config.pretraining import PretrainNetworkConfig as PretrainNetworkConfig
-from molattn.config.run import ReportConfig as ReportConfig
-from molattn.config.run import TrainConfig as TrainConfig
-from molattn.config.run import TuneConfig as TuneConfig
 from molattn.config.training import FineTuningConfig as FineTuningConfig
 from molattn.config.training import Freeze as Freeze
 from molattn.config.training import GaussianProcessConfig as GaussianProcessConfig
 from molattn.config.training import Kernel as Kernel
+from molattn.config.training import ReportConfig as ReportConfig
 from molattn.config.training import SupervisedConfig as SupervisedConfig
+from molattn.config.training import TrainConfig as TrainConfig
 from molattn.config.training import TrainingLoopConfig as TrainingLoopConfig
+from molattn.config.training import TuneConfig as TuneConfig

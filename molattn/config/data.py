@@ -50,12 +50,9 @@ class WorkerOptions:
     """Which processes work on the rows of a table.
 
     Args:
-        num_workers: Worker processes among which the rows are divided; 0 uses the main process
-            alone, or with --engine ray a worker for each CPU of the cluster.
-        engine: Where the workers are: local, on this machine, or ray, on the nodes of a Ray cluster
-            (extra ray).
-        ray_address: HOST:PORT of a running Ray cluster that this machine belongs to, or auto to
-            find it; by default Ray is started on this machine.
+        num_workers: Worker processes; 0 for none, or with --engine ray one for each CPU.
+        engine: Where the workers are: on this machine (local) or on a Ray cluster (ray).
+        ray_address: HOST:PORT of a running Ray cluster, or auto to find it; by default a new one.
     """
 
     num_workers: NonNegativeInt = field(default=0, kw_only=True)
@@ -73,8 +70,7 @@ class TableColumns(MoleculeLimits):
     Args:
         smiles_column: Column of SMILES.
         target_columns: Columns to predict.
-        relation_columns: Column with the relation of the labels of each target, > or < of a
-            censored one; a label such as >10 needs none.
+        relation_columns: Column with the relation of each target's labels, > or < if censored.
         weight_column: Column of row weights, used in training and not in scores.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
@@ -101,14 +97,11 @@ class PrepareConfig(TableColumns, WorkerOptions):
     """What is kept of tables of molecules that are prepared for training and prediction.
 
     Args:
-        pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
-            for each molecule, and 4 bytes for each of the --pretraining-columns.
-        resume: Go on with an interrupted command that wrote to the same --output; begin if there is
-            none. Inputs and options must be the same, except for those of the workers.
+        pretraining_targets: Also what molattn pretrain predicts, about 1.5 kB for each molecule.
+        resume: Go on with an interrupted command with the same inputs and options, if there is one.
         overwrite: Replace a store in --output.
         keep_columns: Other columns to keep, such as names or identifiers.
-        pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
-            example the embedding of another network.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, that it predicts too.
     """
 
     pretraining_targets: bool = False
@@ -131,21 +124,18 @@ class DataConfig(TableColumns):
     """The table, and how its rows are split into training, validation and test rows.
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
-    molecules together. A split by order takes the last rows as test rows. If a split column has no
-    validation rows, some of the training rows become validation rows. Without test rows (a size of
-    0, or a split column that marks none) the model has no test score. Every row is a test row in
-    exactly one fold of a cross-validation, whose models need no validation rows (a size of 0):
-    each is then calibrated by the predictions of the others.
+    molecules together; a split by order takes the last rows as test rows. A split column without
+    validation rows has some of its training rows as such. Each row is a test row in one fold of a
+    cross-validation, whose models may do without validation rows (a size of 0): each is then
+    calibrated by the predictions of the others.
 
     Args:
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
-        target_transform: Transform of each regression target; auto selects none, log or
-            yeo_johnson.
+        target_transform: Transform of each regression target; auto: none, log or yeo_johnson.
         positive_class: Positive class of each binary target; auto tells by the names.
         task_weights: Weight of each target in the loss.
-        standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
-            canonical tautomer.
+        standardize: Use the largest fragment, neutral, as canonical tautomer; in prediction too.
         descriptors: RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2); 0 for none.
         split: Split method; by default random.

@@ -22,8 +22,7 @@ class _TableOptions:
 
     Args:
         smiles_column: Column of SMILES.
-        partner_column: Column of SMILES of the second molecule; by default the column used in
-            training.
+        partner_column: Column of SMILES of the second molecule; by default that of the training.
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
     """
@@ -44,12 +43,10 @@ class StreamConfig(WorkerOptions, TableConfig):
     """Options of the commands that write a table with the columns of the input.
 
     Args:
-        escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
-            would take for a formula: text other than a number that begins with =, +, - or @. Column
-            names are included.
-        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV, SDF or
-            SMILES file, compressed or not; start with the first row if there is no such file at
-            all. Model, input and options must be the same, except for those of the workers.
+        escape_formulas: In CSV and TSV files, write an apostrophe before text, other than numbers,
+            that a spreadsheet would take for a formula, as it begins with =, +, - or @.
+        resume: Go on with an interrupted command that wrote to the same --output (CSV, TSV, SDF or
+            SMILES) with the same model, input and options, if there is one.
         precision: Floating-point precision of the network: fp32, or bf16 (mixed precision), which
             rounds to two or three digits and is faster on a CPU with AMX.
     """
@@ -64,8 +61,7 @@ class IntervalConfig(TableConfig):
     """Options of the commands that show prediction intervals.
 
     Args:
-        interval: Nominal coverage of the prediction intervals, written to the columns NAME_low and
-            NAME_high.
+        interval: Nominal coverage of the prediction intervals, from NAME_low to NAME_high.
     """
 
     interval: Between = 0.9
@@ -77,9 +73,9 @@ class PredictConfig(IntervalConfig, StreamConfig):
 
     Args:
         neighbors: Number of training rows to write for each target: those that contribute most to
-            its prediction, by the Gaussian process of the model.
-        relation_columns: Column with the relation of the labels of each target, by default
-            those of the training, if the table has them; censored labels are not scored.
+            the prediction of the model's Gaussian process.
+        relation_columns: Column with the relation of each target's labels, by default that of the
+            training; censored labels are not scored.
     """
 
     neighbors: Count | None = None
@@ -106,10 +102,8 @@ class ExplainConfig(IntervalConfig):
         method: Method that scores atoms and bonds, one or more of: attention, rollout,
             gradient_attention, integrated_gradients, occlusion.
         target: Property to explain, by default the first. Of three or more classes, name one by
-            its prediction column, such as phase_probability_solid; by default the most probable
-            class of each molecule is explained.
-        check: Test each method by deletion and insertion of atoms against random rankings, on up to
-            200 random molecules of the table, and report the result on the page.
+            its prediction column, such as phase_probability_solid; by default the most probable.
+        check: Test each method by deletion and insertion of atoms, on up to 200 molecules.
         limit: Explain only the first N rows.
     """
 
@@ -124,20 +118,17 @@ class _ServerOptions:
     """Options of the server.
 
     Args:
-        host: Address to listen on. Any other than this machine's own (127.0.0.1, localhost, ::1)
-            makes the server public, and needs --token.
+        host: Address to listen on; one that other machines can reach needs --token.
         port: Port to listen on; 0 = any free one.
         token: Secret that each request must send, as "Authorization: Bearer TOKEN". Better given by
             the environment variable MOLATTN_TOKEN, which other users of the machine do not see.
-        reference: Table of molecules, such as marketed drugs. They are predicted once at the start;
-            each prediction then comes with its percentile among theirs.
+        reference: Table of molecules, such as marketed drugs, among whose predictions those of a
+            request have a percentile.
         max_molecules: Most molecules of a JSON request; tables have no such limit.
         max_request_size: Most megabytes of a request.
-        max_queue: Most molecules that wait at the same time; a request beyond that is refused with
-            status 429, to be repeated later.
-        batch_size: Most molecules that are predicted together, of one request or of several.
-        threads: Number of CPU threads of the predictions; more than one is faster only for wide
-            networks.
+        max_queue: Most molecules that wait; a request beyond that is refused with status 429.
+        batch_size: Most molecules that are predicted together, of one request or more.
+        threads: Number of CPU threads; more than one is faster only for wide networks.
         device: Device to predict on.
     """
 

@@ -24,9 +24,8 @@ _OWN = {"from_pretrained": False}
 class NetworkConfig:
     """The network.
 
-    Layers, scores, combinations of heads, prediction heads and readouts are named. The names that
-    come with molattn are below; :mod:`molattn.nn` has a registry of each, to which you can add your
-    own, and checks the names when training starts or a model is created.
+    Layers, scores, combinations of heads, prediction heads and readouts are named in registries of
+    :mod:`molattn.nn`, to which you can add your own; those of molattn are below.
 
     Args:
         width: Hidden size of atoms.
@@ -35,8 +34,7 @@ class NetworkConfig:
         edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atom pairs attend to each other.
-        radius: Let an atom attend only to atoms at most this many bonds away, in memory linear in
-            the number of atoms; for molecules of thousands of atoms.
+        radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         distances: Use the topological distance between atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
@@ -45,8 +43,7 @@ class NetworkConfig:
         update_edges: Update pair features in each block but the last.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
-        head: Prediction head: auto, mlp, fourier, both. auto: fourier if all targets are classes,
-            otherwise both.
+        head: Prediction head: mlp, fourier, both, or auto (fourier if all targets are classes).
         head_dropout: Dropout rate in the prediction head.
         attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,

@@ -31,22 +31,18 @@ Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bo
 class MoleculesConfig(MoleculeLimits):
     """The molecules of pretraining, and how they are masked.
 
-    Excluded molecules are recognized by connectivity (first block of the InChIKey), salts also by
-    their largest fragment.
-
     Args:
         smiles_column: Column of SMILES.
-        exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets.
+        exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets: those
+            of the same connectivity, of salts also the largest fragment.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
         featurizer: Name of the featurizer for atoms and bonds.
-        molecules_folder: Folder for the prepared molecules, so that other runs on the same files
-            can reuse them; by default they are temporary.
+        molecules_folder: Folder for the prepared molecules, for other runs on the same files.
         data_note: Text about the data for the model card, such as licenses.
-        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too, for example
-            the embedding of another network.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
@@ -78,8 +74,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds, and the --pretraining-columns (columns).
         max_hours: Time limit for training, in hours; --resume may change it.
-        init_from: Model to continue pretraining from: base, base-large, a folder, owner/model, or
-            none.
+        init_from: Model to continue from: base, base-large, a folder, owner/model, or none.
     """
 
     epochs: Count = field(default=10, metadata=COMMON)

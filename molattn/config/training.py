@@ -1,6 +1,6 @@
-"""Options of training, of fine-tuning, and of the Gaussian process."""
+"""Options of training, a whole training run, and a search over runs."""
 
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import Annotated, Literal, Self
 
 from annotated_types import Interval
@@ -11,17 +11,21 @@ from molattn.config.base import (
     FIXED,
     RESUMABLE,
     BelowOne,
+    Between,
     Count,
     Fraction,
     Name,
     NonNegative,
     NonNegativeInt,
     Positive,
+    RunConfig,
     Threads,
     Unique,
     check_unused,
     checked,
 )
+from molattn.config.data import DataConfig
+from molattn.config.network import NetworkConfig
 from molattn.errors import InputError
 
 Checkpoint = Literal["best", "last"]
@@ -49,8 +53,8 @@ class TrainingLoopConfig:
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Clip the gradient to this norm; 0 for no clipping.
-        precision: Floating-point precision: fp32, bf16 (mixed precision), or auto, which is bf16
-            for a network at least 256 wide on a CPU that multiplies matrices in bf16 (AMX).
+        precision: Floating-point precision: fp32, bf16 (mixed precision), or auto (bf16 for a
+            network at least 256 wide on a CPU with AMX).
         seed: Random seed of split, weights and row order.
         device: Device to train on.
         devices: Number of GPUs, or of processes on CPUs, to train on; --resume may change it.
@@ -138,11 +142,9 @@ class FineTuningConfig:
         init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base
             if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
-            freezes the encoder below a new head if the table has only classes and at most 2,500
-            labels, and --backbone-lr-scale has its default.
+            freezes the encoder below a new head for at most 2,500 labels that are all classes.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
-        head_steps: Number of initial steps in which only a new head is trained; at most half of all
-            steps.
+        head_steps: Initial steps in which only a new head is trained; at most half of all steps.
     """
 
     init_from: Name = field(default="auto", metadata=COMMON | FIXED)
@@ -171,10 +173,8 @@ class GaussianProcessConfig:
         predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
             their errors on the validation rows.
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
-            default morgan, atom_pairs, embedding, and descriptors if they clearly raise the
-            marginal likelihood.
-        inducing_points: Most inducing points; with no more rows than that it is exact, except with
-            more than 16 targets that have labels of different rows.
+            default morgan, atom_pairs, embedding, and descriptors if they raise the likelihood.
+        inducing_points: Most inducing points; with no more rows than that it is exact.
     """
 
     predictor: Literal["both", "network", "gaussian_process"] = "both"
@@ -184,3 +184,102 @@ class GaussianProcessConfig:
     def __post_init__(self) -> None:
         reason = "is used only with a Gaussian process (--predictor)"
         check_unused(self, (self.predictor == "network", "kernels inducing_points", reason))
+
+
+@checked
+class ReportConfig:
+    """How a trained model is evaluated.
+
+    Args:
+        baselines: Also score a constant and a random forest.
+        interval: Nominal coverage of the prediction intervals reported for the test rows.
+        bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
+    """
+
+    baselines: bool = field(default=True, metadata=COMMON_IN_TRAIN)
+    interval: Between = 0.9
+    bootstrap: Annotated[int, Interval(ge=0, le=10**6)] = 1000
+
+
+@checked
+class TrainConfig(RunConfig):
+    """Everything that determines a training run; written as ``config.yaml`` into its folder.
+
+    Args:
+        file: The table.
+        data: Its columns, and how its rows are split.
+        network: The network.
+        training: How it is trained.
+        report: How it is evaluated.
+        fine_tuning: The pretrained model that the training starts from, if any.
+        gaussian_process: The Gaussian process beside the network, if any.
+    """
+
+    file: str = ""
+    data: DataConfig = field(default_factory=DataConfig, metadata=FIXED)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    training: SupervisedConfig = field(default_factory=SupervisedConfig)
+    report: ReportConfig = field(default_factory=ReportConfig, metadata=FIXED)
+    fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
+    gaussian_process: GaussianProcessConfig = field(
+        default_factory=GaussianProcessConfig, metadata=FIXED
+    )
+
+    def __post_init__(self) -> None:
+        data = self.data
+        check_unused(
+            self.network, (data.partner_column is None, "partner", "needs --partner-column")
+        )
+        reason = "cannot be used without validation rows, by --final or --validation-size 0"
+        has_none = data.final or data.validation_size == 0.0
+        check_unused(self.training, (has_none, "checkpoint patience", reason))
+        if self.gaussian_process.predictor == "gaussian_process":
+            self._check_without_training()
+        if self.kernels == ("descriptors",) and data.partner_column is not None:
+            reason = "expected another kernel beside descriptors with --partner-column"
+            raise InputError(reason, option="kernels")
+        if "descriptors" in self.kernels and data.descriptors == "none":
+            reason = "descriptors needs --descriptors lipinski or all"
+            raise InputError(reason, option="kernels")
+
+    def _check_without_training(self) -> None:
+        """Check that no option is of a network in training, which there is none of."""
+        reason = "cannot be used with --predictor gaussian_process"
+        start = self.fine_tuning.init_from
+        # The network of another model is checked when that is loaded.
+        is_known = start in ("auto", "none", "base", "base-large", "base-small")
+        names = {one.name for one in fields(NetworkConfig)}
+        check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
+        names = {one.name for one in fields(SupervisedConfig)} - {"seed", "threads", "device"}
+        check_unused(self.training, (True, " ".join(sorted(names)), reason))
+        check_unused(self.data, (True, "task_weights morgan_counts", reason))
+        self.fine_tuning.check_unset(reason)
+        if "embedding" in self.kernels and start == "none":
+            reason = "the embedding of random weights is not informative; leave it out of --kernels"
+            raise InputError(f"{reason}, or use another model", option="init_from")
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Kernels of the Gaussian process; empty = there is none."""
+        process = self.gaussian_process
+        if process.predictor == "network":
+            return ()
+        if process.kernels:
+            return process.kernels
+        has_descriptors = self.data.descriptors != "none"
+        return (*DEFAULT_KERNELS, "descriptors") if has_descriptors else DEFAULT_KERNELS
+
+
+@checked
+class TuneConfig:
+    """How long ``molattn tune`` searches.
+
+    Args:
+        trials: Total number of trials; by default 50.
+        timeout: Seconds after which no new trial starts.
+        prune: Stop a trial whose best validation loss is worse than the median at that epoch.
+    """
+
+    trials: Count | None = field(default=None, metadata=COMMON)
+    timeout: Positive | None = field(default=None, metadata=COMMON)
+    prune: bool = True
