@@ -217,7 +217,7 @@ def test_a_run_is_resumed_with_its_own_model_and_whole_checkpoint_only(monkeypat
         at_call(patch, LabeledLoader, "batch", 4, lambda: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             train_run(config, folder=Path())
-    with pytest.raises(InputError, match="make_model"):
+    with pytest.raises(InputError, match="custom_parts"):
         train_run(config, folder=Path(), make_model=custom)
     content = bytearray(Path(CHECKPOINT_FILE).read_bytes())
     content[-9] ^= 4
