@@ -25,10 +25,9 @@ def print_faithfulness(model: str, most: int | None) -> None:
     smiles, split = table.column("smiles", "smiles"), table.column("split", "split")
     test = [row.cells[smiles] for row in table if row.cells[split] == "test"][:most]
     loaded = MolAttn.from_pretrained(model)
-    for masking in ("remove", "blank"):
-        result = measure_faithfulness(loaded, test, masking=masking)
-        print(f"\n{result.target}, {result.molecules} molecules, masking: {masking}\n")
-        print(result.table(), flush=True)
+    result = measure_faithfulness(loaded, test)
+    print(f"\n{result.target}, {result.molecules} molecules\n")
+    print(result.table(), flush=True)
 
 
 def print_ground_truth(group: str, model: str) -> None:

@@ -55,8 +55,8 @@ def explain(
             class, the most probable class of each molecule is explained.
         partners: The second molecules, if the model takes pairs; their atoms are not scored.
         features: Table features ``[n, len(config.features)]``, if the model uses any.
-        background: Molecules whose average atom is the baseline of integrated gradients and of
-            ``masking="blank"``, never standardized; None = the bundled solubility data.
+        background: Molecules whose average atom is the baseline of integrated gradients, never
+            standardized; None = the bundled solubility data.
         interval: Nominal coverage of the prediction interval.
         options: Options of the method, see :class:`molattn.explain.MethodOptions`.
 
@@ -64,7 +64,7 @@ def explain(
         An explanation, or a list of explanations in the order of the molecules.
 
     Raises:
-        InputError: An unknown method, target or option, or an invalid value.
+        InputError: An unknown method or target, or an invalid value.
         SmilesError: An invalid molecule.
 
     Example:
@@ -74,7 +74,7 @@ def explain(
         ((3,), (4, 8, 3, 3))
     """
     METHODS[method]  # refuses an unknown name before any molecule is read
-    chosen = MethodOptions.named(options)
+    chosen = MethodOptions(**options)
     is_one = smiles is None or isinstance(smiles, Molecule)  # None is RDKit's invalid molecule
     molecules: Any = [smiles] if is_one else smiles
     seconds = [partners] if isinstance(partners, Molecule) else partners

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError
 from molattn.explain.explainer import read_instances
-from molattn.explain.instance import Instance, Masking
+from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, Method, MethodOptions
 from molattn.model.model import MolAttn
 
 __all__ = [
-    "FRACTIONS",
     "Estimate",
     "Faithfulness",
     "MethodFaithfulness",
@@ -24,9 +23,6 @@ __all__ = [
     "measure_faithfulness",
     "measure_instances",
 ]
-
-FRACTIONS = np.linspace(0.0, 1.0, 21)
-"""Fractions of a molecule's atoms at which curves are sampled."""
 
 _RESAMPLES = 2000
 _FEW = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
@@ -73,19 +69,16 @@ class MethodFaithfulness:
     Args:
         method: A method; ``uniform``, which gives every atom the same score and so ranks them in
             the order of the SMILES; or ``random``, the mean over random orders.
-        deletion: Mean change ``(f(all) - f(kept)) s`` of the prediction ``f`` with the top-ranked
-            fraction of atoms masked, at :data:`FRACTIONS`, where ``s`` is the sign of
-            ``f(all) - f(none)``. Atoms are ranked by their scores, times ``s`` for a signed method.
-        insertion: Mean change with all but the top-ranked fraction masked.
-        deletion_area: Area under the deletion curve; large if the top-ranked atoms are necessary.
-        insertion_area: Area under the insertion curve; small if they are sufficient.
+        deletion_area: Mean change ``(f(all) - f(kept)) s`` of the prediction ``f`` over masks of
+            the 0 to n top-ranked atoms (the area under the curve), where ``s`` is the sign of
+            ``f(all) - f(none)``; large if they are necessary. Atoms are ranked by their scores,
+            times ``s`` for a signed method.
+        insertion_area: The same with all other atoms masked; small if these are sufficient.
         deletion_gain: Deletion area minus that of random orders of the same molecule.
         insertion_gain: Insertion area of random orders minus that of the method.
     """
 
     method: str
-    deletion: NDArray[np.float64]
-    insertion: NDArray[np.float64]
     deletion_area: Estimate
     insertion_area: Estimate
     deletion_gain: Estimate
@@ -115,7 +108,6 @@ class Faithfulness:
     Args:
         target: The target; the task, if several of its classes were tested.
         unit: Unit of the target and of all areas and gains.
-        masking: How atoms were masked.
         molecules: Number of molecules tested.
         skipped: Number of molecules that were skipped because they have a single atom.
         random_orders: Number of random orders of each molecule.
@@ -126,7 +118,6 @@ class Faithfulness:
 
     target: str
     unit: str
-    masking: Masking
     molecules: int
     skipped: int
     random_orders: int
@@ -140,13 +131,8 @@ class Faithfulness:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON types."""
-        rows = [
-            asdict(row)
-            | {"deletion": row.deletion.tolist(), "insertion": row.insertion.tolist()}
-            | {"verdict": row.verdict}
-            for row in self.rows
-        ]
-        return {**vars(self), "fractions": FRACTIONS.tolist(), "rows": rows}
+        rows = [{**asdict(row), "verdict": row.verdict} for row in self.rows]
+        return {**vars(self), "rows": rows}
 
     def table(self) -> str:
         """Return the results as a Markdown table."""
@@ -191,30 +177,26 @@ def measure_faithfulness(
 
     Deletion masks the top-ranked atoms: the faster the prediction changes, the better. Insertion
     masks all other atoms: the faster the prediction recovers, the better. Both are compared with
-    random rankings of the atoms of the same molecules.
-
-    After Petsiuk, Das and Saenko 2018 ("RISE"), with the change of the prediction in the target's
-    unit in place of the probability of a class.
+    random rankings. After Petsiuk, Das and Saenko 2018 ("RISE"), with the change of the prediction
+    in the target's unit in place of the probability of a class.
 
     Args:
         model: The model.
         smiles: Molecules, preferably not in the training set.
         methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
-        target: As for :func:`molattn.explain.explain`; given a multiclass task without a class,
-            each molecule is tested on its most probable class.
-        partners: As for :func:`molattn.explain.explain`.
-        features: Likewise.
-        background: Likewise.
+        target: As for :func:`molattn.explain.explain`, as are the next three.
+        partners: Second molecules.
+        features: Table features.
+        background: Molecules of the average atom.
         random_orders: Number of random rankings of each molecule.
-        options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``masking``
-            and ``seed`` apply to the test too.
+        options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``seed``
+            applies to the test too.
 
     Raises:
         InputError: An unknown method or option, or no molecule with two or more atoms.
     """
     instances = [*read_instances(model, smiles, target, partners, features, background)]
-    settings = MethodOptions.named(options)
-    return measure_instances(instances, methods, settings, random_orders)
+    return measure_instances(instances, methods, MethodOptions(**options), random_orders)
 
 
 def measure_instances(
@@ -234,22 +216,17 @@ def measure_instances(
             f"molecules: got {len(instances)}, none with two or more atoms; expected at least one"
         )
     names = [*(methods or METHODS), "uniform", "random"]
-    curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
     areas = np.zeros((len(tested), len(names), 2))
     for k, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
         rng = np.random.default_rng([options.seed, k])
         random = [rng.permutation(instance.num_atoms) for _ in range(random_orders)]
         changes = _changes(instance, chosen, random, options)
-        steps = np.linspace(0.0, 1.0, instance.num_atoms + 1)
-        for row, (deletion, insertion) in enumerate(changes):
-            curves[k, row] = [np.interp(FRACTIONS, steps, curve) for curve in (deletion, insertion)]
         areas[k] = 0.5 * (changes[..., 1:] + changes[..., :-1]).mean(axis=-1)
         progress()
     gains = (areas - areas[:, -1:]) * np.array([1.0, -1.0])
     rows = tuple(
         MethodFaithfulness(
             name,
-            *curves[:, row].mean(axis=0),
             *(bootstrap_mean(values[:, row, test]) for values in (areas, gains) for test in (0, 1)),
         )
         for row, name in enumerate(names)
@@ -259,7 +236,6 @@ def measure_instances(
     return Faithfulness(
         target=target.name if len(outputs) == 1 else target.task.name,
         unit=target.unit,
-        masking=options.masking,
         molecules=len(tested),
         skipped=len(instances) - len(tested),
         random_orders=random_orders,
@@ -276,7 +252,7 @@ def _changes(
 ) -> NDArray[np.float64]:
     """Return changes with the first k atoms masked, and with all others: ``[rows, 2, n + 1]``."""
     n = instance.num_atoms
-    ends = instance.predict_kept(np.array([[True], [False]]) & np.ones(n, bool), options.masking)
+    ends = instance.predict_kept(np.array([[True], [False]]) & np.ones(n, bool))
     sign = 1.0 if ends[0] >= ends[1] else -1.0
     orders = []
     for method in methods:
@@ -287,7 +263,7 @@ def _changes(
     position = np.argsort([*orders, np.arange(n), *random], axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
-    values = instance.predict_kept(kept.reshape(-1, n), options.masking)
+    values = instance.predict_kept(kept.reshape(-1, n))
     values = values.reshape(kept.shape[:-1])
     changes = sign * (values[0, 0, 0] - values)
     of_random = changes[-len(random) :].mean(axis=0, keepdims=True)

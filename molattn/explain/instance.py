@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, Optional
+from typing import Optional
 
 import numpy as np
 import torch
@@ -31,10 +31,7 @@ from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.record import NO_EDGE, MoleculeRecord
 
-__all__ = ["Instance", "Masking", "average_atom", "baseline_atom", "one_hot"]
-
-Masking = Literal["remove", "blank"]
-"""How atoms are masked; see :meth:`Instance.predict_kept`."""
+__all__ = ["Instance", "average_atom", "baseline_atom", "one_hot"]
 
 _MOST_PAIR_FEATURES = 2_000_000  # in a batch: 8 MB, whatever the size of the molecule
 _LARGEST_BATCH = 256
@@ -80,14 +77,9 @@ class Instance:
 
     @cached_property
     def mol(self) -> Chem.Mol:
-        """The RDKit molecule; atoms in the order of the record's.
-
-        That is the order of the molecule that was given, or of its standardized SMILES.
-        """
-        if not self.record.standardized:
-            return parse_accepted(self.molecule)
-        if isinstance(self.molecule, str):
-            return parse_accepted(self.record.standardized)
+        """The RDKit molecule; atoms in the order of the record's."""
+        if not self.record.standardized or isinstance(self.molecule, str):
+            return parse_accepted(self.record.standardized or self.molecule)
         limits = MoleculeLimits(max_atoms=sys.maxsize)  # accepted before, like its standard form
         return read_molecule(self.molecule, limits, bool, standardize=True)[0]
 
@@ -102,11 +94,6 @@ class Instance:
     def bonds(self) -> tuple[tuple[int, int], ...]:
         """Pairs of bonded atoms."""
         return tuple((b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in self.mol.GetBonds())
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return self.model.target_mean.device
 
     @property
     def batch_size(self) -> int:
@@ -126,8 +113,9 @@ class Instance:
     @cached_property
     def attention(self) -> Attention:
         """Attention weights and gates that the model applies to the molecule."""
-        with self.model.evaluating():
-            return attention_weights(self.model, self.batch(), self.member_values)
+        model, features = self.model, self._features(1)
+        with model.evaluating():
+            return attention_weights(model, self.batch(), lambda data: model(data, features))
 
     # Inputs: one-hot features of atoms and pairs, environments, features of the whole molecule.
 
@@ -151,16 +139,16 @@ class Instance:
     @cached_property
     def blank_pairs(self) -> Tensor:
         """Pair features that are all zero, except on the diagonal, which is unchanged."""
-        same = torch.eye(self.num_atoms, device=self.device, dtype=self.pairs.dtype)
+        same = torch.eye(self.num_atoms, device=self.model.device, dtype=self.pairs.dtype)
         return self.pairs * same.unsqueeze(-1)
 
     def _tensor(self, numbers: NDArray[np.floating]) -> Tensor:
         dtype = next(self.model.parameters()).dtype
-        return torch.as_tensor(numbers, dtype=dtype, device=self.device)
+        return torch.as_tensor(numbers, dtype=dtype, device=self.model.device)
 
     def _numbers(self, numbers: NDArray[np.generic]) -> Tensor:
         with torch.inference_mode(False):  # some are kept for what needs gradients
-            return torch.as_tensor(numbers, dtype=number_type(), device=self.device)
+            return torch.as_tensor(numbers, dtype=number_type(), device=self.model.device)
 
     def _features(self, count: int) -> Optional[Tensor]:
         return None if self.features is None else self._numbers(self.features).expand(count, -1)
@@ -205,12 +193,12 @@ class Instance:
         nothing = np.zeros((1, 0), dtype=np.float32)
         inputs = KernelInputs.of_records(config, [self.record], nothing, features)
         with torch.inference_mode(False):
-            return MoleculeProcess(process, self.environments, inputs, self.device)
+            return MoleculeProcess(process, self.environments, inputs, self.model.device)
 
     # Predictions.
 
     def __call__(self, atoms: Tensor, pairs: Tensor, weights: Optional[Tensor] = None) -> Tensor:
-        """Predict from given atom and pair features, differentiably.
+        """Predict from given features, differentiably: ``[B]`` in the target's unit.
 
         Args:
             atoms: Atom features ``[B, n, S]``, one-hot or mixtures of one-hot vectors.
@@ -218,9 +206,6 @@ class Instance:
             weights: From 0 to 1, as :attr:`input_weights`, ``[B, E + A + G]``. Features of the
                 whole molecule are scaled, then multiplied by the weight, so that 0 stands for the
                 training mean. None = 1.
-
-        Returns:
-            Predictions ``[B]`` in the target's unit.
         """
         batch = self.batch([self.record] * len(atoms))
         rows = batch.layout.nodes_to_rows(atoms.flatten(0, 1))
@@ -228,25 +213,19 @@ class Instance:
         return self._values(batch, self.input_weights if weights is None else weights)
 
     def member_values(self, batch: MoleculeBatch | Data) -> Tensor:
-        """Return what each member predicts for a batch of the molecule, ``[members]``.
-
-        With a Gaussian process each is combined with it.
-        """
+        """Return what each member, with the Gaussian process, predicts for it, ``[members]``."""
         return self.target.value(self._member_outputs(batch, self.input_weights))[:, 0]
 
     def batch(self, records: Optional[Sequence[MoleculeRecord]] = None) -> MoleculeBatch:
         """Return variants of the molecule as a batch; None = the molecule alone."""
-        return self.model.collate(records or [self.record]).to(self.device)
+        return self.model.collate(records or [self.record]).to(self.model.device)
 
     def _values(self, batch: MoleculeBatch, weights: Tensor) -> Tensor:
         outputs = self._member_outputs(batch, weights.expand(batch.num_graphs, -1))
         return self.target.value(mean_of_members(outputs, self.model.config.tasks))
 
     def _member_outputs(self, batch: MoleculeBatch | Data, weights: Tensor) -> Tensor:
-        """Return outputs as of :meth:`molattn.MolAttn.member_outputs`, with the Gaussian process.
-
-        The batch holds B variants of the molecule; weights are ``[B, E + A + G]``.
-        """
+        """Predict B variants with each member: outputs ``[members, B, outputs]``."""
         environments, atoms, groups = weights.split(self.input_sizes, dim=1)
         factors = dict(zip(self.number_groups, groups.unbind(dim=1), strict=True))
         descriptors = None
@@ -267,25 +246,17 @@ class Instance:
         return self._process.combine(outputs, process)
 
     def predict_kept(
-        self,
-        kept: NDArray[np.bool_],
-        masking: Masking = "remove",
-        groups: Optional[NDArray[np.bool_]] = None,
+        self, kept: NDArray[np.bool_], groups: Optional[NDArray[np.bool_]] = None
     ) -> NDArray[np.float64]:
-        """Predict with some atoms masked.
+        """Predict with some atoms masked: ``[B]``, in the target's unit.
+
+        A masked atom is removed from the graph, so that no atom attends to it and the readout
+        ignores it; features of the other atoms, such as their number of neighbors, do not change.
 
         Args:
             kept: Which atoms are not masked, ``bool [B, n]``.
-            masking: ``remove``: a masked atom is removed from the graph, so that no atom attends to
-                it and the readout ignores it; features of the other atoms, such as their number of
-                neighbors, do not change. ``blank``: a masked atom is replaced by the baseline atom,
-                and all features of its pairs are set to zero. Both remove the environments that a
-                masked atom is in, and its :attr:`contributions` to the descriptors.
             groups: Which groups of features of the whole molecule are not replaced by their
                 training means, ``bool [B, G]``; None = all are kept.
-
-        Returns:
-            ``[B]``, in the target's unit.
         """
         if groups is None:
             groups = np.ones((len(kept), len(self.number_groups)), dtype=bool)
@@ -294,17 +265,13 @@ class Instance:
             kept, groups = np.split(masks, [self.num_atoms], axis=1)
             masked = (~kept).astype(np.float32) @ self.environments.atoms.T.astype(np.float32)
             weights = [masked == 0.0, kept[:, : self.input_sizes[1]], groups]
-            weights = self._numbers(np.concatenate(weights, axis=1))
-            if masking == "remove":
-                atoms, pairs = self.record.atoms, self.record.pairs
-                variants = [
-                    replace(self.record, atoms=atoms[some], pairs=pairs[some][:, some])
-                    for some in kept
-                ]
-                return self._values(self.batch(variants), weights)
-            some = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
-            pairs = torch.where((some & some.mT).unsqueeze(-1), self.pairs, self.blank_pairs)
-            return self(torch.where(some, self.atoms, self.baseline_atoms), pairs, weights)
+            atoms, pairs = self.record.atoms, self.record.pairs
+            variants = [
+                replace(self.record, atoms=atoms[some], pairs=pairs[some][:, some]) for some in kept
+            ]
+            return self._values(
+                self.batch(variants), self._numbers(np.concatenate(weights, axis=1))
+            )
 
         # Orders of the atoms share masks, at least the empty and the full one.
         masks = np.concatenate([kept, groups], axis=1)
@@ -312,17 +279,10 @@ class Instance:
         return self._in_batches(predict, distinct)[index.reshape(-1)]
 
     def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict with the features of some pairs of atoms set to zero.
-
-        Args:
-            masked: Which ordered pairs, ``bool [B, n, n]``.
-
-        Returns:
-            ``[B]``, in the target's unit.
-        """
+        """Predict with the features of ordered pairs ``bool [B, n, n]`` set to zero, ``[B]``."""
 
         def predict(masks: NDArray[np.bool_]) -> Tensor:
-            some = torch.from_numpy(masks).to(self.device).unsqueeze(-1)
+            some = torch.from_numpy(masks).to(self.model.device).unsqueeze(-1)
             pairs = torch.where(some, self.blank_pairs, self.pairs)
             return self(self.atoms.expand(len(masks), -1, -1), pairs)
 

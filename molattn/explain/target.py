@@ -16,7 +16,7 @@ from molattn.model.target_transform import TargetTransform
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, output_slices
 
-__all__ = ["Target", "describe_target", "find_target"]
+__all__ = ["Target", "find_target"]
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,6 @@ class Target:
         index = self.index + (self.task.kind == "binary")  # its second class
         others = [k for k in range(logits.size(-1)) if k != index]
         return logits[..., index] - logits[..., others].logsumexp(dim=-1)
-
-
-def describe_target(model: MolAttn, name: Optional[str]) -> str:
-    """Return a name of the target for all molecules of a table; see :func:`find_target`."""
-    target = find_target(model, name, option="--target")
-    if target.task.kind == "multiclass" and name in (None, target.task.name):
-        return f"{target.task.name} (the most probable class of each molecule)"
-    return target.name
 
 
 def find_target(

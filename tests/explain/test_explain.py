@@ -192,16 +192,11 @@ def test_an_explanation_is_json_with_named_axes(model):
     [
         {"method": "oclusion"},
         {"target": "phases"},
-        {"masking": "hide"},
-        {"orders": 0},
-        {"orders": 2.5},
         {"groups": [[0.5, 1.0]], "method": "occlusion"},
         {"groups": [[0], [0]], "method": "occlusion"},
         {"groups": [[3]], "method": "occlusion"},
         {"groups": [[]], "method": "occlusion"},
         {"groups": "rungs", "method": "occlusion"},
-        {"tolerance": 0.0},
-        {"steps": -1},
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from torch import nn
 from molattn import MolAttn
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprints import HashedCounts
-from molattn.explain import explain, measure_faithfulness
+from molattn.explain import explain
 from molattn.explain.explainer import read_instances
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.pyg import GraphModel
@@ -191,8 +191,7 @@ def test_second_molecules_and_feature_columns_join_in():
     assert abs(found[0].baseline - found[1].baseline) > 1e-3
 
 
-@pytest.mark.parametrize("masking", ["remove", "blank"])
-def test_masked_atoms_take_their_environments_with_them(of_counts, masking):
+def test_masked_atoms_take_their_environments_with_them(of_counts):
     instance = next(read_instances(of_counts, SMILES[:1]))
     kept = np.random.default_rng(0).uniform(size=(12, instance.num_atoms)) < 0.6
     kept[:2] = [[False], [True]]
@@ -205,7 +204,7 @@ def test_masked_atoms_take_their_environments_with_them(of_counts, masking):
         rows.append(HashedCounts(columns[0].astype(np.uint16), columns[1].astype(np.uint8)))
     inputs = KernelInputs(len(kept), stack_counts(rows), {})
     outputs = of_counts.gaussian_process.predict(inputs)[:, 0]
-    found = instance.predict_kept(kept, masking)
+    found = instance.predict_kept(kept)
     np.testing.assert_allclose(found, 2.0 * outputs + 3.0, atol=1e-5)
     assert np.ptp(found) > 0.1
     bonds = explain(of_counts, SMILES[0], "occlusion").bond_scores
@@ -274,15 +273,6 @@ def test_undefined_descriptors_are_the_mean(combined):
     assert abs(unknown.prediction - instance.prediction) > 1e-3
 
 
-def test_deletion_starts_at_the_prediction_and_ends_without_atoms(combined):
-    instance = next(read_instances(combined, SMILES[:1]))
-    masks = np.array([[True], [False]]) & np.ones((2, instance.num_atoms), bool)
-    whole, nothing = instance.predict_kept(masks)
-    found = measure_faithfulness(combined, SMILES[:1], ["occlusion"]).rows[0]
-    assert found.deletion[-1] == pytest.approx(abs(whole - nothing), abs=1e-5)
-    assert found.insertion[0] == pytest.approx(found.deletion[-1], abs=1e-6)
-
-
 def test_members_of_an_ensemble_share_the_gaussian_process():
     models = [make(seed, tasks=("y",), kernels=("morgan", "embedding")) for seed in (0, 1)]
     model = MolAttn.ensemble(models)
@@ -316,14 +306,12 @@ def test_an_atom_takes_its_contribution_to_the_descriptors_with_it(kernels, monk
         return decode(self, batch, numbers)
 
     monkeypatch.setattr(type(model), "outputs_and_embedding", spy)
-    for masking in ("remove", "blank"):
-        read.clear()
-        instance.predict_kept(kept, masking)
-        numbers = torch.cat(read).double().numpy()
-        order = np.argsort(-numbers[:, 0])  # distinct masks come in another order
-        descriptors = numbers[order][:, :3] * [60.0, 2.0, 1.0] + [60.0, 2.0, 1.0]
-        expected = [[75.067, 3.0, 3.0], [75.067 - 16.023, 2.0, 1.0], [0.0, 0.0, 0.0]]
-        np.testing.assert_allclose(descriptors, expected, atol=1e-4)
+    instance.predict_kept(kept)
+    numbers = torch.cat(read).double().numpy()
+    order = np.argsort(-numbers[:, 0])  # distinct masks come in another order
+    descriptors = numbers[order][:, :3] * [60.0, 2.0, 1.0] + [60.0, 2.0, 1.0]
+    expected = [[75.067, 3.0, 3.0], [75.067 - 16.023, 2.0, 1.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(descriptors, expected, atol=1e-4)
 
 
 def test_explainers_of_pyg_refuse_what_is_not_in_the_graph(of_counts):

@@ -125,7 +125,7 @@ def degree(instance, options):
 def alone(instance, options):
     """The prediction for each atom by itself, from that without atoms; not finite for aspirin."""
     n = instance.num_atoms
-    values = instance.predict_kept(np.eye(n + 1, n, dtype=bool), options.masking)
+    values = instance.predict_kept(np.eye(n + 1, n, dtype=bool))
     atoms = values[:-1] - values[-1] + (np.nan if instance.smiles == GOOD[1] else 0.0)
     return Scores(atoms, np.zeros(len(instance.bonds)), float(values[-1]))
 
@@ -144,7 +144,7 @@ def test_registered_methods_explain_a_table_and_are_tested(folder, table, tmp_pa
     found = explain(model, "CC(=O)N", "degree")
     assert found.atom_scores.tolist() == [1, 3, 1, 1]
     assert found.bond_scores.tolist() == [0.5] * 3
-    single = explain(model, "C", "alone", masking="blank")
+    single = explain(model, "C", "alone")
     assert single.adds_up is True  # with one atom there are no interactions
     tested = [row.method for row in measure_faithfulness(model, ["CCO"], random_orders=1).rows]
     assert tested == [*KNOWN, "uniform", "random"]

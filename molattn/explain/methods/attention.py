@@ -28,13 +28,16 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
 
 
 def rollout(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by its fraction of all atoms of the last layer; see :func:`rollout_matrix`.
+    r"""Score an atom by its fraction of all atoms of the last layer.
 
     .. math::
-        s_j = \frac 1 n \sum_i R_{ij}
+        s_j = \frac 1 n \sum_i R_{ij}, \quad R = \hat A^L \cdots \hat A^1, \quad
+        \hat A^l = \mathrm{normalize\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
 
-    The mean over members; the scores sum to 1. The readout is treated as a mean over atoms,
-    whichever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
+    with the mean over heads :math:`A^l`: each layer is averaged with its residual connection (Abnar
+    and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3). The mean over
+    members; the scores sum to 1. The readout is treated as a mean over atoms, whichever it is. A
+    bond's score is :math:`R_{ij} + R_{ji}`.
     """
     applied = _attention(instance).applied
     mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in applied], axis=0)
@@ -44,13 +47,15 @@ def rollout(instance: Instance, _: MethodOptions) -> Scores:
 def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
     r"""Score an atom by the attention it receives, weighted by the gradient of the prediction.
 
-    With :math:`R` of :func:`relevance`,
-
     .. math::
-        s_j = \frac 1 n \sum_i (R - I)_{ij}
+        s_j = \frac 1 n \sum_i (R - I)_{ij}, \quad R \leftarrow R + \bar A^l R, \quad
+        \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
 
-    The mean over members, each with the gradient of its own prediction. A bond's score is
-    :math:`R_{ij} + R_{ji}`.
+    from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
+    equations 5 and 6. They take the positive part, which suits the score of the predicted class;
+    here it is the absolute value, since in a regression an atom that lowers the prediction matters
+    as much as one that raises it. The mean over members, each with the gradient of its own
+    prediction. A bond's score is :math:`R_{ij} + R_{ji}`.
     """
     _attention(instance)
     model, batch = instance.model, instance.batch()
@@ -62,16 +67,7 @@ def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
 
 
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Multiply attention through the layers, each averaged with its residual connection.
-
-    .. math::
-        R = \hat A^L \cdots \hat A^1, \quad
-        \hat A^l = \mathrm{normalize\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
-
-    Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3. From the
-    mean over heads ``[L, n receivers, n senders]`` to the fraction of each input atom (column) in
-    each output atom (row), ``[n, n]``.
-    """
+    """Return R of :func:`rollout` for means over heads ``[L, n receivers, n senders]``."""
     product = np.eye(layers.shape[-1])
     for layer in layers:
         mixed = 0.5 * layer + 0.5 * np.eye(layers.shape[-1])
@@ -80,17 +76,7 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Accumulate attention weighted by its gradient through the layers.
-
-    .. math::
-        R \leftarrow R + \bar A^l R, \quad
-        \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
-
-    from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
-    equations 5 and 6. They take the positive part, which suits the score of the predicted class;
-    here it is the absolute value, since in a regression an atom that lowers the prediction matters
-    as much as one that raises it. Both are ``[L, heads, n receivers, n senders]``.
-    """
+    """Return R of :func:`gradient_attention` for attention and gradients ``[L, heads, n, n]``."""
     total = np.eye(layers.shape[-1])
     for layer, gradient in zip(layers, gradients, strict=True):
         total = total + np.abs(layer * gradient).mean(axis=0) @ total
@@ -110,26 +96,26 @@ def _attention(instance: Instance) -> Attention:
 METHODS.register("attention")(
     Method(
         raw_attention,
-        signed=False,
-        summary="mean attention weight of the atom, over all receivers, layers and heads",
-        source="Vaswani et al. 2017",
+        False,
+        "mean attention weight of the atom, over all receivers, layers and heads",
+        "Vaswani et al. 2017",
     )
 )
 METHODS.register("rollout")(
     Method(
         rollout,
-        signed=False,
-        summary="fraction of the atom in all atoms after the last layer, by attention and residual "
+        False,
+        "fraction of the atom in all atoms after the last layer, by attention and residual "
         "connections multiplied through the layers",
-        source="Abnar and Zuidema 2020",
+        "Abnar and Zuidema 2020",
     )
 )
 METHODS.register("gradient_attention")(
     Method(
         gradient_attention,
-        signed=False,
-        summary="attention weight of the atom times the gradient of the prediction with respect to "
-        "it, in absolute value, accumulated through the layers",
-        source="after Chefer, Gur and Wolf 2021",
+        False,
+        "attention weight of the atom times the gradient of the prediction with respect to it, in "
+        "absolute value, accumulated through the layers",
+        "after Chefer, Gur and Wolf 2021",
     )
 )

@@ -1,14 +1,13 @@
 """Explanation methods: functions from a molecule and options to scores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional, get_args
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.errors import InputError, check_one_of
-from molattn.explain.instance import Instance, Masking
+from molattn.explain.instance import Instance
 from molattn.utils.registry import Registry
 
 __all__ = ["METHODS", "Method", "MethodOptions", "NotFiniteError", "Scores", "bond_entries"]
@@ -44,35 +43,16 @@ class MethodOptions:
         groups: Atoms that occlusion masks together, see
             :func:`molattn.explain.methods.occlusion.atom_groups`.
         orders: Number of orders in which occlusion masks atoms, rounded up to an even number.
-        masking: How occlusion masks an atom, see :meth:`molattn.explain.Instance.predict_kept`.
         tolerance: Largest residual of a signed method, in standard deviations of the training
             targets (in log-odds for a class). One of a transformed target is half the distance
             in own units between the ends of mean ± standard deviation on the transformed scale.
         seed: Seed of the random orders.
-
-    Raises:
-        InputError: An invalid value.
     """
 
     groups: str | Sequence[Sequence[int]] = "atoms"
     orders: int = 16
-    masking: Masking = "remove"
     tolerance: float = 0.005
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_one_of("masking", self.masking, get_args(Masking))
-        if not isinstance(self.orders, int) or self.orders < 1:
-            raise InputError(f"orders: got {self.orders!r}, expected a whole number of at least 1")
-        if not self.tolerance > 0:
-            raise InputError(f"tolerance: got {self.tolerance}, expected more than 0")
-
-    @classmethod
-    def named(cls, options: Mapping[str, Any]) -> "MethodOptions":
-        """Return options by name; an unknown one is an ``InputError``."""
-        for name in options:
-            check_one_of("options", name, [field.name for field in fields(cls)])
-        return cls(**options)
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,9 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
 METHODS.register("integrated_gradients")(
     Method(
         integrated_gradients,
-        signed=True,
-        summary="contribution of the features of the atom, and half of that of its atom pairs, "
+        True,
+        "contribution of the features of the atom, and half of that of its atom pairs, "
         "relative to a molecule of average atoms without pair features",
-        source="Sundararajan, Taly and Yan 2017",
+        "Sundararajan, Taly and Yan 2017",
     )
 )

@@ -49,7 +49,7 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     position = np.argsort(drawn, axis=1)
     steps = np.arange(m + len(others) + 1)[:, np.newaxis]
     kept = (position[:, np.newaxis, :] >= steps).reshape(-1, m + len(others))
-    values = instance.predict_kept(kept[:, group_of], options.masking, kept[:, m:])
+    values = instance.predict_kept(kept[:, group_of], kept[:, m:])
     values = values.reshape(len(drawn), -1)
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1).mean(axis=0)
     atoms = (changes[:m] / np.bincount(group_of))[group_of]
@@ -110,9 +110,9 @@ def _brics_fragments(mol: Chem.Mol) -> list[tuple[int, ...]]:
 METHODS.register("occlusion")(
     Method(
         occlusion,
-        signed=True,
-        summary="mean change of the prediction when the atom is masked, after other atoms in "
+        True,
+        "mean change of the prediction when the atom is masked, after other atoms in "
         "random orders (a sampled Shapley value)",
-        source="Zeiler and Fergus 2014; Castro, Gómez and Tejada 2009",
+        "Zeiler and Fergus 2014; Castro, Gómez and Tejada 2009",
     )
 )

@@ -23,7 +23,7 @@ from molattn.explain.methods import METHODS, MethodOptions
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.page.files import CONTENTS, PAGE_FILE, ExplanationFiles
 from molattn.explain.page.page import ExplanationPage, InvalidRow
-from molattn.explain.target import describe_target, find_target
+from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
     Reads,
@@ -77,7 +77,11 @@ def explain_table(
         check_one_of("--method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
-    target = describe_target(model, config.target)  # checks the name before anything is written
+    # This checks the name before anything is written.
+    target = find_target(model, config.target, option="--target")
+    shown = target.name
+    if target.task.kind == "multiclass" and config.target in (None, target.task.name):
+        shown = f"{target.task.name} (the most probable class of each molecule)"
     meanings = _remarks(model, config, target, console)
     rows = _explained_rows(table, model, config)
     page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
@@ -115,18 +119,19 @@ def explain_table(
             "check": None if check is None else check.to_dict(),
         }
         files.finish(facts)
-        shown = {"name": Path(str(table.path)).name, "target": target, "methods": meanings}
-        page.write(folder / PAGE_FILE, facts | shown, errors, check)
+        facts |= {"name": Path(str(table.path)).name, "target": shown, "methods": meanings}
+        page.write(folder / PAGE_FILE, facts, errors, check)
     return RowCounts(done, len(errors))
 
 
 def _remarks(
-    model: MolAttn, config: ExplainConfig, target: str, console: Console
+    model: MolAttn, config: ExplainConfig, target: Target, console: Console
 ) -> dict[str, str]:
     """Print what is explained and what is not; return what a score of each method means."""
     if config.target is None and (count := len(model.config.tasks)) > 1:
+        name = target.task.name
         print_line(
-            console, f"explaining {target}, the first of {count} targets; --target selects another"
+            console, f"explaining {name}, the first of {count} targets; --target selects another"
         )
     if other := other_inputs(model.config):
         print_line(
@@ -134,12 +139,11 @@ def _remarks(
             f"not in the atom scores: the contribution of {other}, which the model also uses",
         )
     meanings = {name: METHODS[name].meaning for name in config.method}
-    task = find_target(model, config.target)
     process = model.gaussian_process
     network_methods = [name for name in config.method if name in ("attention", "rollout")]
-    if process is None or process.shares[task.task_index] < 1.0 or not network_methods:
+    if process is None or process.shares[target.task_index] < 1.0 or not network_methods:
         return meanings
-    remark = f"of the network, which has no weight in the predictions of {quoted(task.task.name)}"
+    remark = f"of the network, which has no weight in the predictions of {quoted(target.task.name)}"
     print_line(console, f"{', '.join(network_methods)}: {remark}")
     return meanings | {name: f"{meanings[name]}; {remark}" for name in network_methods}
 
