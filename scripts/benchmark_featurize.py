@@ -18,12 +18,13 @@ from benchmarking import describe, print_table, read_smiles
 from rdkit import Chem, RDLogger
 from torch_geometric.utils import from_smiles
 
-from molattn.chem import Featurizer, PackedMolecules, featurize_smiles, parse_smiles
+from molattn.chem import Featurizer, MoleculeReader, PackedMolecules, parse_smiles
 from molattn.record import MoleculeRecord
 
 CHUNK = 64
 BASELINE = "PyG from_smiles"
 FEATURIZER = Featurizer.default()
+READER = MoleculeReader(FEATURIZER)
 
 
 def tools() -> dict[str, Callable[[Sequence[str]], object]]:
@@ -33,7 +34,7 @@ def tools() -> dict[str, Callable[[Sequence[str]], object]]:
         return [from_smiles(text) for text in chunk]
 
     def many(chunk: Sequence[str]) -> object:
-        return list(featurize_smiles(chunk, FEATURIZER))
+        return list(READER(chunk))
 
     def one(chunk: Sequence[str]) -> object:
         return [FEATURIZER(parse_smiles(text)) for text in chunk]
@@ -92,7 +93,7 @@ def row(name: str, passes: Sequence[dict[str, tuple[float, float]]], count: int)
 
 def packing(smiles: Sequence[str]) -> str:
     """What storage costs."""
-    records = [r for r in featurize_smiles(smiles, FEATURIZER) if isinstance(r, MoleculeRecord)]
+    records = [r for r in READER(smiles) if isinstance(r, MoleculeRecord)]
     start = time.process_time()
     packed = PackedMolecules.pack(records, FEATURIZER)
     middle = time.process_time()

@@ -18,7 +18,6 @@ from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.reader import Fields as Fields
 from molattn.chem.reader import MoleculeReader as MoleculeReader
-from molattn.chem.reader import featurize_smiles as featurize_smiles
 from molattn.chem.split import Split as Split
 from molattn.chem.split import fold_split as fold_split
 from molattn.chem.split import group_split as group_split

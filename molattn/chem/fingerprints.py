@@ -74,14 +74,14 @@ KINDS = tuple(_GENERATORS)
 class HashedCounts(NamedTuple):
     """Non-zero counts of a molecule, at most 255 each, and their positions, ascending ``[k]``."""
 
-    places: NDArray[np.uint16]
+    positions: NDArray[np.uint16]
     counts: NDArray[np.uint8]
 
 
 class Environments(NamedTuple):
     """The substructures in a molecule of n atoms: positions ``[E]``, atoms ``bool [E, n]``."""
 
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     atoms: NDArray[np.bool_]
 
 
@@ -151,21 +151,23 @@ class SubstructureCounter:
     def _joined(self, found: Sequence[Counts]) -> HashedCounts:
         """Join the counts of each kind."""
         starts = range(0, len(self), self.size)
-        places = [one + start for (one, _), start in zip(found, starts, strict=True)]
+        shifted = [one + start for (one, _), start in zip(found, starts, strict=True)]
         counts = np.minimum(np.concatenate([counts for _, counts in found]), MOST_COUNTED)
-        return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
+        return HashedCounts(np.concatenate(shifted).astype(np.uint16), counts.astype(np.uint8))
 
     def fingerprint(self, counts: HashedCounts, mol: Chem.Mol) -> Fingerprint:
         """Return :func:`morgan_fingerprint` of a counted molecule, from the counts if they do."""
         group = self.groups.get("morgan")
         if group is None or self.radius != FINGERPRINT_RADIUS or self.size % FINGERPRINT_SIZE:
             return morgan_fingerprint(mol)
-        start, end = np.searchsorted(counts.places, (group.start, group.stop))
+        start, end = np.searchsorted(counts.positions, (group.start, group.stop))
         own = counts.counts[start:end]
         if own.max(initial=0) == MOST_COUNTED:
             return morgan_fingerprint(mol)
-        places = (counts.places[start:end] - np.uint16(group.start)) % np.uint16(FINGERPRINT_SIZE)
-        return np.sort(np.repeat(places, own))
+        folded = (counts.positions[start:end] - np.uint16(group.start)) % np.uint16(
+            FINGERPRINT_SIZE
+        )
+        return np.sort(np.repeat(folded, own))
 
     def environments(self, mol: Chem.Mol) -> Environments:
         """Return each substructure that is counted in a sanitized molecule."""

@@ -1,20 +1,38 @@
-"""SMILES, RDKit molecules and mol blocks to molecules within a limit of time."""
+"""Molecules within a limit of time, as they are or in standard form."""
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
+from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem.grammar import ATOM, CLOSURE
-from molattn.chem.parse import Molecule, parse_smiles, prepare_mol, written
-from molattn.chem.standardize import standardize as standard_form
+from molattn.chem.parse import (
+    Molecule,
+    atom_numbers,
+    number_atoms,
+    parse_accepted,
+    parse_smiles,
+    prepare_mol,
+    quiet,
+    written,
+)
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
-__all__ = ["is_fast", "read_mol_block", "read_molecule", "write_mol_block"]
+__all__ = [
+    "is_fast",
+    "read_mol_block",
+    "read_molecule",
+    "standard_form",
+    "standardized_smiles",
+    "write_mol_block",
+]
 
 Result = TypeVar("Result")
 
@@ -25,6 +43,7 @@ _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 _BRACKETS = re.compile(r"\[[^\]]*\]")
+_SMILES = "_molattn_standardized"
 _COUNTS = re.compile(r"(?:.*\n){3}(?!.*V3000)(  \d| \d\d|\d{3})(  \d| \d\d|\d{3})")
 
 
@@ -116,3 +135,46 @@ def _read(
             reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
             raise SmilesError(written(molecule), "standardize", reason) from None
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
+
+
+def standard_form(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
+    """Return the standard form of a molecule, by RDKit's ``rdMolStandardize``.
+
+    These are its largest fragment, uncharged where hydrogen atoms can be added or removed, and of
+    that the canonical tautomer, within RDKit's limits. Stereocenters that it still has are kept: by
+    default, RDKit removes those of all amino acids. The labels of double bonds that can move are
+    removed. The same molecule is returned if nothing changes. With ``reorder`` the atoms are in the
+    order of the canonical SMILES, else they keep their order.
+
+    Raises:
+        ValueError: RDKit cannot standardize it; also as ``RuntimeError``.
+    """
+    choose, uncharge, canonicalize = _steps()
+    with quiet:
+        neutral = uncharge(choose(mol))
+        Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
+        form = Chem.RemoveHs(canonicalize(neutral))  # [H]/N= keeps its hydrogen for its label
+        smiles = Chem.MolToSmiles(form)
+        if smiles == Chem.MolToSmiles(mol):
+            return mol
+    found = parse_accepted(smiles)  # so that it is what anyone else reads from its SMILES
+    if not reorder:
+        order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
+        found = Chem.RenumberAtoms(found, np.argsort(order).tolist())
+        number_atoms(found, atom_numbers(form))
+        Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
+    found.SetProp(_SMILES, smiles)
+    return found
+
+
+def standardized_smiles(mol: Chem.Mol) -> str:
+    """Return the canonical SMILES of what :func:`standard_form` returned, "" if nothing changed."""
+    return mol.GetProp(_SMILES) if mol.HasProp(_SMILES) else ""
+
+
+@cache
+def _steps() -> tuple[Any, Any, Any]:
+    tautomers = rdMolStandardize.TautomerEnumerator()
+    tautomers.SetRemoveSp3Stereo(False)
+    chooser, uncharger = rdMolStandardize.LargestFragmentChooser(), rdMolStandardize.Uncharger()
+    return chooser.choose, uncharger.uncharge, tautomers.Canonicalize

@@ -13,15 +13,14 @@ from molattn.chem.fast import Pieces, cut
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
-from molattn.chem.limits import is_fast, read_molecule
+from molattn.chem.limits import is_fast, read_molecule, standardized_smiles
 from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
-from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.workers import parallel_map
 
-__all__ = ["Fields", "MoleculeReader", "PreparedMolecule", "featurize_smiles"]
+__all__ = ["Fields", "MoleculeReader", "PreparedMolecule"]
 
 _BLOCK = 64
 
@@ -102,23 +101,6 @@ class Fields:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def featurize_smiles(
-    smiles: Iterable[str], featurizer: Featurizer
-) -> Iterator[MoleculeRecord | SmilesError]:
-    """Yield for each text, in order, its molecule or the error.
-
-    Args:
-        smiles: The texts; read lazily, 64 at a time.
-        featurizer: The atom and pair features to record.
-
-    Example:
-        >>> read = featurize_smiles(["CCO", "ethanol"], Featurizer.default())
-        >>> [type(molecule).__name__ for molecule in read]
-        ['MoleculeRecord', 'SmilesError']
-    """
-    return MoleculeReader(featurizer)(smiles)
-
-
 @dataclass(eq=False, repr=False)
 class MoleculeReader:
     """Reads rows of one molecule or of two.
@@ -126,6 +108,11 @@ class MoleculeReader:
     A molecule is a SMILES or an RDKit molecule, which is not changed (see
     :func:`molattn.chem.parse.prepare_mol`), or a :class:`PreparedMolecule`.
     Rows of equal texts share a record.
+
+    Example:
+        >>> read = MoleculeReader(Featurizer.default())(["CCO", "ethanol"])
+        >>> [type(result).__name__ for result in read]
+        ['MoleculeRecord', 'SmilesError']
 
     Args:
         featurizer: The atom and pair features to record.

@@ -61,17 +61,14 @@ def group_split(
 ) -> Split:
     """Assign whole groups of rows to the sets, in random order.
 
-    Groups of :func:`~molattn.chem.same_molecule` make a random split, of
-    :func:`~molattn.chem.same_scaffold` balanced a scaffold split (Yang et al., J. Chem. Inf. Model.
-    2019, 59, 3370), of :func:`~molattn.chem.same_cluster` balanced a cluster split.
+    Balanced groups by scaffold make a scaffold split (Yang et al., J. Chem. Inf. Model. 2019, 59,
+    3370). A set left empty gets the smallest group if that leaves half of the rows for training.
 
     Args:
         groups: Rows that stay together; all rows, each once.
         sizes: Fractions of train, validation and test; they sum to 1.
         seed: Seed of the random order. The same seed gives the same split.
         balanced: Whether groups larger than half of the validation or the test set go to train.
-
-    A set left empty gets the smallest group if that leaves at least half of the rows for train.
 
     Raises:
         InputError: The sizes are not valid, or a set would be empty.

@@ -423,7 +423,7 @@ def _targets(
         "key": text_array(keys),
         "descriptors": _fixed(np.clip(descriptors, -_LARGEST, _LARGEST).astype(np.float16)),
         "counts": lists(*_joined([one.counts.counts for one in targets], np.uint8)),
-        "positions": lists(*_joined([one.counts.places for one in targets], np.uint16)),
+        "positions": lists(*_joined([one.counts.positions for one in targets], np.uint16)),
     }
 
 

@@ -111,7 +111,7 @@ class _CountKernel:
     def __init__(
         self, kernel: TanimotoKernel, kind: slice, environments: Environments, tensor: _ToTensor
     ) -> None:
-        every = torch.from_numpy(environments.places)
+        every = torch.from_numpy(environments.positions)
         chosen = ((every >= kind.start) & (every < kind.stop)).nonzero()[:, 0]
         places, position = every[chosen].unique(return_inverse=True)
         level_position, lower, reached = kernel.levels(places.numpy())

@@ -84,7 +84,7 @@ class MolAttnConfig:
             ``network``; :class:`molattn.MolAttn` fills it in.
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
         standardize: Whether molecules are standardized before they are featurized, see
-            :func:`molattn.chem.standardize.standardize`.
+            :func:`molattn.chem.limits.standard_form`.
 
     Raises:
         InputError: A value that is not valid, duplicate names of tasks, output columns or features,

@@ -32,7 +32,7 @@ def test_environments_are_what_is_counted(text):
     assert atoms.shape == (len(places), mol.GetNumAtoms())
     counted = Counter(places.tolist())
     found = COUNTER(mol)
-    expected = dict(zip(found.places.tolist(), found.counts.tolist(), strict=True))
+    expected = dict(zip(found.positions.tolist(), found.counts.tolist(), strict=True))
     assert {place: min(count, 255) for place, count in counted.items()} == expected
 
 

@@ -23,7 +23,7 @@ def test_targets_are_those_of_rdkit(text):
     index = PRETRAINING_DESCRIPTORS.index("MolLogP")
     assert target.descriptors[index] == pytest.approx(Descriptors.MolLogP(mol), rel=1e-6)
     assert not np.isinf(target.descriptors).any()
-    morgan = target.counts.counts[target.counts.places < 4096]
+    morgan = target.counts.counts[target.counts.positions < 4096]
     assert morgan.sum() == sum(
         rdMolDescriptors.GetMorganFingerprint(mol, 3).GetNonzeroElements().values()
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from molattn.chem import Featurizer, featurize_smiles, parse_smiles
+from molattn.chem import Featurizer, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
@@ -17,7 +17,7 @@ FEATURIZER = Featurizer.default()
 @pytest.mark.parametrize("copies", [0, 1, 40])
 def test_equals_one_at_a_time_with_errors_in_place(copies: int) -> None:
     texts = ["CCO", "not a molecule", "c1ccccc1.[Na+]", "C" * 300] * copies
-    read = list(featurize_smiles(iter(texts), FEATURIZER))
+    read = list(MoleculeReader(FEATURIZER)(iter(texts)))
     assert len(read) == len(texts)
     for text, got in zip(texts, read, strict=True):
         if text == "not a molecule":
@@ -32,7 +32,7 @@ def test_equals_one_at_a_time_with_errors_in_place(copies: int) -> None:
 
 def test_reads_no_further_than_asked() -> None:
     texts = iter(["C"] * 200)
-    next(featurize_smiles(texts, FEATURIZER))
+    next(MoleculeReader(FEATURIZER)(texts))
     assert len(list(texts)) == 136
 
 
@@ -58,7 +58,7 @@ def test_fields_are_those_of_each_molecule_alone() -> None:
         np.testing.assert_array_equal(record.numbers, some(mol))
         np.testing.assert_array_equal(record.baseline_numbers, more(mol))
         np.testing.assert_array_equal(record.fingerprint, morgan_fingerprint(mol))
-        np.testing.assert_array_equal(record.counts.places, counter(mol).places)
+        np.testing.assert_array_equal(record.counts.positions, counter(mol).positions)
         assert len(record.symbols) == len(record.atom_numbers) == record.num_atoms
         assert record.numbers.base is None or record.numbers.base.size == record.numbers.size
         assert record.smiles is None

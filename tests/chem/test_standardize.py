@@ -9,11 +9,9 @@ from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem import DescriptorCalculator, Featurizer, Fields, MoleculeReader, parse_smiles
 from molattn.chem import limits as limits_module
-from molattn.chem import standardize as module
 from molattn.chem.grammar import ATOM_MAP
-from molattn.chem.limits import read_molecule
+from molattn.chem.limits import read_molecule, standard_form, standardized_smiles
 from molattn.chem.parse import quiet
-from molattn.chem.standardize import standardize, standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import SmilesError
@@ -71,7 +69,7 @@ def test_standard_forms_are_those_of_rdkit(bundled):
     tautomers = rdMolStandardize.TautomerEnumerator()
     # For the last of the known ones, RDKit returns a SMILES that is not valid.
     for text in [*bundled, *[*KNOWN][:-1], *UNCHANGED]:
-        found = standardize(parse_smiles(text))
+        found = standard_form(parse_smiles(text))
         with quiet:
             expected = by_rdkit(ATOM_MAP.sub("", text), tautomers)
         assert without_stereo(found) == without_stereo(expected), text
@@ -80,7 +78,7 @@ def test_standard_forms_are_those_of_rdkit(bundled):
 @pytest.mark.parametrize("text, expected", KNOWN.items())
 def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
     mol = parse_smiles(text)
-    found = standardize(mol)
+    found = standard_form(mol)
     assert standardized_smiles(found) == expected
     assert Chem.MolToSmiles(found) == expected
     assert not standardized_smiles(mol)
@@ -128,8 +126,8 @@ def test_what_cannot_be_standardized_is_refused(monkeypatch, fault):
     def canonicalize(mol):
         raise fault
 
-    choose, uncharge, _ = module._steps()
-    monkeypatch.setattr(module, "_steps", lambda: (choose, uncharge, canonicalize))
+    choose, uncharge, _ = limits_module._steps()
+    monkeypatch.setattr(limits_module, "_steps", lambda: (choose, uncharge, canonicalize))
     within(monkeypatch)
     reader = MoleculeReader(Featurizer.default(), standardize=True)
     (error,) = reader(["CC"])

@@ -74,7 +74,7 @@ def by_hand(head, counter, environments, weights, embedding, numbers):
     """Predict from the formulas; ``numbers`` are standardized."""
     training = dense(head.kernel.counts, len(counter))
     counts = np.zeros((len(weights), len(counter)))
-    np.add.at(counts, (slice(None), environments.places), weights)
+    np.add.at(counts, (slice(None), environments.positions), weights)
     found = []
     for kind in counter.groups.values():
         a, b = counts[:, None, kind], training[None, :, kind]
@@ -113,7 +113,7 @@ def test_variants_are_predicted_by_the_formulas(process, seed, present):
     head, counter = model.gaussian_process, model.config.counter
     environments = counter.environments(parse_smiles("CC(=O)Nc1ccccc1"))
     draw = np.random.default_rng(seed)
-    weights = draw.uniform(size=(3, len(environments.places)))
+    weights = draw.uniform(size=(3, len(environments.positions)))
     weights = np.where(draw.uniform(size=weights.shape) < present, weights, np.round(weights))
     weights[0] = present  # at 0 no environment at all
     embedding = draw.normal(size=(3, model.embedding_width()))
@@ -141,7 +141,7 @@ def test_slopes_are_those_of_the_prediction(process):
         return process(weights, embedding, factors)
 
     draw, width = np.random.default_rng(0), model.embedding_width()
-    sizes = (1, len(environments.places)), (1, width), (1,), (1,)
+    sizes = (1, len(environments.positions)), (1, width), (1,), (1,)
     tensors = [torch.from_numpy(draw.uniform(0.1, 0.9, size=size)) for size in sizes]
     tensors = [tensor.requires_grad_() for tensor in tensors]
     assert torch.autograd.gradcheck(predict, tensors, eps=1e-6, atol=1e-6, fast_mode=True)
