@@ -74,12 +74,9 @@ class PredictConfig(IntervalConfig, StreamConfig):
     Args:
         neighbors: Number of training rows to write for each target: those that contribute most to
             the prediction of the model's Gaussian process.
-        relation_columns: Column with the relation of each target's labels, by default that of the
-            training; censored labels are not scored.
     """
 
     neighbors: Count | None = None
-    relation_columns: tuple[str, ...] = ()
 
 
 @checked

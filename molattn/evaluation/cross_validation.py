@@ -22,7 +22,7 @@ from molattn.evaluation.metrics import metrics_of
 from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_histories, write_run, write_skipped
 from molattn.evaluation.scoring import member_facts, score_run
-from molattn.evaluation.tables import MODELS, fold_note, format_mean
+from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.loop import check_processes
@@ -245,9 +245,7 @@ def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, 
         scores = summary["test"][task.name]
         shown = metrics_of(task.kind, with_heading=True).items()
         values = [
-            f"{metric.heading} {format_mean(scores[key])} {fold_note(scores[key], folds)}".rstrip()
-            for key, metric in shown
-            if key in scores
+            f"{metric.heading} {format_mean(scores[key])}" for key, metric in shown if key in scores
         ]
         card[task.name] = (
             f"{', '.join(values)}: mean and standard deviation over {folds} folds of "

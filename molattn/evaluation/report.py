@@ -39,7 +39,6 @@ __all__ = ["interval_promise", "molecule_image", "write_fold_page", "write_run_p
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
-_MOST_SKIPPED = 5
 _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
 _WORST = 8
 _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
@@ -59,7 +58,9 @@ def write_run_page(
     kept, learning, promise = _kept_epochs(run), Markup(), ""
     has_test, known = "test" in metrics, run.model.uncertainty
     intervals = interval_table(tasks, metrics, run.config)
-    if intervals.rows or (not has_test and any(task.kind == "regression" for task in tasks)):
+    if not intervals.frame.empty or (
+        not has_test and any(task.kind == "regression" for task in tasks)
+    ):
         promise = interval_promise(data, tested=has_test)
     if run.histories:
         curve = learning_curve(run.histories)
@@ -147,8 +148,8 @@ def _write_page(
         made=datetime.now(UTC),
         system=platform.platform(terse=True),
         metrics=metrics,
-        skipped=_skipped_rows(table),
-        unit=table.unit,
+        skipped=Counter(row.code for row in table.skipped).most_common(),
+        meaning=reason_meaning,
         **content,
     )
     write_file(path, text.encode(errors="replace"))
@@ -171,14 +172,6 @@ def molecule_image(smiles: str, label: str) -> Markup:
     if drawing is None:
         return _UNDRAWN.format("too large to draw")
     return _IMAGE.format("molecule", label, b64encode(drawing.encode()).decode())
-
-
-def _skipped_rows(table: TrainingTable) -> Iterator[tuple[str, str, int, str]]:
-    """Yield code, meaning, count and the first line numbers of skipped rows, by reason."""
-    for code, count in Counter(row.code for row in table.skipped).most_common():
-        lines = [str(row.line) for row in table.skipped if row.code == code][:_MOST_SKIPPED]
-        more = ", …" if count > _MOST_SKIPPED else ""
-        yield code, reason_meaning(code), count, ", ".join(lines) + more
 
 
 def interval_promise(data: DataConfig, *, tested: bool = True) -> str:

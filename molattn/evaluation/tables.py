@@ -1,8 +1,9 @@
 """Tables of scores, for the terminal and for reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -15,37 +16,28 @@ from molattn.utils.console import print_line
 __all__ = [
     "MODELS",
     "ScoreTable",
-    "fold_note",
     "format_interval",
     "format_mean",
     "format_score",
     "interval_table",
     "is_exchangeable",
-    "model_label",
     "print_scores",
-    "rich_table",
+    "print_tables",
     "score_tables",
     "scored_rows",
     "target_label",
     "tasks_of",
 ]
 
-MODELS = {
-    "test": "molattn",
-    "random_forest": "random forest",
-    "baseline": "mean baseline",
-}
+MODELS = {"test": "molattn", "random_forest": "random forest", "baseline": "mean baseline"}
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
-
-_Cell = tuple[str, str]  # a value, and its interval or deviation
 
 
 class ScoreTable(NamedTuple):
-    """A table of scores; a row is a task, a model and a cell for each heading."""
+    """A table of scores: a title, a row for each task and model, and what is better."""
 
     title: str
-    headings: list[str]
-    rows: list[tuple[str, str, list[_Cell]]]
+    frame: pd.DataFrame
     note: str = ""
 
 
@@ -69,9 +61,9 @@ def format_mean(score: Mapping[str, Any]) -> str:
     return mean if sd is None else f"{mean} ± {format_score(sd)}"
 
 
-def fold_note(score: Mapping[str, Any], folds: int) -> str:
-    """Return of how many rounds a mean is, "" if of all."""
-    return f"{score['rounds']} of {folds} folds" if score["rounds"] < folds else ""
+def _cell(scores: Mapping[str, Any], name: str) -> str:
+    value = scores.get(name)
+    return format_mean(value) if isinstance(value, Mapping) else format_score(value)
 
 
 def scored_rows(metrics: Mapping[str, Any]) -> str:
@@ -89,8 +81,8 @@ def target_label(task: Task) -> str:
     return f"{task.name} ({task.unit})" if task.unit else task.name
 
 
-def model_label(key: str, kind: TaskKind) -> str:
-    """Return the name of a model in the scores of a kind of task.
+def _model_label(key: str, kind: TaskKind) -> str:
+    """Return the name of a model in a table.
 
     The constant prediction of a classification is the frequency of each class in the training rows,
     the ``prior`` of scikit-learn's ``DummyClassifier``.
@@ -110,11 +102,9 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
 
     The mean over tasks is left out if they have different units. The scores are of the test rows;
     without any, of the validation rows. ``metrics`` is the content of ``metrics.json`` of a run or
-    of a cross-validation.
+    of a cross-validation. Only the first metric has its confidence interval.
     """
-    models = [key for key in MODELS if key in metrics] or ["validation"]
-    rounds = len(metrics.get("folds", ()))
-    tables = []
+    models, tables = [key for key in MODELS if key in metrics] or ["validation"], []
     for is_regression in (True, False):
         some = [task for task in tasks if (task.kind == "regression") == is_regression]
         if not some:
@@ -124,23 +114,22 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
         ]
         if len(some) > 1 and len({task.unit for task in some}) == 1:
             scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
-        shown = metrics_of(*(task.kind for task in some), with_heading=True)
-        rows = [
-            (
-                label,
-                model_label(key, some[0].kind),
-                [_cell(scores[key], name, rounds) for name in shown],
-            )
-            for label, scores in scored
-            for key in models
-        ]
+        shown, rows = metrics_of(*(task.kind for task in some), with_heading=True), []
+        for label, scores in scored:
+            for key in models:
+                row = {"task": label, "model": _model_label(key, some[0].kind)}
+                for name, metric in shown.items():
+                    row[metric.heading] = _cell(scores[key], name)
+                    if len(row) == 3 and (intervals := scores[key].get("intervals")):
+                        bounds = intervals.get(name)
+                        row["95% CI"] = format_interval(*bounds) if bounds else "-"
+                rows.append(row)
         better = {
             word: ", ".join(one.heading for one in shown.values() if one.higher_is_better == higher)
             for word, higher in (("Higher", True), ("Lower", False))
         }
         note = " ".join(f"{word} is better: {names}." for word, names in better.items() if names)
-        headings = [metric.heading for metric in shown.values()]
-        tables.append(ScoreTable(f"{scored_rows(metrics)} scores", headings, rows, note))
+        tables.append(ScoreTable(f"{scored_rows(metrics)} scores", pd.DataFrame(rows), note))
     return tables
 
 
@@ -148,63 +137,46 @@ def interval_table(
     tasks: Sequence[Task], metrics: Mapping[str, Any], config: TrainConfig
 ) -> ScoreTable:
     """Return the scores of the prediction intervals of each regression that has some."""
-    promised, rounds = is_exchangeable(config.data), len(metrics.get("folds", ()))
-
-    def cells(scores: Mapping[str, Any]) -> list[_Cell]:
-        coverage, width = (_cell(scores, key, rounds) for key in ("coverage", "mean_width"))
-        if rounds:
-            return [coverage, width]
-        expected = "not promised"
-        if promised:
-            mean, sd = scores["coverage_expected"], scores["coverage_sd"]
-            expected = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
-        return [(f"{scores['count']:,}", ""), coverage, (expected, ""), width]
-
-    headings = [f"{100 * config.report.interval:g}% PI coverage", "mean width"]
-    if not rounds:
-        headings = ["labels", headings[0], "expected ± 2 SD", headings[1]]
-    scores = metrics.get("uncertainty", {})
-    having = [task for task in tasks if "coverage" in scores.get(task.name, {})]
-    rows = [(target_label(task), "", cells(scores[task.name])) for task in having]
-    return ScoreTable("prediction intervals", headings, rows)
+    rows = []
+    for task in tasks:
+        scores = metrics.get("uncertainty", {}).get(task.name)
+        if not scores:
+            continue
+        mean, sd = scores.get("coverage_expected"), scores.get("coverage_sd")
+        row = {"task": target_label(task), "model": ""}
+        row[f"{100 * config.report.interval:g}% PI coverage"] = _cell(scores, "coverage")
+        if "folds" not in metrics:
+            row["labels"] = f"{scores['count']:,}"
+            row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
+            if not is_exchangeable(config.data):
+                row["expected ± 2 SD"] = "not promised"
+        rows.append({**row, "mean width": _cell(scores, "mean_width")})
+    return ScoreTable("prediction intervals", pd.DataFrame(rows))
 
 
-def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> _Cell:
-    value = scores.get(name)
-    if isinstance(value, Mapping):  # of a cross-validation
-        mean, _, sd = format_mean(value).partition(" ")
-        return mean, ", ".join(filter(None, (sd, fold_note(value, rounds))))
-    interval = scores.get("intervals", {}).get(name)
-    return format_score(value), format_interval(*interval) if interval else ""
-
-
-def rich_table(table: ScoreTable) -> Table:
-    """Return a table for the terminal; only the first metric has its confidence interval."""
-    shown = Table(box=None, pad_edge=False)
-    has_interval = any(" to " in cells[0][1] for _, _, cells in table.rows)
-    first, *others = table.headings
-    shown.add_column(table.title, overflow="fold")
-    for heading in (first, *["95% CI"] * has_interval, *others):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    previous = None
-    for task, model, cells in table.rows:
-        if model and task != previous:
-            shown.add_row(previous := task)
-        texts = [value if has_interval else f"{value} {more}".rstrip() for value, more in cells]
-        if has_interval:
-            texts.insert(1, cells[0][1] or "-")
-        shown.add_row(f"  {model}" if model else task, *texts)
-    return shown
+def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
+    """Print tables of scores, models below their task."""
+    for table in tables:
+        if table.frame.empty:
+            continue
+        shown = Table(box=None, pad_edge=False)
+        shown.add_column(table.title, overflow="fold")
+        for heading in table.frame.columns[2:]:
+            shown.add_column(heading, justify="right", no_wrap=True)
+        for task, rows in table.frame.groupby("task", sort=False):
+            if rows["model"].any():
+                shown.add_row(str(task))
+            for _, model, *cells in rows.itertuples(index=False):
+                shown.add_row(f"  {model}" if model else str(task), *cells)
+        console.print(shown, markup=False)
 
 
 def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Console) -> None:
     """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
     tasks = tasks_of(metrics)
     intervals = interval_table(tasks, metrics, config)
-    for table in (*score_tables(tasks, metrics), intervals):
-        if table.rows:
-            console.print(rich_table(table), markup=False)
+    print_tables([*score_tables(tasks, metrics), intervals], console)
     for line in leakage_warnings([one["leakage"] for one in metrics.get("folds", [metrics])]):
         print_line(console, line)
-    if intervals.rows and not is_exchangeable(config.data):
+    if not (intervals.frame.empty or is_exchangeable(config.data)):
         print_line(console, "coverage is not promised: the test rows are not drawn at random")

@@ -33,23 +33,20 @@ from molattn.utils.files import (
 )
 from molattn.version import version_changes
 
-__all__ = ["OutputFile", "Tally", "add_tally", "open_output", "resume_hint"]
+__all__ = ["OutputFile", "Tally", "open_output", "resume_hint"]
 
 _RUN = "run.json"
 _OWN = re.compile(r"run\.json|\d+\.rows|\..*\.part")  # names of files in the folder
 _MOST_ROWS, _MOST_BYTES, _MOST_SECONDS = 10_000, 2**24, 30.0  # of a part
 
 Tally = dict[str, Any]
-"""What is counted in rows, by name: numbers, lists of numbers, texts, or further such dicts."""
+"""What is counted in rows, by name: numbers, lists of numbers, or further such dicts."""
 
 
-def add_tally(total: Tally, more: Mapping[str, Any]) -> None:
-    """Add what is counted in further rows; of texts the first one stays."""
+def _add(total: Tally, more: Mapping[str, Any]) -> None:
     for name, value in more.items():
         if isinstance(value, Mapping):
-            add_tally(total.setdefault(name, {}), value)
-        elif isinstance(value, str):
-            total.setdefault(name, value)
+            _add(total.setdefault(name, {}), value)
         elif isinstance(value, int | float):
             total[name] = total.get(name, 0) + value
         else:
@@ -57,7 +54,7 @@ def add_tally(total: Tally, more: Mapping[str, Any]) -> None:
 
 
 class OutputFile:
-    """A table that is being written; with a folder, in parts.
+    """A table that is being written.
 
     Attributes:
         write: Writes a row.
@@ -71,7 +68,7 @@ class OutputFile:
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block of the input that is written."""
         self.rows += rows
-        add_tally(self.tally, tally)
+        _add(self.tally, tally)
 
 
 class _Parts(OutputFile):
@@ -83,25 +80,22 @@ class _Parts(OutputFile):
         super().__init__(make(self._buffer, header, None).write)
         for part in sorted(folder.glob("*.rows")):
             with open(part, "rb") as file:
-                add_tally(self.tally, json.loads(file.readline()))
+                _add(self.tally, json.loads(file.readline()))
             self.rows = int(part.stem)
-        self._begin(self._buffer.getvalue() if self.rows == 0 else b"")
-
-    def _begin(self, header: bytes = b"") -> None:
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        self._buffer.write(header)
+        if self.rows:  # the header is in the first part
+            self._buffer.truncate(self._buffer.seek(0))
         self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
 
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block; they reach the disk with those of other blocks."""
         super().commit(rows, tally)
-        add_tally(self._tally, tally)
+        _add(self._tally, tally)
         is_old = time.monotonic() - self._start > _MOST_SECONDS
         if is_old or self.rows - self._first >= _MOST_ROWS or self._buffer.tell() > _MOST_BYTES:
             head = json.dumps(self._tally, default=list).encode() + b"\n"
             write_file(self._folder / f"{self.rows:012}.rows", head + self._buffer.getvalue())
-            self._begin()
+            self._buffer.truncate(self._buffer.seek(0))
+            self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
 
     def finish(self) -> None:
         """Join the parts, and the rows after them."""
@@ -141,8 +135,8 @@ def open_output(
         with write_table(output, header, schema) as write:
             yield OutputFile(write)
         return
-    folder, identity = _folder(output), run()
-    if resume and output.exists() and not resume_hint(output):
+    folder, identity, kept = _folder(output), run(), resume_hint(output).partition(";")[0]
+    if resume and output.exists() and not kept:
         raise InputError(
             f"{output} exists, and there is no interrupted run ({folder}) to go on with; leave out "
             "--resume to replace it",
@@ -151,7 +145,15 @@ def open_output(
     check_output_folder(folder, "an interrupted run", lambda name: bool(_OWN.fullmatch(name)))
     folder.mkdir(exist_ok=True)
     with locked(folder):
-        _begin(output, folder, identity, resume, console)
+        if kept and resume:
+            _check_same(folder, identity, console)
+            print_line(console, f"resuming: {kept}")
+        else:
+            if kept:
+                print_line(console, f"replaced, as --resume is not given: {kept}")
+            for part in folder.glob("*.rows"):
+                part.unlink()
+            write_json(folder / _RUN, identity)
         file = _Parts(output, folder, header)
         try:
             yield file
@@ -164,24 +166,13 @@ def open_output(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _begin(
-    output: Path, folder: Path, run: Mapping[str, Any], resume: bool, console: Console
-) -> None:
-    """Write what a run is, or check that it is the one that was interrupted."""
-    kept = resume_hint(output).partition(";")[0]
-    if kept and resume:
-        was = read_json(folder / _RUN)
-        check_same_values(was["options"], run["options"], folder)
-        check_same_digest("MODEL: the model has", run["model"], was["model"], folder)
-        check_same_digest("INPUT: the table has", run["input"], was["input"], folder)
-        for line in (*version_changes(was["versions"]), f"resuming: {kept}"):
-            print_line(console, line)
-        return
-    if kept:
-        print_line(console, f"replaced, as --resume is not given: {kept}")
-    for part in folder.glob("*.rows"):
-        part.unlink()
-    write_json(folder / _RUN, run)
+def _check_same(folder: Path, now: Mapping[str, Any], console: Console) -> None:
+    was = read_json(folder / _RUN)
+    check_same_values(was["options"], now["options"], folder)
+    check_same_digest("MODEL: the model has", now["model"], was["model"], folder)
+    check_same_digest("INPUT: the table has", now["input"], was["input"], folder)
+    for line in version_changes(was["versions"]):
+        print_line(console, line)
 
 
 def resume_hint(path: Path, error: BaseException | None = None) -> str:

@@ -24,7 +24,7 @@ _SECONDS_TO_CONNECT = 10.0
 
 
 def check_ray(address: str | None) -> None:
-    """Check that Ray is installed, and that something answers at its address.
+    """Check that Ray is installed, and that something answers at ``HOST:PORT`` if it is given.
 
     Raises:
         InputError: Names what is missing.
@@ -63,9 +63,8 @@ def ray_map(
         function: The function. Each worker gets a copy of it once, for which it is pickled.
         items: The items, read in this process, a few ahead of each worker.
         num_workers: Most workers; 0 for one for each ``threads`` CPUs of the cluster.
-        address: ``HOST:PORT`` of a cluster that this machine belongs to, or ``auto``; None starts
-            one on this machine and ends it after the last item. Where Ray is connected already,
-            that cluster is used.
+        address: See :func:`check_ray`; None starts Ray on this machine and ends it after the last
+            item, unless it is connected already.
         threads: Number of CPUs that Ray reserves for each worker.
 
     Raises:

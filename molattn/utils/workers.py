@@ -26,13 +26,10 @@ __all__ = ["end_with_parent", "in_order", "parallel_map", "reuse_memory", "worke
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 4
-"""Items in hand for each worker, so that none waits behind an item that takes long."""
+AHEAD = 4  # items in hand for each worker, so that none waits behind an item that takes long
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
-_LARGEST_BLOCK = 32 << 20  # the most that glibc takes
-_MOST_KEPT = 1 << 30
-_STEP = 64 << 20
+# Options of malloc.h: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD, of which glibc takes 32 MB.
+_MALLOC = {-1: 1 << 30, -2: 64 << 20, -3: 32 << 20}
 
 
 def worker_map(
@@ -40,15 +37,8 @@ def worker_map(
 ) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in order, by the workers that the options name.
 
-    Args:
-        function: The function; each worker gets a copy of it once, for which it is pickled.
-        items: The items, consumed lazily.
-        options: Of :class:`molattn.config.WorkerOptions`.
-        threads: Number of CPUs that Ray reserves for each worker.
-
-    Raises:
-        InputError: Ray is not installed or cannot be reached.
-        MolattnError: A worker was killed.
+    ``options`` are :class:`molattn.config.WorkerOptions`; Ray reserves so many CPUs as ``threads``
+    for each worker. Each gets a pickled copy of the function once. Items are consumed lazily.
     """
     if options.engine == "local":
         return parallel_map(function, items, options.num_workers)
@@ -143,5 +133,4 @@ def reuse_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library; Windows
         return False
-    options = {_MMAP_THRESHOLD: _LARGEST_BLOCK, _TRIM_THRESHOLD: _MOST_KEPT, _TOP_PAD: _STEP}
-    return all(mallopt(name, value) == 1 for name, value in options.items())
+    return all(mallopt(name, value) == 1 for name, value in _MALLOC.items())

@@ -196,8 +196,8 @@ def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
     for name in ("test", "baseline", "random_forest"):
         for key in ("brier", "ece"):
             assert f"{metrics[name]['soluble'][key]:.3f}" in page.text("td")
-    low, high = metrics["test"][EVIL]["intervals"]["mae"]
-    assert f"{low:.3f} to {high:.3f}" in page.text("small")
+    low, high = metrics["test"][EVIL]["intervals"]["rmse"]
+    assert f"{low:.3f} to {high:.3f}" in page.text("td")
     assert "61 rows read, 60 used, 1 skipped" in shown
     censored = metrics["censored"][EVIL]
     assert f"not scored: {censored['count']}; predictions on the permitted side" in shown
@@ -286,7 +286,7 @@ def test_a_mean_over_different_units_is_left_out_and_numbers_are_short():
     for units, rows in ((("", ""), 3), (("mg", "mg"), 3), (("mg", "mol"), 2)):
         tasks = [Task(name, unit=unit) for name, unit in zip("ab", units, strict=True)]
         (table,) = score_tables(tasks, {"test": scores, "test_mean": {"rmse": 1.0}})
-        assert len(table.rows) == rows
+        assert len(table.frame) == rows
     assert format_interval(-0.03, -9.1e-06) == "-0.030 to 0.000"
     assert format_interval(2e-5, 4e-5) == "2e-05 to 4e-05"
 
