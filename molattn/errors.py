@@ -14,7 +14,6 @@ __all__ = [
     "check_one_of",
     "did_you_mean",
     "is_of_input",
-    "is_out_of_memory",
     "os_error_line",
     "quoted",
     "reason_meaning",
@@ -144,14 +143,6 @@ def os_error_line(error: OSError) -> str:
     """Return the file and the reason of an error of the operating system, as a line."""
     reason = error.strerror or str(error)
     return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python, or torch on any device, had too little memory."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("allocate memory", "out of memory"))
-    )
 
 
 def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:

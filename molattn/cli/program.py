@@ -18,7 +18,7 @@ from molattn.cli.options_file import OptionsFile
 from molattn.cli.processes import is_launched, launch, process_group
 from molattn.cli.shared import STREAM
 from molattn.config.base import input_error
-from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
+from molattn.errors import InputError, MolattnError, os_error_line
 from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
-_OUT_OF_MEMORY = (
-    "out of memory; a smaller --batch-size needs less, and so does a smaller network (--width)"
-)
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
 _COMMANDS: dict[Callable[..., Any], str] = {
@@ -172,8 +169,8 @@ def _message(error: Exception, options_file: OptionsFile) -> tuple[str, int]:
         return str(error), 1
     if isinstance(error, OSError) and error.errno is not None:
         return os_error_line(error), 1
-    if is_out_of_memory(error):
-        return _OUT_OF_MEMORY, 1
+    if isinstance(error, MemoryError) or "memory" in str(error):  # of Python, or of torch
+        return "out of memory; a smaller --batch-size or network (--width) needs less", 1
     return f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
 
 

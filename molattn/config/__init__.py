@@ -17,8 +17,8 @@ from molattn.config.inference import PredictConfig as PredictConfig
 from molattn.config.inference import ServeConfig as ServeConfig
 from molattn.config.inference import StreamConfig as StreamConfig
 from molattn.config.inference import TableConfig as TableConfig
+from molattn.config.network import LAYER_ARGUMENTS as LAYER_ARGUMENTS
 from molattn.config.network import NetworkConfig as NetworkConfig
-from molattn.config.network import layer_arguments as layer_arguments
 from molattn.config.pretraining import MoleculesConfig as MoleculesConfig
 from molattn.config.pretraining import PretrainConfig as PretrainConfig
 from molattn.config.pretraining import PretrainLoopConfig as PretrainLoopConfig

@@ -1,23 +1,19 @@
 """Options of the network."""
 
-from dataclasses import field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import field
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from molattn.config.base import FIXED, Fraction, Width, check_unused, checked
 
 Pairs = Literal["all", "bonds"]
-_ARGUMENT = "layer_argument"
-
-
-def _of_layer(default: Any, argument: str, **metadata: Any) -> Any:
-    """Declare an option that sets this argument of the attention layer, if the layer has it."""
-    return field(default=default, metadata={_ARGUMENT: argument, **metadata})
-
-
-# Declared for options that a run does not take over from a pretrained model.
-_OWN = {"from_pretrained": False}
+_OWN = {"from_pretrained": False}  # a run does not take it over from a pretrained model
+LAYER_ARGUMENTS = {
+    **{name: name for name in ("score", "combine", "gate", "edge_value", "update_edges")},
+    **{"edge_width": "edge_dim", "attention_dropout": "dropout"},
+}
+"""Options that go to the attention layer, if it has them, each with the argument that it sets."""
 
 
 @checked
@@ -54,32 +50,23 @@ class NetworkConfig:
     width: Width = 128
     heads: Width = 8
     layers: Annotated[int, Interval(ge=0, le=1000)] = 4
-    edge_width: Width = _of_layer(16, "edge_dim")
+    edge_width: Width = 16
     layer: str = "edge_attention"
     pairs: Pairs = "all"
     radius: Width | None = field(default=None, metadata=_OWN | FIXED)
     distances: bool = True
-    score: str = _of_layer("scaled_dot", "score")
-    combine: str = _of_layer("linear", "combine")
-    gate: bool = _of_layer(False, "gate")
-    edge_value: bool = _of_layer(True, "edge_value")
-    update_edges: bool = _of_layer(False, "update_edges")
+    score: str = "scaled_dot"
+    combine: str = "linear"
+    gate: bool = False
+    edge_value: bool = True
+    update_edges: bool = False
     self_loops: bool = True
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)
-    attention_dropout: Fraction = _of_layer(0.0, "dropout", **_OWN)
+    attention_dropout: Fraction = field(default=0.0, metadata=_OWN)
     readout: str = "attentional+variance_preserving"
     partner: Literal["concat", "cross_attention"] = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
         check_unused(self, (self.pairs == "bonds", "radius", "cannot be used with --pairs bonds"))
-
-
-def layer_arguments() -> dict[str, str]:
-    """Return the options that go to the attention layer, each with the argument that it sets."""
-    return {
-        option.name: option.metadata[_ARGUMENT]
-        for option in fields(NetworkConfig)
-        if _ARGUMENT in option.metadata
-    }

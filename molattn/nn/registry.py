@@ -6,7 +6,7 @@ from typing import Any, Optional, Union
 
 from torch import Tensor, nn
 
-from molattn.config import NetworkConfig, layer_arguments
+from molattn.config import LAYER_ARGUMENTS, NetworkConfig
 from molattn.config.base import check_unused
 from molattn.errors import InputError, check_one_of
 from molattn.graph.complete import CompleteGraphs
@@ -180,8 +180,8 @@ def check_heads(network: NetworkConfig) -> None:
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:
     """Return the options that the network's layer does not have."""
-    layer, arguments = LAYERS[network.layer], layer_arguments()
-    return tuple(name for name, of in arguments.items() if not layer.has(of) or of in layer.always)
+    layer, arguments = LAYERS[network.layer], LAYER_ARGUMENTS.items()
+    return tuple(name for name, of in arguments if not layer.has(of) or of in layer.always)
 
 
 def layer_options(network: NetworkConfig) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def layer_options(network: NetworkConfig) -> dict[str, Any]:
     """
     return {
         argument: getattr(network, name)
-        for name, argument in layer_arguments().items()
+        for name, argument in LAYER_ARGUMENTS.items()
         if argument != "edge_dim" and getattr(network, name) != getattr(NetworkConfig, name)
     }
 

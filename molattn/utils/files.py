@@ -19,7 +19,6 @@ __all__ = [
     "atomic_write",
     "check_output_folder",
     "locked",
-    "parse_json",
     "read_json",
     "replace_folder",
     "write_file",
@@ -31,26 +30,16 @@ UNFINISHED = ".unfinished"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object as :func:`parse_json` does."""
+    """Read a JSON file, which holds an object; raise an ``InputError`` that names it otherwise."""
     try:
-        return parse_json(path.read_bytes(), path)
+        content = json.loads(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    """Parse the content of a JSON file, which holds an object.
-
-    Raises:
-        InputError: It is anything else; names the path.
-    """
-    try:
-        parsed = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(parsed, dict):
-        raise InputError(f"{path}: got a JSON {type(parsed).__name__}, expected an object")
-    return parsed
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: got a JSON {type(content).__name__}, expected an object")
+    return content
 
 
 @contextmanager
@@ -95,13 +84,7 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Fill a temporary folder that replaces ``path`` when the block ends.
-
-    After an exception the temporary folder is removed and the previous one is unchanged.
-
-    Raises:
-        InputError: The folder cannot be created.
-    """
+    """Fill a temporary folder that replaces ``path`` when the block ends without an exception."""
     path = Path(os.path.abspath(path))
     part = _temporary(path)
     try:
@@ -111,11 +94,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         yield part
         replace_folder(part, path)
-    except OSError as error:
-        if error.filename is None or str(part) not in os.fsdecode(error.filename):
-            raise
-        name = os.fsdecode(error.filename).replace(str(part), str(path), 1)
-        raise OSError(error.errno, error.strerror, name) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -130,9 +130,8 @@ def test_an_error_leaves_the_previous_folder(tmp_path):
             (folder / "half").touch()
             (folder / "absent" / "file").touch()
 
-    with pytest.raises(FileNotFoundError) as caught:
+    with pytest.raises(FileNotFoundError):
         write()
-    assert caught.value.filename == str(path / "absent" / "file")
     with pytest.raises(FileNotFoundError):
         replace_folder(tmp_path / "missing", path)
     assert [*tmp_path.rglob("*")] == [path, path / "previous"]
