@@ -111,9 +111,8 @@ class InputError(MolattnError, ValueError):
 
         An error that is raised again with the file or the row takes this as its message.
         """
-        option = "" if self.option is None else f"--{self.option.replace('_', '-')}"
-        message = self.args[0]
-        return message if message.startswith(option) else f"{option}: {message}"
+        where = "" if self.option is None else f"--{self.option.replace('_', '-')}: "
+        return f"{where}{self.args[0]}"
 
 
 class SmilesError(InputError):
@@ -159,7 +158,7 @@ def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return a hint at the closest of the known names, whatever the case; "" if none is close."""
     spelled = {one.lower(): one for one in known}
-    close = get_close_matches(str(name).replace("-", "_").lower(), spelled, n=1)
+    close = get_close_matches(str(name).lower(), spelled, n=1)
     return f"; did you mean {quoted(spelled[close[0]])}?" if close else ""
 
 

@@ -133,7 +133,7 @@ def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) 
             keys.add(key)
     if not has_molecule:
         raise InputError(
-            f"--exclude: {table.path} has no valid SMILES or InChIKey in column "
+            f"{table.path} has no valid SMILES or InChIKey in column "
             f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
             f"{_commonest(refused)})",
             option="exclude",

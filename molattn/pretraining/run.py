@@ -160,7 +160,7 @@ def _prepared(
     are_files = all(Path(file).is_file() for file in config.files)  # a store has columns of its own
     wants_columns = "columns" in targets and targets != get_args(Target)
     if wants_columns and are_files and not molecules.pretraining_columns:
-        raise InputError("--targets columns needs --pretraining-columns", option="targets")
+        raise InputError("columns needs --pretraining-columns", option="targets")
     place = Path(molecules.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
     read = store.about

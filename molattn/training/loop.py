@@ -111,7 +111,7 @@ def check_processes(config: TrainingLoopConfig) -> None:
     check_device(config.device, max(config.devices, local))
     if count not in (1, started):
         raise InputError(
-            f"--devices {config.devices} --num-nodes {config.num_nodes}: got {started} processes; "
+            f"got {config.devices} with --num-nodes {config.num_nodes}, but {started} processes; "
             "molattn train and molattn pretrain start more, and so do torchrun and srun",
             option="devices",
         )

@@ -178,7 +178,7 @@ class _Search:
 def _search(config: TrainConfig, space: Space | None, folder: Path, is_new: bool) -> _Search:
     """Return a search with valid options."""
     if config.data.folds is not None:
-        raise InputError("--folds cannot be used with molattn tune, which uses one split")
+        raise InputError("cannot be used with molattn tune, which uses one split", option="folds")
     if config.gaussian_process.predictor == "gaussian_process":
         raise InputError("--predictor gaussian_process trains no network, and has nothing to tune")
     check_processes(config.training)

@@ -38,14 +38,14 @@ def check_device(device: str, count: int = 1) -> None:
     kind = torch_device(device)
     if device == "gpu" and kind == "cpu":
         raise InputError(
-            "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
+            "got gpu, but PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
             "and a build of PyTorch for it",
             option="device",
         )
     gpus = {"cpu": count, "cuda": torch.cuda.device_count()}.get(kind, 1)
     if count > gpus:
         raise InputError(
-            f"--devices: got {count}, expected at most the number of GPUs, {gpus}; --device cpu "
+            f"got {count}, expected at most the number of GPUs, {gpus}; --device cpu "
             "trains on any number of CPU processes",
             option="devices",
         )

@@ -78,7 +78,7 @@ def explain_table(
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
     # This checks the name before anything is written.
-    target = find_target(model, config.target, option="--target")
+    target = find_target(model, config.target, option="target")
     shown = target.name
     if target.task.kind == "multiclass" and config.target in (None, target.task.name):
         shown = f"{target.task.name} (the most probable class of each molecule)"
