@@ -68,22 +68,14 @@ class MolAttn(
         readout: Your own readout.
         head: Your own head.
 
-    Attributes:
-        config: The options; ``custom_parts`` names your own modules.
-        endpoints: What predicted properties mean, by task.
-        reference_inputs: Inputs of the training for a few molecules; see :meth:`inputs_remark`.
-
-    Raises:
-        InputError: Parts of other classes than the config names.
-
     Example:
         >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
         >>> model.predict(["CCO", "c1ccccc1"]).shape
         (2, 1)
     """
 
-    endpoints: Mapping[str, Endpoint] = MappingProxyType({})
-    reference_inputs: ReferenceInputs | None = None
+    endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
+    reference_inputs: ReferenceInputs | None = None  # of the training
 
     def __repr__(self) -> str:
         return f"<MolAttn of {self.config!r}; its modules: .nets>"
@@ -192,14 +184,8 @@ class MolAttn(
     ) -> str | None:
         """Write the model to a folder, in place of another model in it; other files stay.
 
-        A new folder is written and renamed: if this is interrupted, the previous model stays.
-
-        Args:
-            save_directory: The folder, which is made if it does not exist.
-            repo_id: Repository on the Hugging Face Hub; by default the name of the folder.
-            push_to_hub: Whether to upload the model.
-            model_card_kwargs: Arguments of :meth:`generate_model_card`.
-            hub_options: Passed to huggingface_hub's ``push_to_hub``.
+        A new folder is written and renamed: if this is interrupted, the previous model stays. The
+        other arguments are those of huggingface_hub.
         """
         folder = Path(save_directory)
         with atomic_folder(folder) as part:
@@ -234,10 +220,9 @@ class MolAttn(
             pretrained_model_name_or_path: The name of a model of the package, a folder that
                 :meth:`save_pretrained` wrote, a run's folder, or the name ``owner/model`` of one on
                 the Hub.
-            encoder: Your own encoder, like the one that the model was saved with; its weights are
-                replaced.
-            readout: Your own readout.
-            head: Your own head.
+            encoder: Your own part, as the model was saved with; its weights are replaced.
+            readout: Likewise.
+            head: Likewise.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:

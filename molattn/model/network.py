@@ -133,13 +133,9 @@ class Network(nn.Module):
 
         The vector of a second molecule is concatenated to that of the first.
 
-        Args:
-            batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
-                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
-                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
-                ``radius`` the edges of PyG graphs are taken as they are.
-            atoms: What :meth:`encode_atoms` returns for the batch, if it is known; only of a
-                ``MoleculeBatch``.
+        The batch is that of :meth:`molattn.MolAttn.forward`. Of PyG graphs pairs without a bond are
+        ignored with ``pairs="bonds"``, and edges are taken as they are with a ``radius``. ``atoms``
+        is the output of :meth:`encode_atoms` for a ``MoleculeBatch``, if it is known.
         """
         if atoms is None or not isinstance(batch, MoleculeBatch):
             x, index = self.encode_atoms(batch)
@@ -241,9 +237,8 @@ class Network(nn.Module):
     def freeze(self, what: int | Freeze) -> None:
         """Exclude weights from training; frozen modules stay in evaluation mode.
 
-        Args:
-            what: ``embeddings``; a number: the embeddings and that many of the first blocks;
-                ``encoder``: the embeddings and the whole encoder; ``none`` unfreezes all.
+        ``embeddings``; a number: the embeddings and that many of the first blocks; ``encoder``: the
+        embeddings and the whole encoder; ``none`` unfreezes all.
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
         frozen = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}

@@ -45,16 +45,8 @@ class Predictor(NetworkModule):
     ) -> None:
         """Set how labels are scaled: the transform of each task, then mean and scale.
 
-        This removes the calibration and the Gaussian process, which depend on the scaling.
-
-        Args:
-            mean: Means of the transformed training labels, ``[num_tasks]``; 0 of classes.
-            scale: Their standard deviations, ``[num_tasks]``; 1 of classes.
-            transforms: Of each task; by default the identity.
-
-        Raises:
-            InputError: Transforms that do not fit the tasks.
-            ValueError: A wrong number of values, or a scale that is not positive.
+        Means and standard deviations ``[num_tasks]`` are those of transformed training labels, and
+        0 and 1 of classes. This removes the calibration and the Gaussian process.
         """
         config = replace(self.config, target_transforms=tuple(transforms))
         self._set_scaling("target", mean, scale)
@@ -203,12 +195,9 @@ class Predictor(NetworkModule):
     ) -> None:
         """Fit prediction intervals and calibrate probabilities; training does this by itself.
 
-        Args:
-            smiles: n molecules that the model was not trained on.
-            targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
-                where missing.
-            training_smiles: The molecules that it was trained on.
-            inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
+        The molecules must not be those of the training, ``training_smiles``. Their labels
+        ``[n, num_tasks]`` are in own units or class indices, NaN where missing; ``inputs`` are
+        their ``partners`` and ``features``.
         """
         labels, config = np.asarray(targets, dtype=np.float64), self.config
         if labels.shape != (expected := (len(smiles), len(config.tasks))):

@@ -77,14 +77,8 @@ class GaussianProcessHead:
         fewer inducing points, so that their time grows no further. A task without labels is
         predicted as 0, or with equal probabilities.
 
-        Args:
-            config: Of the model, with T tasks.
-            inputs: What the kernel reads of the rows.
-            targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
-            weights: Of the rows, ``[n]``; rows of weight 0 are left out.
-            keys: What identifies each row wherever it stands; by default its index.
-            inducing_points: Most inducing points.
-            seed: Seed of their choice.
+        Labels ``[n, T]`` are scaled values and class indices, NaN where missing; rows of weight 0
+        are left out; ``keys`` identify each row wherever it stands, by default by its index.
         """
         rows = _Rows(config.tasks, targets, weights, keys, seed)
         groups = len(rows.groups())
