@@ -103,7 +103,7 @@ def packing(smiles: Sequence[str]) -> str:
     size = sum(array.nbytes for array in arrays) / len(records)
     return (
         f"Packed for storage: {size:.0f} bytes a molecule; "
-        f"{len(records) / (middle - start):,.0f} packed and checked a CPU second, "
+        f"{len(records) / (middle - start):,.0f} packed a CPU second, "
         f"{len(records) / (end - middle):,.0f} unpacked"
     )
 

@@ -65,11 +65,7 @@ class Column:
         return {value: code for code, value in enumerate(self.values)}
 
     def code(self, value: Value) -> int:
-        """Return the code of a value.
-
-        Raises:
-            InputError: A closed column does not list it.
-        """
+        """Return the code of a value, which a closed column must list."""
         if (code := self._codes.get(value)) is not None:
             return code
         if not self.is_open:

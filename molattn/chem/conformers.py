@@ -28,13 +28,10 @@ class ConformerWarning(UserWarning):
 
 
 class Conformer(NamedTuple):
-    """Coordinates of a molecule's atoms, and how they were generated.
+    """Coordinates in angstrom ``float64 [n, 3]``, in the order of the atoms, and their method.
 
-    Args:
-        coordinates: Coordinates in angstrom, ``float64 [n, 3]``, in the order of the atoms.
-        method: ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (ETKDG from random
-            coordinates), ``distance_geometry`` (from random coordinates, without torsion
-            preferences and basic knowledge), or ``depiction`` (two-dimensional).
+    It is ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (from random coordinates),
+    ``distance_geometry`` (without torsion preferences, knowledge), or ``depiction`` (flat).
     """
 
     coordinates: NDArray[np.float64]

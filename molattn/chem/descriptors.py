@@ -11,9 +11,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 from rdkit.rdBase import rdkitVersion
 
-from molattn.chem.limits import read_molecule
 from molattn.chem.parse import quiet
-from molattn.config import MoleculeLimits
 from molattn.errors import InputError, quoted
 
 __all__ = [
@@ -23,7 +21,6 @@ __all__ = [
     "are_atom_sums",
     "atom_contributions",
     "calculate",
-    "descriptor_matrix",
 ]
 
 _RADIUS = 2
@@ -164,15 +161,6 @@ def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.
     if not names or not are_atom_sums(names):
         return None
     return np.array([[_SUMS[name](atom) for name in names] for atom in mol.GetAtoms()])
-
-
-def descriptor_matrix(
-    smiles: Iterable[str], calculator: DescriptorCalculator
-) -> NDArray[np.float32]:
-    """Return the numbers of n molecules ``[n, len(calculator)]``; equal texts are read once."""
-    texts, limits = list(smiles), MoleculeLimits()
-    rows = {text: read_molecule(text, limits, calculator)[1] for text in dict.fromkeys(texts)}
-    return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, len(calculator))
 
 
 def _value(function: Callable[[Chem.Mol], Any], mol: Chem.Mol) -> Any:

@@ -137,10 +137,7 @@ class Featurizer:
 
     @cached_property
     def pair_table(self) -> NDArray[np.uint8]:
-        """Component codes of each joint pair code, ``uint8 [K, len(pair_names)]``.
-
-        First the pairs without a bond, by distance code, then the bonded ones.
-        """
+        """Component codes of each joint pair code, ``uint8 [K, len(pair_names)]``; bonds last."""
         no_bond = (0,) * len(self.bond_columns)
         unbonded = [(*no_bond, distance) for distance in range(self.max_distance + 2)]
         kinds, *rest = (range(column.size) for column in self.bond_columns)
@@ -150,14 +147,9 @@ class Featurizer:
         return table
 
     def __call__(self, mol: Chem.Mol) -> MoleculeRecord:
-        """Return the codes of a sanitized molecule.
+        """Return the codes of a sanitized molecule, as :func:`molattn.chem.parse_smiles` gives it.
 
-        Args:
-            mol: Molecule with rings, hybridization and stereochemistry perceived, as
-                :func:`molattn.chem.parse_smiles` gives it. Double bonds need the labels E or Z.
-
-        Returns:
-            Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.
+        Double bonds need the labels E or Z.
 
         Raises:
             InputError: RDKit's legacy stereo perception, which assigns CIP labels, is off.
@@ -172,11 +164,8 @@ class Featurizer:
     ) -> list[MoleculeRecord]:
         """Return the codes of many sanitized molecules, about twice as fast as one at a time.
 
-        Args:
-            mols: Molecules as for a call. More than 64 at a time are no faster.
-            radius: Record only the pairs of atoms at most this many bonds apart, with
-                ``edge_index``; None = all pairs.
-            pieces: What :func:`molattn.chem.fast.cut` returns of each molecule, if known.
+        With a radius only the pairs of atoms at most so many bonds apart, with ``edge_index``; with
+        ``pieces``, what :func:`molattn.chem.fast.cut` returns of each, these are not cut again.
         """
         if not Chem.GetUseLegacyStereoPerception():
             raise InputError(
@@ -233,12 +222,7 @@ class Featurizer:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Featurizer":
-        """Return the featurizer that :meth:`to_dict` described.
-
-        Raises:
-            InputError: A missing or unknown key, a feature that is not registered, another version
-                or a value that is not valid.
-        """
+        """Return the featurizer that :meth:`to_dict` described."""
         try:
             atoms, bonds = (
                 tuple(Column(one["name"], tuple(one["values"]), one["is_open"]) for one in columns)

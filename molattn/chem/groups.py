@@ -25,12 +25,7 @@ MOST_CLUSTERED = 50_000
 
 
 def same_molecule(molecules: Iterable[Molecule]) -> list[list[int]]:
-    """Group rows by canonical SMILES (of records: ``smiles``), in the order of their first rows.
-
-    Raises:
-        SmilesError: A SMILES is not a molecule.
-        TypeError: One molecule where several are expected.
-    """
+    """Group rows by canonical SMILES (of records: ``smiles``), in the order of their first rows."""
     return _grouped(_keys(molecules, smiles=Chem.MolToSmiles))
 
 

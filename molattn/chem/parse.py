@@ -193,8 +193,8 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
 def without_labels(mol: Chem.Mol) -> Chem.Mol:
     """Return a copy without atom-map numbers and stereo groups; its stereo is not assigned anew.
 
-    RDKit would tell equivalent atoms apart by their numbers. Which stereoisomer of a group of type
-    AND or OR is meant is not known, so that its centers and bonds become unspecified.
+    RDKit would tell equivalent atoms apart by their numbers. Which stereoisomer a group of type AND
+    or OR has is not known, so that its centers and bonds become unspecified.
     """
     copy = Chem.RWMol(mol)
     for atom in copy.GetAtoms():

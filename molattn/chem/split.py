@@ -34,8 +34,8 @@ def order_split(
 ) -> Split:
     """Split along an order such as time: the last rows are the test set, those before validation.
 
-    A group is placed by its last row, so that no future row is in training. Arguments and errors
-    are those of :func:`group_split`, with ``order``, a finite number for each row.
+    A group is placed by its last row, so that no future row is in training. ``order`` is a finite
+    number for each row; see also :func:`group_split`.
     """
     rows = sum(map(len, groups))
     wanted = _counts(rows, sizes)

@@ -12,7 +12,7 @@ from molattn.chem.descriptors import (
     DESCRIPTORS,
     DescriptorCalculator,
     atom_contributions,
-    descriptor_matrix,
+    calculate,
 )
 from molattn.chem.parse import parse_smiles
 from molattn.config.data import DescriptorSet
@@ -30,8 +30,12 @@ SMILES = [
 ]
 
 
+def matrix(smiles, calculator):
+    return calculate([parse_smiles(text) for text in smiles], [calculator])[0]
+
+
 def test_descriptors_are_those_of_rdkit():
-    ours = descriptor_matrix(SMILES, DescriptorCalculator(DESCRIPTORS))
+    ours = matrix(SMILES, DescriptorCalculator(DESCRIPTORS))
     for row, text in zip(ours, SMILES, strict=True):
         theirs = Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text))
         expected = [theirs[name] for name in DESCRIPTORS]
@@ -44,7 +48,7 @@ def test_sets_of_descriptors():
     assert DESCRIPTOR_SETS["none"] == ()
     assert DESCRIPTOR_SETS["all"] == DESCRIPTORS
     calculator = DescriptorCalculator(DESCRIPTOR_SETS["lipinski"])
-    (numbers,) = descriptor_matrix(["OCC(=O)NC"], calculator)
+    (numbers,) = matrix(["OCC(=O)NC"], calculator)
     np.testing.assert_allclose(numbers, [89.094, 3, 2], rtol=1e-6)
 
 
@@ -57,7 +61,7 @@ def test_atoms_add_up_to_descriptors_that_are_sums(smiles):
     mol = parse_smiles(smiles)
     found = atom_contributions(mol, names)
     assert found.shape == (mol.GetNumAtoms(), 3)
-    (expected,) = descriptor_matrix([smiles], DescriptorCalculator(names))
+    (expected,) = matrix([smiles], DescriptorCalculator(names))
     np.testing.assert_allclose(found.sum(axis=0), expected, rtol=1e-5)
     assert atom_contributions(mol, ("MolWt", "TPSA")) is None
     assert atom_contributions(mol, ()) is None
@@ -82,7 +86,7 @@ def test_counts_are_logarithms_of_those_of_rdkit():
 
 def test_undefined_descriptors_are_missing_and_silent(capfd):
     odd = ["[Na+].[Cl-]", "[He]", "*", "[2H][2H]", "[U]"]
-    rows = descriptor_matrix(odd, DescriptorCalculator(DESCRIPTORS, 64))
+    rows = matrix(odd, DescriptorCalculator(DESCRIPTORS, 64))
     assert rows.dtype == np.float32
     assert np.isnan(rows[0, DESCRIPTORS.index("BCUT2D_MWHI")])
     assert np.isnan(rows[3, DESCRIPTORS.index("SPS")])

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
+from molattn.chem import parse_smiles
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.config import (
     DataConfig,
     EmbedConfig,
@@ -104,7 +105,8 @@ def run(tmp_path_factory):
 def test_numbers_are_scaled_by_the_training_rows_alone_and_reach_the_prediction(run, tmp_path):
     model = run.model
     assert (model.config.descriptors, model.config.morgan_counts) == (DESCRIPTORS, 32)
-    values = descriptor_matrix(TRAINED[:6], DescriptorCalculator(DESCRIPTORS, 32))
+    calculator = DescriptorCalculator(DESCRIPTORS, 32)
+    values = np.array([calculator(parse_smiles(text)) for text in TRAINED[:6]])
     varies = np.nanstd(values, axis=0) > 1e-6
     mean, scale = model.feature_mean.numpy(), model.feature_scale.numpy()
     np.testing.assert_allclose(mean[varies], np.nanmean(values, axis=0)[varies], rtol=1e-5)
