@@ -195,8 +195,8 @@ class _Work:
     ) -> dict[str, Any]:
         """Score a round and write its folder, unless it is finished; return its metrics."""
         if run is not None:
-            if not len(run.parts.val):
-                known = training_molecules(one.config, self.table, run.parts)
+            if not len(run.split.val):
+                known = training_molecules(one.config, self.table, run.split)
                 print_line(self.console, f"{one.name}: calibration by the other folds")
                 given = run.model, one.config, self.table, others, known, self.console
                 calibrate_out_of_fold(*given)

@@ -218,7 +218,7 @@ def _worst(run: TrainingRun, result: TaskResults) -> Iterator[dict[str, Any]]:
         both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
         errors = 1.0 - both[np.arange(len(target)), target.astype(int)]
     for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
-        row = int(run.parts.test[result.rows[index]])
+        row = int(run.split.test[result.rows[index]])
         predicted, truth = task.cells(prediction[index].tolist())[0], float(target[index])
         smiles, where = run.table.smiles[row], run.table.where(row)
         sign = "+" if errors[index] > 0 else ""
@@ -255,7 +255,7 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
     bounds = run.table.bounds
     for index, task in enumerate(run.table.tasks):
         counts = []
-        for rows in run.parts:
+        for rows in run.split:
             counts.append(f"{np.count_nonzero(~np.isnan(run.table.targets[rows, index])):,}")
             if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
                 counts[-1] += f", {censored:,} censored"

@@ -46,8 +46,8 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     write_skipped(run.table, folder)
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     results = []
-    if len(run.parts.test):
-        labels = run.table.targets[run.parts.test]
+    if len(run.split.test):
+        labels = run.table.targets[run.split.test]
         results = task_results(scores.prediction, labels, run.table.tasks, scores.metrics)
     with _any_font():
         for name, figure in run_plots(results).items():
@@ -97,7 +97,7 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
     columns = [*output.columns, *standardized_columns(run.model.config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
-        for index, row in enumerate(run.parts.test):
+        for index, row in enumerate(run.split.test):
             is_finite = np.isfinite(prediction.prediction[index]).all()
             cells = output.cells(prediction, index) if is_finite else [None] * len(output.columns)
             cells += standardized_cells(table.records[row], run.model.config)

@@ -63,18 +63,18 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     only the validation rows are scored.
     """
     model, table, level = run.model, run.table, run.config.report.interval
-    molecules = table.molecules(run.parts.test)
+    molecules = table.molecules(run.split.test)
     with threads(run.config.training.threads):
         outputs = model.predict_outputs(molecules.records, features=molecules.features)
-    test = model.prediction(outputs, table.fingerprints(run.parts.test), level)
+    test = model.prediction(outputs, table.fingerprints(run.split.test), level)
     metrics: dict[str, Any] = {"uncertainty": {}, "censored": {}, "interval_level": level}
     metrics |= _facts(run)
-    if len(run.parts.val):
-        prints = table.fingerprints(run.parts.val)
+    if len(run.split.val):
+        prints = table.fingerprints(run.split.val)
         validation = model.prediction(run.validation_outputs, prints, level).prediction
-        labels = _labels(validation, table.targets[run.parts.val])
+        labels = _labels(validation, table.targets[run.split.val])
         metrics |= _named("validation", score_tasks(validation, labels, table.tasks))
-    if len(run.parts.test):
+    if len(run.split.test):
         metrics |= _test_scores(run, test, outputs, console)
         if molecules.bounds is not None:
             metrics["censored"] = _censored(test.prediction, molecules.bounds, table.tasks)
@@ -105,7 +105,7 @@ def _test_scores(
 ) -> dict[str, Any]:
     """Return the scores of the model, its members and the baselines on the test rows."""
     config, tasks = run.config.report, run.table.tasks
-    labels = _labels(test.prediction, run.table.targets[run.parts.test])
+    labels = _labels(test.prediction, run.table.targets[run.split.test])
     options = {"resamples": config.bootstrap, "seed": run.config.training.seed}
     metrics = _named("test", score_tasks(test.prediction, labels, tasks, **options))
     for name, predict in _baselines(run, console) if config.baselines else ():
@@ -130,7 +130,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_used": len(table.rows),
         "rows_skipped": len(table.skipped),
         "rows_standardized": table.standardized,
-        **{name: len(rows) for name, rows in zip(names, run.parts, strict=True)},
+        **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},
         "leakage": run.leakage.to_dict(),
         "members": member_facts(run.histories, run.config.training.seed),
         "seconds": round(run.seconds, 3),
@@ -173,7 +173,7 @@ def _censored(prediction: Array, bounds: Array, tasks: Sequence[Task]) -> dict[s
 
 def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str, Any]]:
     """Yield the name of each baseline, and the function that predicts the test rows."""
-    table, train, test = run.table, run.parts.train, run.parts.test
+    table, train, test = run.table, run.split.train, run.split.test
     targets = table.targets[train]
     yield "baseline", lambda: constant_prediction(table.tasks, targets, len(test))
     numbers = table.baseline_numbers

@@ -138,7 +138,7 @@ class MaskedLoader(ResumableLoader):
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
         masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
-        sizes = store.sizes(self._rows[rows])
+        sizes = store.sizes(self._rows[rows]).tolist()
         drawn = {n: draw_atoms(sizes[n], config.masked_atoms, random) for n in masked.tolist()}
         own = np.arange(len(rows)) if part is None else part
         chosen = self._rows[rows[own if len(own) else [0]]]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) 
 
 def _selected(
     store: StoreTable, excluded: KeySet, limits: MoleculeLimits
-) -> tuple[NDArray[np.int64], dict[str, int | dict[str, int]], str]:
+) -> tuple[NDArray[np.int64], dict[str, Any], str]:
     """Return which molecules are used, the numbers of others by reason, and a digest of the used.
 
     They are numbered over all shards.

@@ -96,7 +96,7 @@ def pretrain(
         objective = _objective(config, data, base, console)
         place = f"{config.molecules.molecules_folder or folder / MOLECULES_FOLDER}: the molecules"
         initial = f"--init-from: the model {loop.init_from}", base and base.digest
-        run = RunCheckpoint(folder, config, (place, store.digest), initial, objective.model)
+        run = RunCheckpoint(folder, (place, store.digest), initial, objective.model)
         history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
     seconds = {"training_hours": history.seconds, "hours": preparing + history.seconds}
     metrics = {

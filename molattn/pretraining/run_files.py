@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from molattn.config import PretrainConfig
 from molattn.data.store import REJECTED_FILE
-from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.training.history import write_history
 from molattn.training.run_folder import RESULT_FILE
@@ -31,24 +32,14 @@ tags:
 - chemistry
 ---
 A molattn network pretrained on molecules without labels.
-Fine-tune it with `molattn train --init-from` and this folder.
-{use}
+Fine-tune it with `molattn train --init-from` and this folder. {use}
 
-## Data
-{data}
-
-{training:,} training and {validation:,} validation molecules; not used: {duplicates:,} duplicates,
-{left_out:,} excluded and {invalid:,} invalid; {excluded_invalid:,} rows of the excluded tables have
-no valid molecule. SHA-256 of the InChIKey first blocks, in order: {sha256}
-
-## Training
-{steps} steps in {epochs} epochs (best: {kept_epoch}), {training_hours:.2f} hours, seed {seed},
-{packages}. {initial}
+{note}
 
     {command}
 
-## Scores on the validation molecules
-{scores}
+```yaml
+{facts}```
 """
 
 
@@ -94,30 +85,15 @@ def _command(config: PretrainConfig) -> str:
 
 
 def _model_card(run: PretrainingRun) -> str:
-    molecules, note = run.metrics["molecules"], run.config.molecules.data_note
-    use = "It did not learn the descriptors: what `molattn predict` returns has no meaning."
+    use = "It did not learn the descriptors that `molattn predict` returns."
     if "descriptors" in run.config.training.targets:
         use = "`molattn predict` returns descriptors, clipped to the 0.1% and 99.9% quantiles."
     if run.model.nets[0].projection is not None:
-        use += "\nEmbeddings are projected: as far apart as the columns predicted for them."
-    initial, digest = "", run.metrics["init_from_sha256"]
-    if digest:
-        files = f"{CONFIG_FILE} and {WEIGHTS_FILE}"
-        initial = f"Initial weights from a model, SHA-256 {digest} (of {files})."
-    data = [
-        *([note, ""] if note else []),
-        *(f"- {one['name']}, SHA-256 {one['sha256']}" for one in molecules["files"]),
-        *(f"- excluded: {one['name']}, SHA-256 {one['sha256']}" for one in molecules["excluded"]),
-    ]
-    packages = (f"{name} {version}" for name, version in run.metrics["versions"].items())
+        use += " Embeddings are projected: as far apart as the columns predicted for them."
+    facts = {**run.metrics, "validation": describe_scores(run.metrics["validation"])}
     return _CARD.format(
-        **{**molecules, **run.metrics, "validation": molecules["validation"]},
         use=use,
-        data="\n".join(data),
-        invalid=sum(molecules["refused"].values()),
-        excluded_invalid=sum(molecules["excluded_refused"].values()),
-        initial=initial,
-        packages=", ".join(packages),
+        note=run.config.molecules.data_note or "",
         command=_command(run.config),
-        scores="\n".join(f"- {line}" for line in describe_scores(run.metrics["validation"])),
+        facts=yaml.safe_dump(facts, sort_keys=False, allow_unicode=True),
     )

@@ -38,15 +38,15 @@ def pretraining_scores(
         outputs = objective.outputs(batch)
         numbers.add(outputs.descriptors, batch.descriptors)
         counts.add(outputs.counts, batch.counts)
-    atoms = [_Accuracy(size) for size in featurizer.atom_sizes]
-    bonds = _Accuracy(featurizer.pair_sizes[0])
+    names_of_codes = (*featurizer.atom_names, "bonds")
+    found, codes = ([[] for _ in names_of_codes] for _ in range(2))
     for batch in masked:
         outputs = objective.outputs(batch)
-        for hits, logits, codes in zip(
-            atoms, outputs.atoms, batch.atom_codes.unbind(1), strict=True
-        ):
-            hits.add(logits, codes)
-        bonds.add(outputs.bonds, batch.bonds)
+        for index, logits in enumerate((*outputs.atoms, outputs.bonds)):
+            found[index].append(logits.argmax(dim=-1).numpy())
+        for index, known in enumerate((*batch.atom_codes.unbind(1), batch.bonds)):
+            codes[index].append(known.numpy())
+    *atoms, bonds = map(_accuracy, found, codes)
     each, deviations = numbers.r2(), counts.deviations()
     scores = {
         "descriptors": _each_r2(names[:width], each[:width]),
@@ -56,10 +56,8 @@ def pretraining_scores(
             for name, part in COUNT_GROUPS.items()
             for total in (deviations[part].sum(),)
         },
-        "atoms": {
-            name: hits.to_dict() for name, hits in zip(featurizer.atom_names, atoms, strict=True)
-        },
-        "bonds": bonds.to_dict(),
+        "atoms": dict(zip(featurizer.atom_names, atoms, strict=True)),
+        "bonds": bonds,
     }
     return {name: scores[name] for name in scores if name in objective.targets}
 
@@ -100,21 +98,16 @@ class _Squares:
         return np.where(varies, 1.0 - self.errors / np.where(varies, deviations, 1.0), np.nan)
 
 
-class _Accuracy:
-    """Accuracy of the likeliest code, and of the commonest one."""
-
-    def __init__(self, size: int) -> None:
-        self._correct = 0
-        self._codes = np.zeros(size, dtype=np.int64)
-
-    def add(self, logits: Tensor, codes: Tensor) -> None:
-        self._correct += int((logits.argmax(dim=-1) == codes).sum())
-        self._codes += np.bincount(codes.numpy(), minlength=len(self._codes))
-
-    def to_dict(self) -> dict[str, float | None]:
-        count = float(self._codes.sum()) or np.nan
-        numbers = {"accuracy": self._correct, "commonest": self._codes.max()}
-        return {name: _number(number / count) for name, number in numbers.items()}
+def _accuracy(found: list[NDArray[np.int64]], codes: list[NDArray[np.int64]]) -> dict[str, Any]:
+    """Return the accuracy of predicted codes, and that of the most frequent code."""
+    known = np.concatenate([*codes, np.zeros(0, dtype=np.int64)])
+    if not len(known):
+        return {"accuracy": None, "commonest": None}
+    hits = np.concatenate(found) == known
+    return {
+        "accuracy": _number(hits.mean()),
+        "commonest": _number(np.bincount(known).max() / len(known)),
+    }
 
 
 def _number(value: float) -> float | None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from molattn.config import RunConfig, check_same_digest, check_same_options
+from molattn.config import check_same_digest
 from molattn.config.base import check_same_values
 from molattn.errors import InputError
 from molattn.model.model import MolAttn
@@ -48,14 +48,12 @@ class RunCheckpoint:
 
     Args:
         folder: The folder of the checkpoint.
-        config: The options.
         data: What was learned from, as the subject of a message, and its SHA-256.
         init_from: The initial model, likewise; the SHA-256 is None for random weights.
         model: The new model, whose structure is compared.
     """
 
     folder: Path
-    config: RunConfig
     data: tuple[str, str]
     init_from: tuple[str, str | None]
     model: MolAttn
@@ -65,7 +63,6 @@ class RunCheckpoint:
         """What identifies the run in its checkpoints."""
         config = self.model.config.to_dict()
         return {
-            "config": self.config.to_dict(),
             "init_from": self.init_from[1],
             "data": self.data[1],
             "versions": package_versions(),
@@ -78,15 +75,14 @@ class RunCheckpoint:
         A package that affects results and has changed its version is logged too.
 
         Raises:
-            InputError: The checkpoint cannot be read, or is of a run with other options, data,
-                initial weights or another model.
+            InputError: The checkpoint cannot be read, or is of a run with other data, initial
+                weights or another model.
         """
         path = self.folder / CHECKPOINT_FILE
         if not path.exists():
             return None
         checkpoint = read_checkpoint(path)
         before = checkpoint[RUN_KEY]
-        check_same_options(type(self.config).from_dict(before["config"]), self.config, self.folder)
         for (what, digest), key in ((self.data, "data"), (self.init_from, "init_from")):
             check_same_digest(f"{what} has", digest, before[key], self.folder)
         check_same_values(before["model"], self.fingerprint["model"], self.folder)

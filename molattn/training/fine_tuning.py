@@ -22,6 +22,8 @@ NO_MODEL = "none"
 _DEFAULT_MODEL = "base"
 _BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _HEAD = ("head", "cross")
+# Of the network, on which pretrained weights depend.
+_OPTIONS = [one for one in fields(NetworkConfig) if one.metadata.get("from_pretrained", True)]
 
 _Run = TypeVar("_Run", TrainConfig, PretrainConfig)
 
@@ -143,7 +145,7 @@ def load_pretrained(
             "it out, or use --init-from none",
             option=key,
         )
-    copied = {key: getattr(pretrained, key) for key, _ in _network_options()}
+    copied = {one.name: getattr(pretrained, one.name) for one in _OPTIONS}
     config = replace(
         config,
         network=replace(network, **copied),
@@ -161,20 +163,13 @@ def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collec
     return featurizer == default.featurizer and not differs
 
 
-def _network_options() -> Iterator[tuple[str, object]]:
-    """Yield name and default of each option of the network on which pretrained weights depend."""
-    for known in fields(NetworkConfig):
-        if known.metadata.get("from_pretrained", True):
-            yield known.name, known.default
-
-
 def _differences(
     network: NetworkConfig, pretrained: NetworkConfig, varied: Collection[str]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the options that are neither at their default nor as in the pretrained model."""
-    for name, default in _network_options():
-        got, expected = getattr(network, name), getattr(pretrained, name)
-        if name in varied:
-            got = "several values"
-        if got not in (default, expected):
-            yield name, got, expected
+    for option in _OPTIONS:
+        got, expected = getattr(network, option.name), getattr(pretrained, option.name)
+        if option.name in varied:
+            got = "multiple values"
+        if got not in (option.default, expected):
+            yield option.name, got, expected

@@ -34,11 +34,11 @@ class KnownRows:
     """
 
     def __init__(
-        self, model: MolAttn, config: TrainConfig, table: TrainingTable, parts: Split
+        self, model: MolAttn, config: TrainConfig, table: TrainingTable, split: Split
     ) -> None:
         self.start, seed = time.perf_counter(), config.training.seed
-        train = sample_rows(table, parts.train, _MOST_LEARNED, seed)
-        held_out = sample_rows(table, parts.val, _MOST_HELD_OUT, seed)
+        train = sample_rows(table, split.train, _MOST_LEARNED, seed)
+        held_out = sample_rows(table, split.val, _MOST_HELD_OUT, seed)
         rows = np.concatenate([train, held_out])
         molecules = table.molecules(rows)
 
@@ -112,7 +112,7 @@ def fit_gaussian_process(
     model: MolAttn,
     config: TrainConfig,
     table: TrainingTable,
-    parts: Split,
+    split: Split,
     console: Console | None = None,
 ) -> tuple[GaussianProcessHead, KnownRows] | None:
     """Fit the Gaussian process of a run to its training rows; return None if it has none.
@@ -124,7 +124,7 @@ def fit_gaussian_process(
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
         return None
-    known = KnownRows(model, config, table, parts)
+    known = KnownRows(model, config, table, split)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
         known.select_kernels(console)
     return known.fit(known.size), known
@@ -133,7 +133,7 @@ def fit_gaussian_process(
 def combine(
     fitted: tuple[GaussianProcessHead, KnownRows],
     table: TrainingTable,
-    parts: Split,
+    split: Split,
     console: Console | None = None,
 ) -> Array:
     """Give a model its Gaussian process, with its share in the predictions.
@@ -156,10 +156,10 @@ def combine(
             first = mean_of_members(torch.from_numpy(network), tasks).numpy()
             shares = shares_of_second(tasks, first, process.predict(unseen), known.labels[held_out])
         process = replace(process, shares=shares)
-    if len(held_out) == len(parts.val):
+    if len(held_out) == len(split.val):
         outputs = model.to_transformed(process.combine(network, unseen))
     else:
-        model.gaussian_process, validation = process, table.molecules(parts.val)
+        model.gaussian_process, validation = process, table.molecules(split.val)
         outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
         process = replace(known.fit(len(known.keys)), shares=process.shares)

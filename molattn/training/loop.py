@@ -81,7 +81,8 @@ def fit(
     check_processes(config)
     objective.train()
     checkpoint = broadcast(None if run is None else run.read(console))
-    timer = Timer(config.max_hours and timedelta(hours=config.max_hours), verbose=False)
+    hours = config.max_hours
+    timer = Timer(None if hours is None else timedelta(hours=hours), verbose=False)
     module = TrainingModule(objective, loader, config, timer, console, on_epoch)
     callbacks: list[pl.Callback] = [timer]
     if config.patience is not None and validation is not None:

@@ -25,7 +25,6 @@ from molattn.training.optimizer import learning_rate_factor, new_optimizer
 from molattn.utils.console import print_line
 from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed
-from molattn.utils.reproducibility import random_state, set_random_state
 from molattn.utils.signals import Interrupted, pending_interrupt
 
 __all__ = ["Patience", "SaveCheckpoint", "TrainingModule"]
@@ -98,8 +97,10 @@ class TrainingModule(pl.LightningModule):
             weight.requires_grad_(not frozen)
 
     def on_train_start(self) -> None:
-        if self._random_state:
-            set_random_state(self._random_state, self.device)
+        if self._random_state:  # of the run that is resumed
+            torch.set_rng_state(self._random_state["cpu"])
+        if "gpu" in self._random_state and self.device.type == "cuda":
+            torch.cuda.set_rng_state(self._random_state["gpu"], self.device)
 
     def on_train_epoch_start(self) -> None:
         self.loader.set_epoch(self.current_epoch)
@@ -178,12 +179,15 @@ class TrainingModule(pl.LightningModule):
             self.on_epoch(epoch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        random_state = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random_state["gpu"] = torch.cuda.get_rng_state(self.device)
         checkpoint[STATE_KEY] = {
             "epochs": [tuple(epoch) for epoch in self.epochs],
             "best": self.best,
             "sums": self._sums,
             "epoch_start": self._epoch_start,
-            "random_state": random_state(self.device),
+            "random_state": random_state,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ class ResolvedConfig:
 
 
 def resolve(
-    config: TrainConfig, table: TrainingTable, parts: Split, base: PretrainedWeights | None
+    config: TrainConfig, table: TrainingTable, split: Split, base: PretrainedWeights | None
 ) -> ResolvedConfig:
     """Decide what a run leaves open.
 
@@ -64,7 +64,7 @@ def resolve(
     training, tuning = config.training, config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
-        steps = -(-len(parts.train) // training.batch_size)
+        steps = -(-len(split.train) // training.batch_size)
         epochs = min(epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
         if epochs < training.num_epochs:
             remarks.append(f"training for {epochs} epochs, as there are only classes (--epochs)")

@@ -69,7 +69,7 @@ class TrainingJob:
     Args:
         config: All options.
         table: The usable rows.
-        parts: Which of them are training, validation and test rows.
+        split: Which of them are training, validation and test rows.
         base: The model to start from, if any.
         console: Where to log; silent without one.
         folder: Folder for checkpoints; one that is there is resumed.
@@ -78,7 +78,7 @@ class TrainingJob:
 
     config: TrainConfig
     table: TrainingTable
-    parts: Split
+    split: Split
     base: PretrainedWeights | None = None
     console: Console | None = None
     folder: Path | None = None
@@ -101,7 +101,7 @@ class TrainingRun:
 
     config: TrainConfig
     table: TrainingTable
-    parts: Split
+    split: Split
     leakage: Leakage
     model: MolAttn
     histories: list[History]
@@ -143,18 +143,18 @@ def train(
     folder = None if process_rank() else folder
     with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console, frame)
-        parts = split_rows(table, config.data, config.training.seed)
+        split = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        run = train_split(TrainingJob(config, table, parts, base, console, folder, make_model))
+        run = train_split(TrainingJob(config, table, split, base, console, folder, make_model))
     return replace(run, seconds=reading + run.seconds)
 
 
 def train_split(job: TrainingJob) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`."""
-    config, table, parts, base = job.config, job.table, job.parts, job.base
+    config, table, split, base = job.config, job.table, job.split, job.base
     with step_progress(job.console, "comparing training and test molecules"):
-        leakage = find_leakage(table, parts, config.training.seed, base and base.molecules)
-    for line in (*_part_lines(parts, table, config.data), *leakage.lines()):
+        leakage = find_leakage(table, split, config.training.seed, base and base.molecules)
+    for line in (*_split_lines(split, table, config.data), *leakage.lines()):
         print_line(job.console, line)
     if base is not None and base.molecules is None and not is_packaged(base.name):
         print_line(
@@ -167,7 +167,7 @@ def train_split(job: TrainingJob) -> TrainingRun:
     # Of a resumed run, the epochs before the interruption count too.
     seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
     digest = base and base.digest
-    return TrainingRun(config, table, parts, leakage, model, histories, seconds, outputs, digest)
+    return TrainingRun(config, table, split, leakage, model, histories, seconds, outputs, digest)
 
 
 def read_rows(
@@ -202,24 +202,24 @@ def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.fl
         The model, the history of each member, and the outputs of each member for the validation
         rows.
     """
-    config, table, parts = job.config, job.table, job.parts
-    resolved = resolve(config, table, parts, job.base)
-    for line in (*resolved.remarks, *missing_classes(table, parts)):
+    config, table, split = job.config, job.table, job.split
+    resolved = resolve(config, table, split, job.base)
+    for line in (*resolved.remarks, *missing_classes(table, split)):
         print_line(job.console, line)
     model, histories = fit_networks(job, resolved)
     if process_rank():
         return model, histories, np.zeros((0, 0, 0))
     with threads(config.training.threads), step_progress(job.console, "Gaussian process"):
-        fitted = fit_gaussian_process(model, config, table, parts, job.console)
+        fitted = fit_gaussian_process(model, config, table, split, job.console)
         if fitted is None:
-            validation = table.molecules(parts.val)
+            validation = table.molecules(split.val)
             outputs = model.predict_outputs(validation.records, features=validation.features)
         else:
-            outputs = combine(fitted, table, parts, job.console)
-    molecules = training_molecules(config, table, parts)
-    model.training_set = _training_set(config, table, parts, molecules)
+            outputs = combine(fitted, table, split, job.console)
+    molecules = training_molecules(config, table, split)
+    model.training_set = _training_set(config, table, split, molecules)
     model.reference_inputs = ReferenceInputs.of(model.config)
-    if len(parts.val):
+    if len(split.val):
         with threads(config.training.threads), step_progress(job.console, "calibrating"):
             _calibrate(model, job, outputs, molecules)
     return model, histories, outputs
@@ -249,14 +249,14 @@ def fit_networks(
                 print_line(job.console, line)
             lines = found
             if job.config.gaussian_process.predictor != _NO_NETWORK:
-                training, validation = map(job.table.molecules, (job.parts.train, job.parts.val))
+                training, validation = map(job.table.molecules, (job.split.train, job.split.val))
                 targets = torch.from_numpy(training.targets)
                 loss = TaskLoss(model.config.tasks, member, targets, job.config.data.task_weights)
                 size = member.batch_size
                 history = fit(
                     LabeledObjective(model, loss, plan),
                     LabeledLoader(model, training, size, member.seed),
-                    LabeledLoader(model, validation, size) if len(job.parts.val) else None,
+                    LabeledLoader(model, validation, size) if len(job.split.val) else None,
                     member,
                     job.console,
                     run=folder and _checkpoint(job, folder, model),
@@ -272,7 +272,7 @@ def _new_model(
     job: TrainingJob, resolved: ResolvedConfig, number: int
 ) -> tuple[MolAttn, FineTuningPlan, list[str]]:
     """Return a new model that is scaled, how to train it, and log lines on that."""
-    table, parts = job.table, job.parts
+    table, split = job.table, job.split
     with building_network():
         model = job.make_model(resolved.model)
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
@@ -283,9 +283,9 @@ def _new_model(
         options = resolved.fine_tuning
         plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
     if plan.keeps_scaling:
-        check_logarithms(model.config, table, parts)
+        check_logarithms(model.config, table, split)
     else:
-        training, validation = table.molecules(parts.train), table.molecules(parts.val)
+        training, validation = table.molecules(split.train), table.molecules(split.val)
         transforms, lines = target_transforms(
             table.tasks,
             job.config.data.target_transform,
@@ -305,20 +305,20 @@ def _checkpoint(job: TrainingJob, folder: Path, model: MolAttn) -> RunCheckpoint
     data = f"{job.table.path}: the file", job.table.digest
     name = job.config.fine_tuning.init_from
     base = f"--init-from: the model {name}", job.base and job.base.digest
-    return RunCheckpoint(folder, job.config, data, base, model)
+    return RunCheckpoint(folder, data, base, model)
 
 
 def _calibrate(
     model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], molecules: FingerprintIndex
 ) -> None:
     """Calibrate by at most 20,000 labeled validation rows of each target, drawn at random."""
-    config, table, parts = job.config, job.table, job.parts
-    targets = table.targets[parts.val]
+    config, table, split = job.config, job.table, job.split
+    targets = table.targets[split.val]
     order = np.random.default_rng(config.training.seed).permutation(len(targets))
     found = [order[~np.isnan(labels[order])][:_MOST_CALIBRATION] for labels in targets.T]
     chosen = np.unique(np.concatenate(found))
-    known = _fingerprints(config, table, parts.train) if config.kernels else molecules
-    prints = table.fingerprints(parts.val[chosen])
+    known = _fingerprints(config, table, split.train) if config.kernels else molecules
+    prints = table.fingerprints(split.val[chosen])
     uncertainty = Uncertainty.fit(model.config, known, prints, outputs[:, chosen], targets[chosen])
     model.uncertainty = replace(uncertainty, molecules=molecules)
     for line in model.uncertainty.calibration.lines():
@@ -327,9 +327,9 @@ def _calibrate(
         print_line(job.console, f"{unusable} validation rows without a finite prediction")
 
 
-def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
+def training_molecules(config: TrainConfig, table: TrainingTable, split: Split) -> FingerprintIndex:
     """Return the fingerprints of the rows that a model learns from, with a process of all."""
-    rows = np.concatenate([parts.train, parts.val]) if config.kernels else parts.train
+    rows = np.concatenate([split.train, split.val]) if config.kernels else split.train
     return _fingerprints(config, table, rows)
 
 
@@ -343,14 +343,14 @@ def _fingerprints(
 
 
 def _training_set(
-    config: TrainConfig, table: TrainingTable, parts: Split, known: FingerprintIndex
+    config: TrainConfig, table: TrainingTable, split: Split, known: FingerprintIndex
 ) -> TrainingSet:
     """Return what the model keeps of the training and validation rows."""
-    rows = np.concatenate([parts.train, parts.val])
+    rows = np.concatenate([split.train, split.val])
     targets, kept = table.targets[rows], None
     if config.data.keep_training_molecules:
         lines = np.array([table.rows[row].line for row in rows])
-        smiles = [table.smiles[row] for row in rows.tolist()]
+        smiles = [str(table.smiles[row]) for row in rows.tolist()]
         kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints(rows), known)
     bounds = None if table.bounds is None else table.bounds[:, rows]
     return TrainingSet.of(table.tasks, targets, kept, bounds)
@@ -365,15 +365,15 @@ def building_network() -> Iterator[None]:
         raise InputError(f"the network cannot be built: {error}") from error
 
 
-def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
-    sizes = f"{len(parts.train)} training, {len(parts.val)} validation, {len(parts.test)} test rows"
-    unused = len(table.rows) - sum(map(len, parts))
+def _split_lines(split: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
+    sizes = f"{len(split.train)} training, {len(split.val)} validation, {len(split.test)} test rows"
+    unused = len(table.rows) - sum(map(len, split))
     yield f"{sizes}, {unused} of weight 0 unused" if unused else sizes
-    if not len(parts.test):
+    if not len(split.test):
         yield "no test rows: the model gets no test score"
     method = config.split or "random"
     if config.split_column is not None:
-        what = "test set" if len(parts.test) else "split"
+        what = "test set" if len(split.test) else "split"
         yield f"{what} from column {quoted(config.split_column)}" + (
             "" if marks_validation(table) else f"; validation set by {method} split of the others"
         )

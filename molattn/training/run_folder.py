@@ -67,7 +67,7 @@ def run_folder(
     path = final_folder(path)
     partial = _partial(path)
     for folder in (path, partial):
-        check_output_folder(folder, "a run", _CONTENTS.fullmatch, (CONFIG_FILE,))
+        check_output_folder(folder, "a run", _is_of_run, (CONFIG_FILE,))
     is_finished = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
     if is_finished and not (resume or overwrite):
         raise InputError(
@@ -155,6 +155,10 @@ def has_checkpoint(path: str | Path) -> bool:
 def member_folders(folder: Path, count: int) -> list[Path]:
     """Return the folder of each member of an ensemble; that of the run for a single model."""
     return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
+
+
+def _is_of_run(name: str) -> bool:
+    return _CONTENTS.fullmatch(name) is not None
 
 
 def _partial(path: Path) -> Path:

@@ -167,23 +167,20 @@ def target_transforms(
     return tuple(transforms), lines
 
 
-def check_logarithms(config: MolAttnConfig, table: TrainingTable, parts: Split) -> None:
+def check_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) -> None:
     """Check that labels can be transformed as those of the pretrained model, whose head is kept.
 
     Raises:
         InputError: A training or validation label without a logarithm; names its row and column.
     """
-    for task, transform, labels in zip(
-        config.tasks, config.target_transforms, table.values.T, strict=True
-    ):
-        for row in (*parts.train, *parts.val):
-            if transform.kind == "log" and labels[row] <= 0.0:
-                raise InputError(
-                    f"{table.path}, {table.where(row)}, column {quoted(task.name)}: got "
-                    f"{labels[row]:g}, but the model of --init-from learned logarithms; use "
-                    "--target-transform none",
-                    option="init_from",
-                )
+    rows = np.concatenate([split.train, split.val])
+    columns = zip(config.tasks, config.target_transforms, table.values[rows].T, strict=True)
+    for task, transform, labels in columns:
+        if transform.kind == "log" and (wrong := rows[labels <= 0.0]).size:
+            raise InputError(
+                f"{table.path}, {table.where(wrong[0])}, column {quoted(task.name)}: the model of "
+                "--init-from learned logarithms, which the label lacks; use --target-transform none"
+            )
 
 
 def _fit(kind: str, labels: Array) -> TargetTransform:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import yaml
+from annotated_types import MinLen
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
@@ -146,6 +148,18 @@ def check_space(space: Space, config: TrainConfig) -> None:
         raise InputError(f"search space: {error}") from error
 
 
+@dataclass(config=ConfigDict(extra="forbid"))
+class _Range:
+    low: float
+    high: float
+    log: bool = False
+
+
+_VALUES: TypeAdapter[_Range | list[Any]] = TypeAdapter(
+    _Range | Annotated[list[bool | int | float | str], MinLen(1)]
+)
+
+
 def _read(where: str, name: Any, value: Any) -> Distribution:
     """Return the distribution of an option from the content of a file."""
     options = TrainConfig.options()
@@ -154,31 +168,18 @@ def _read(where: str, name: Any, value: Any) -> Distribution:
         what = "cannot be varied" if name in options else "unknown option"
         hint = did_you_mean(name, known) or f"; expected one of {', '.join(sorted(known))}"
         raise InputError(f"{where}: {what}{hint}")
-    kind = known[name]
-    if len(parts := {*get_args(kind)} - {type(None)}) == 1:  # an option that may be left out
-        (kind,) = parts
-    is_number = kind in (int, float)
     try:
-        if isinstance(value, dict):
-            unknown = sorted(map(str, value.keys() - {*_RANGE_KEYS}))
-            if unknown or not is_number:
-                raise ValueError("expected a list of values, or numbers low, high and log")
-            low, high = (TypeAdapter(kind).validate_python(value[end]) for end in ("low", "high"))
-            log = TypeAdapter(bool).validate_python(value.get("log", False), strict=True)
-            return (IntDistribution if kind is int else FloatDistribution)(low, high, log)
-        is_list = isinstance(value, list) and value != []
-        if not is_list or any(isinstance(one, list | dict) for one in value):
-            raise ValueError("expected a list of values, or low and high")
-        if is_number:
-            value = TypeAdapter(list[kind]).validate_python(value)
-        if len({*value}) != len(value):
-            raise ValueError("expected no value more than once")
-        return CategoricalDistribution(value)
-    except KeyError as error:
-        raise InputError(f"{where}: {error} is missing") from error
+        found = _VALUES.validate_python(value)
+        if isinstance(found, list):
+            return CategoricalDistribution(found)
+        kinds = {known[name], *get_args(known[name])}
+        if int in kinds:
+            return IntDistribution(int(found.low), int(found.high), found.log)
+        if float in kinds:
+            return FloatDistribution(found.low, found.high, found.log)
+        raise ValueError("expected a list of values")
     except ValidationError as error:
-        (first, *_) = error.errors()
-        got, reason = quoted(first["input"]), first["msg"].lower()
-        raise InputError(f"{where}: got {got}: {reason}") from error
+        reason = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        raise InputError(f"{where}: got {quoted(value)}: {reason}") from error
     except ValueError as error:
         raise InputError(f"{where}: got {quoted(value)}: {error}") from error

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optuna
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
@@ -259,7 +260,7 @@ def _finish(study: optuna.Study, search: _Search, folder: Path, wanted: int) -> 
     return StudyResult(config, _loss(best), trials)
 
 
-def _save(axes: plt.Axes, path: Path) -> None:
+def _save(axes: Axes, path: Path) -> None:
     figure = cast(Figure, axes.figure)
     figure.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(figure)

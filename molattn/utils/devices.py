@@ -1,28 +1,13 @@
 """The devices that torch computes on, and copies between them."""
 
-from typing import Protocol, Self, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from molattn.errors import InputError
 
-__all__ = ["Movable", "check_device", "finish", "to_device", "to_host", "torch_device"]
-
-
-class Movable(Protocol):
-    """What can be copied to a device, such as a tensor or a batch of molecules."""
-
-    def to(self, device: torch.device, *, non_blocking: bool = False) -> Self:
-        """Return a copy on a device."""
-        ...
-
-    def pin_memory(self) -> Self:
-        """Return a copy in page-locked memory."""
-        ...
-
-
-T = TypeVar("T", bound=Movable)
+__all__ = ["check_device", "finish", "to_device", "to_host", "torch_device"]
 
 
 def check_device(device: str, count: int = 1) -> None:
@@ -58,8 +43,8 @@ def torch_device(device: str) -> str:
     return "mps" if device != "cpu" and torch.backends.mps.is_available() else "cpu"
 
 
-def to_device(data: T, device: torch.device) -> T:
-    """Return a copy on a device; that to a GPU is not waited for."""
+def to_device(data: Any, device: torch.device) -> Any:
+    """Return a copy of a tensor or a batch on a device; that to a GPU is not waited for."""
     if device.type == "cuda":
         data = data.pin_memory()  # from other memory the copy would be waited for
     return data.to(device, non_blocking=True)

@@ -1,16 +1,15 @@
 """Temporary settings of torch: seed, threads, oneDNN."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import RLock
 
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import Tensor
 
-__all__ = ["exclusive", "random_state", "seeded", "set_random_state", "threads", "without_onednn"]
+__all__ = ["exclusive", "seeded", "threads", "without_onednn"]
 
 _TRAINING = RLock()
 
@@ -23,21 +22,6 @@ def exclusive() -> Iterator[None]:
     """
     with _TRAINING, torch.random.fork_rng():
         yield
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of torch's random generators of the CPU, and of the device if a GPU."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["gpu"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore the state that :func:`random_state` returned."""
-    torch.set_rng_state(state["cpu"])
-    if "gpu" in state and device.type == "cuda":
-        torch.cuda.set_rng_state(state["gpu"], device)
 
 
 @contextmanager

@@ -120,10 +120,10 @@ def test_scores_follow_from_the_predictions(results):
     assert test["count"] == len(rows)
     assert test["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
     assert test["r2"] == pytest.approx(r2_score(truth, guess), rel=1e-3)
-    labels = run.table.targets[run.parts.test]
+    labels = run.table.targets[run.split.test]
     auc = roc_auc_score(labels[:, 1], scores.prediction.prediction[:, 1])
     assert metrics["test"]["soluble"]["roc_auc"] == pytest.approx(auc)
-    fraction = np.nanmean(run.table.targets[run.parts.train, 1])
+    fraction = np.nanmean(run.table.targets[run.split.train, 1])
     brier = metrics["baseline"]["soluble"]["brier"]
     assert brier == pytest.approx(np.mean((labels[:, 1] - fraction) ** 2))
     low, high = metrics["test"]["soluble"]["intervals"]["brier"]
@@ -143,7 +143,7 @@ def test_the_files_are_those_of_the_run(results):
     run, _, folder = results
     metrics = json.loads((folder / "metrics.json").read_text())
     counts = [metrics[f"rows_{name}"] for name in ("in", "used", "skipped", "test")]
-    assert counts == [61, 60, 1, len(run.parts.test)]
+    assert counts == [61, 60, 1, len(run.split.test)]
     assert metrics["data_sha256"] == sha256(Path(run.config.file).read_bytes()).hexdigest()
     assert {"molattn", "torch", "rdkit", "python"} <= set(metrics["versions"])
     written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
@@ -157,7 +157,7 @@ def test_the_files_are_those_of_the_run(results):
     rows = rows_of(folder / "predictions.csv")
     assert {row["'=id"] for row in rows} == {"'=1+1"}
     smiles = [row["smiles"] for row in rows]
-    assert smiles == [run.table.smiles[row] for row in run.parts.test]
+    assert smiles == [run.table.smiles[row] for row in run.split.test]
     model = MolAttn.from_pretrained(folder / "model")
     expected = model.predict(smiles)
     guess = [float(row[f"{EVIL}_predicted"]) for row in rows]
@@ -206,12 +206,12 @@ def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
     assert all(line in page.text("li") for line in run.leakage.lines())
     assert "promised on average" in shown
     cards = re.findall(r"(line \d+)", page.text("dd"))
-    target, given = run.table.targets[run.parts.test], scores.prediction.prediction
+    target, given = run.table.targets[run.split.test], scores.prediction.prediction
     off = -np.abs(given[:, 0] - target[:, 0])  # NaN, last, of a censored label
     sure = np.where(target[:, 1] == 1, given[:, 1], 1 - given[:, 1])
     third = given[np.arange(len(target)), 2 + target[:, 2].astype(int)]
     assert cards == [
-        run.table.where(run.parts.test[index])
+        run.table.where(run.split.test[index])
         for measure in (off, sure, third)
         for index in np.argsort(measure, kind="stable")[:8]
     ]
@@ -250,7 +250,7 @@ def test_options_leave_out_baselines_and_intervals_and_rows_that_are_not_finite(
     console = Console(file=io.StringIO(), width=200)
     metrics = score_run(replace(bare, model=model), console).metrics
     assert metrics["rows_test_not_finite"] == 1
-    assert metrics["test"]["soluble"]["count"] == len(run.parts.test) - 1
+    assert metrics["test"]["soluble"]["count"] == len(run.split.test) - 1
     assert "without a finite prediction: 1 test row" in console.file.getvalue()
 
 

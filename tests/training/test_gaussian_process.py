@@ -64,7 +64,7 @@ def test_the_default_is_the_mean_of_network_and_gaussian_process(frame, both):
     mean = (1 - share) * network.predict(NEW) + share * process_alone(model, NEW)
     np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-6, atol=1e-6)
     lines = {
-        both.table.rows[row].line for part in (both.parts.train, both.parts.val) for row in part
+        both.table.rows[row].line for part in (both.split.train, both.split.val) for row in part
     }
     assert {*model.gaussian_process.rows.tolist()} == lines
     smiles = {row.line: both.table.smiles[n] for n, row in enumerate(both.table.rows)}
@@ -75,12 +75,12 @@ def test_the_default_is_the_mean_of_network_and_gaussian_process(frame, both):
 
 def test_validation_outputs_do_not_depend_on_their_labels(frame, both):
     """The process that predicted them did not learn from them."""
-    val = both.parts.val
+    val = both.split.val
     changed = frame.copy()
     rows = [both.table.rows[row].line - both.table.rows[0].line for row in val]
     changed.loc[rows, "logS"] += 1e-3  # too little for another share
     other = trained(changed, keep_training_molecules=True)
-    np.testing.assert_array_equal(other.parts.val, val)
+    np.testing.assert_array_equal(other.split.val, val)
     assert other.model.gaussian_process.shares == both.model.gaussian_process.shares
     np.testing.assert_allclose(other.validation_outputs, both.validation_outputs, rtol=1e-6)
     after = both.model.predict_outputs(both.table.molecules(val).records)
@@ -203,9 +203,9 @@ def test_rows_with_rare_labels_and_many_sets_of_labels_are_learned(frame, both, 
     monkeypatch.setattr(gaussian_process, "_MOST_LEARNED", 10)
     monkeypatch.setattr(gaussian_process, "_MOST_HELD_OUT", 3)
     rare = np.full(len(frame), np.nan)
-    rows = both.parts.train[[3, -3]]
+    rows = both.split.train[[3, -3]]
     rare[rows] = 1.0, 2.0
     run = trained(frame.assign(rare=rare), targets=["logS", "rare"])
-    np.testing.assert_array_equal(run.parts.train, both.parts.train)
+    np.testing.assert_array_equal(run.split.train, both.split.train)
     assert {run.table.rows[row].line for row in rows} <= {*run.model.gaussian_process.rows.tolist()}
     assert np.isfinite(run.model.predict(NEW)).all()

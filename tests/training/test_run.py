@@ -187,7 +187,7 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
     data = DataConfig(target_columns=("logS",), keep_training_molecules=True)
     process = GaussianProcessConfig(predictor=predictor)
     run = train(replace(config, data=data, training=ONCE, gaussian_process=process))
-    model, split = run.model, run.parts
+    model, split = run.model, run.split
     prints = run.table.fingerprints(range(len(run.table.rows)))
     known = np.array(model.uncertainty.molecules.contains(prints))
     assert known[split.train].all()
@@ -354,14 +354,14 @@ def test_bounds_are_learned_better_as_bounds_than_as_values(frame, options):
     ]
     assert errors[0] < 0.65 * errors[1]
     scores, table = score_run(censored), censored.table
-    bounds = table.bounds[0, censored.parts.test, 0]
+    bounds = table.bounds[0, censored.split.test, 0]
     predicted = scores.prediction.prediction[:, 0]
     count = int((~np.isnan(bounds)).sum())
     assert scores.metrics["test"]["cell"]["count"] == 40 - count
     permitted = int((predicted >= bounds).sum())
     assert permitted > 0.8 * count
     assert scores.metrics["censored"] == {"cell": {"count": count, "permitted": permitted}}
-    measured = table.targets[censored.parts.val, 0]
+    measured = table.targets[censored.split.val, 0]
     (part,) = censored.model.uncertainty.calibration.parts
     assert part.count == int((~np.isnan(measured)).sum()) < len(measured)
 

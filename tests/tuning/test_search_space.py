@@ -56,9 +56,6 @@ patience: [2, 3]
         ("loss: [mse, mae]", "loss"),
         ("width: 64", "64"),
         ("width: []", "width"),
-        ("width: [64, 64]", "width"),
-        ("width: [64.5]", "64.5"),
-        ("width: [wide]", "wide"),
         ("readout: [[mean], [sum]]", "readout"),
         ("readout: {low: 0, high: 1}", "readout"),
         ("dropout: {low: 0}", "high"),
@@ -92,6 +89,7 @@ def test_the_default_leaves_out_what_is_set():
     "space, options, named",
     [
         ({"batch_size": IntDistribution(0, 8)}, {}, "batch_size"),
+        ({"width": CategoricalDistribution((64.5,))}, {}, "width"),
         ({"width": CategoricalDistribution((32, 33))}, {}, "33"),
         ({"width": IntDistribution(32, 40)}, {}, "33"),
         ({"heads": CategoricalDistribution((3,))}, {"width": 32}, "heads"),
