@@ -15,9 +15,8 @@ from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.model.config import MolAttnConfig
-from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
-from molattn.nn.encoder import Encoder
+from molattn.nn.encoder import CrossAttention, Encoder
 from molattn.nn.prediction_head import HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options

@@ -4,12 +4,12 @@ from molattn.nn import functional as functional
 from molattn.nn.attention_heads import COMBINES as COMBINES
 from molattn.nn.attention_heads import HeadCombine as HeadCombine
 from molattn.nn.attention_heads import HeadGate as HeadGate
-from molattn.nn.cross_attention import CrossAttention as CrossAttention
 from molattn.nn.edge_attention import EdgeAttentionConv as EdgeAttentionConv
 from molattn.nn.embedding import CodeEmbedding as CodeEmbedding
 from molattn.nn.embedding import FixedPairEmbedding as FixedPairEmbedding
 from molattn.nn.embedding import PairEmbedding as PairEmbedding
 from molattn.nn.encoder import AttentionBlock as AttentionBlock
+from molattn.nn.encoder import CrossAttention as CrossAttention
 from molattn.nn.encoder import Encoder as Encoder
 from molattn.nn.functional import SCORES as SCORES
 from molattn.nn.functional import Score as Score

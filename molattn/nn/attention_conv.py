@@ -14,7 +14,7 @@ from torch_geometric.typing import OptTensor, Size
 from molattn._torch_compat import has_hooks
 from molattn.errors import check_one_of
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
-from molattn.nn.attention_heads import HeadScore, check_widths
+from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths
 from molattn.nn.dense_attention import (
     Attended,
     Function,
@@ -31,7 +31,17 @@ from molattn.nn.functional import (
     normalize,
 )
 from molattn.nn.fused_attention import fused_attention, without_autocast
-from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, edge_features
+from molattn.nn.graph_inputs import (
+    EdgeAttr,
+    Edges,
+    Globals,
+    Graph,
+    Nodes,
+    Pair,
+    edge_features,
+    read_globals,
+    read_graph,
+)
 from molattn.nn.linear import Linear, is_plain, linear_together
 
 _COLDEST = 1e-6  # divided by less, logits may overflow
@@ -56,9 +66,9 @@ _SUBSTITUTES = {
 class AttentionConv(MessagePassing):
     """Base class of the attention layers.
 
-    A subclass makes the linear maps below, calls :meth:`attend` and combines the heads.
-    ``lin_edge_key`` is None if edge features are not added to keys, ``lin_edge_value`` if they are
-    not added to values; values need keys. It may override :meth:`weigh`.
+    A subclass makes the linear maps below and combines the heads. ``lin_edge_key`` is None if edge
+    features are not added to keys, ``lin_edge_value`` if they are not added to values; values need
+    keys. It may override :meth:`weigh`.
 
     On :class:`~molattn.graph.CompleteGraphs` there are no messages to hook. A layer runs on the
     list of their edges, which is slower, if its class overrides a step of message passing, while
@@ -132,6 +142,9 @@ class AttentionConv(MessagePassing):
         self.temperature = temperature
         self.dropout = dropout
         self.head_score = HeadScore(score, heads, query_channels)
+        self.head_gate: Optional[HeadGate] = None
+        self.global_dim: Optional[int] = None
+        self.update_edges = False
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
@@ -147,6 +160,8 @@ class AttentionConv(MessagePassing):
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
         *,
+        u: OptTensor = None,
+        batch: Union[Tensor, Pair, None] = None,
         size: Size = None,
     ) -> Any:
         """Update nodes.
@@ -161,12 +176,58 @@ class AttentionConv(MessagePassing):
                 :class:`~molattn.graph.CodedEdges` with ``CompleteGraphs``.
             return_attention_weights: Return ``(edge_index, alpha)``, too, as the last item of a
                 tuple: the graph as given, and the weights before dropout, ``[E, H]``.
+            u: Graph features ``[B, global_dim]``, for a layer that has a ``global_dim``.
+            batch: The graph of each node ``[N]``, or a pair for a bipartite graph, if there is
+                ``u``; None = one graph.
             size: Numbers of senders and receivers; for receivers without features, their number.
 
         Returns:
-            Nodes ``[N_dst, out_channels]``, or a tuple that begins with them.
+            Nodes ``[N_dst, out_channels]``, or a tuple of them and what else was requested.
         """
+        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
+        globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
+        requested = bool(return_attention_weights)
+        found = self.attend_heads(nodes, edges, attr, globals_, requested, self.update_edges)
+        result: list[Any] = [self.combine_heads(found.nodes, nodes[1])]
+        if found.messages is not None:
+            result.append(self.updated_edges(attr, found.messages))
+        if requested:
+            result.append((edge_index, found.weights))
+        return tuple(result) if len(result) > 1 else result[0]
+
+    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
         raise NotImplementedError
+
+    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
+        """Edges of edge features and of messages ``[E, H, C]``, in a layer that updates edges."""
+        raise NotImplementedError
+
+    def attend_heads(
+        self,
+        x: Pair,
+        edges: Edges,
+        attr: EdgeAttr,
+        globals_: Globals,
+        return_pairs: bool,
+        return_messages: bool,
+    ) -> Attended:
+        """Return the gated heads, not yet combined."""
+        projected = self.project_heads(x, globals_)
+        options = {"return_pairs": return_pairs, "return_messages": return_messages}
+        found = self.attend(projected, edges, attr, **options)
+        if self.head_gate is None:
+            return found
+        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
+        if messages is not None:
+            messages = messages * edges.receivers_to_pairs(gate)
+        return found._replace(nodes=found.nodes * gate, messages=messages)
+
+    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
+        """Queries, keys and values ``[N, H, C]``."""
+        widths = (self.query_channels, self.query_channels, self.head_channels)
+        projected = zip(self.project(x), widths, strict=True)
+        return [part.view(-1, self.heads, width) for part, width in projected]
 
     def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""

@@ -70,12 +70,7 @@ class HeadCombine(nn.Module):
     ``weighted`` :math:`\sum_h w_h y^h`, ``w`` learned     ``C = out``
     ============ ========================================= ==============
 
-    The option ``combine`` of layers and networks takes these names, and those of subclasses that
-    are registered in ``COMBINES``.
-
-    Args:
-        heads: Number of heads ``H``.
-        out_channels: Number of output channels.
+    Subclasses registered in ``COMBINES`` are further names. Heads that share the width divide it.
     """
 
     splits_width: bool = False
@@ -113,7 +108,6 @@ class LinearHeads(HeadCombine):
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__(heads, out_channels)
         self.lin = Linear(out_channels, out_channels, bias=False)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Reset the parameters."""
@@ -178,14 +172,8 @@ class HeadGate(nn.Module):
         g_i = \sigma\big(W_g [\, x_i \,\Vert\, \max_{j \in N(i)} (W_m z_j + b_m) \,\Vert\,
         \mathrm{mean}_{j \in N(i)} z_j \,] + b_g\big)
 
-    Without senders the maximum and the mean are 0.
-
-    Args:
-        in_channels: Numbers of features of senders :math:`z` and receivers :math:`x`; -1 = inferred
-            in the first call.
-        heads: Number of heads ``H``.
-        channels: Width of :math:`W_m z`.
-        root: Whether the gate depends on :math:`x_i` (in the authors' code it does not).
+    Without senders the maximum and the mean are 0. :math:`W_m z` is ``channels`` wide; with
+    ``root=False``, as in the authors' code, the gate does not depend on :math:`x_i`.
     """
 
     def __init__(

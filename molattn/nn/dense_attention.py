@@ -83,15 +83,12 @@ def dense_attention(
             :math:`d` and the gate :math:`g`.
         scale: :math:`c`.
         function: :math:`\phi`, of each number by itself and without parameters to learn.
-        score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``;
-            None = inner products. Others need a tensor ``[P, H, C]``.
+        score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``, with
+            a tensor ``[P, H, C]``; None = inner products.
         weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
             returns weights; None = softmax over the edges of each receiver.
         return_pairs: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
         kept: A list to which the tensors are added that :func:`fused_attention` differentiates.
-
-    Returns:
-        ``[R, H, V]``; 0 for nodes without neighbors, anything finite in padding.
     """
     dtype, inputs = inputs.value.dtype, inputs.converted()
     out, found = graph.empty_rows(inputs.value), ([], [])

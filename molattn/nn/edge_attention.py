@@ -4,21 +4,14 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
-from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
-    Edges,
     Globals,
-    Graph,
-    Nodes,
     Pair,
     edge_features,
-    read_globals,
-    read_graph,
 )
 from molattn.nn.linear import Linear
 
@@ -153,53 +146,12 @@ class EdgeAttentionConv(AttentionConv):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(
-        self,
-        x: Nodes,
-        edge_index: Graph,
-        edge_attr: EdgeAttr = None,
-        return_attention_weights: Optional[bool] = False,
-        *,
-        u: OptTensor = None,
-        batch: Union[Tensor, Pair, None] = None,
-        size: Size = None,
-    ) -> Any:
-        """See :meth:`AttentionConv.forward`, and the class for ``u`` and ``batch``."""
-        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
-        globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
-        requested = bool(return_attention_weights)
-        found = self.attend_heads(nodes, edges, attr, globals_, requested, self.update_edges)
-        out = self.head_combine(found.nodes)
+    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
+        out = self.head_combine(heads)
         if self.lin_root is not None:
-            out = out + self.lin_root(nodes[1])
-        if self.bias is not None:
-            out = out + self.bias
-        result: tuple[Any, ...] = (out,)
-        if found.messages is not None:
-            result += (self.updated_edges(attr, found.messages),)
-        if requested:
-            result += ((edge_index, found.weights),)
-        return result if len(result) > 1 else out
-
-    def attend_heads(
-        self,
-        x: Pair,
-        edges: Edges,
-        attr: EdgeAttr,
-        globals_: Globals,
-        return_pairs: bool,
-        return_messages: bool,
-    ) -> Attended:
-        """Return the gated heads, not yet combined."""
-        projected = self._project(x, globals_)
-        options = {"return_pairs": return_pairs, "return_messages": return_messages}
-        found = self.attend(projected, edges, attr, **options)
-        if self.head_gate is None:
-            return found
-        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
-        if messages is not None:
-            messages = messages * edges.receivers_to_pairs(gate)
-        return found._replace(nodes=found.nodes * gate, messages=messages)
+            out = out + self.lin_root(x)
+        return out if self.bias is None else out + self.bias
 
     def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
@@ -207,15 +159,15 @@ class EdgeAttentionConv(AttentionConv):
         assert self.lin_edge_out is not None
         return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
 
-    def _project(self, x: Pair, globals_: Globals) -> list[Tensor]:
+    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
         """Queries, keys and values ``[N, H, C]``."""
-        terms = list(self.project(x))
-        if globals_ is not None:
-            senders, receivers = globals_
-            lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
-            terms = [
-                term + of.at_rows(lin(of.values))
-                for term, lin, of in zip(terms, lins, (receivers, senders, senders), strict=True)
-                if lin is not None
-            ]
-        return [t.view(-1, self.heads, self.head_channels) for t in terms]
+        terms = super().project_heads(x, globals_)
+        if globals_ is None:
+            return terms
+        senders, receivers = globals_
+        lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
+        return [
+            term + of.at_rows(lin(of.values)).view(-1, self.heads, self.head_channels)
+            for term, lin, of in zip(terms, lins, (receivers, senders, senders), strict=True)
+            if lin is not None
+        ]

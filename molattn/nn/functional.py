@@ -16,7 +16,7 @@ with a mask). The mask selects the edges, so both give the same result.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -159,26 +159,6 @@ def score(
     return rule.pair(query.unsqueeze(-2), key.unsqueeze(-3), vector)
 
 
-class Receivers(Protocol):
-    """How logits are grouped by receiver."""
-
-    def valid(self, weights: Tensor) -> Tensor:
-        """Set the weights of pairs that are not edges to zero."""
-        ...
-
-    def max(self, logits: Tensor) -> Tensor:
-        """The maximum over each receiver's edges, broadcastable to the logits."""
-        ...
-
-    def sum(self, weights: Tensor) -> Tensor:
-        """The sum over each receiver's edges, broadcastable to the logits."""
-        ...
-
-    def softmax(self, logits: Tensor) -> Tensor:
-        """The softmax over each receiver's edges."""
-        ...
-
-
 @dataclass(frozen=True)
 class ScatteredEdges:
     """Logits ``[E, ...]`` of a list of edges."""
@@ -188,16 +168,16 @@ class ScatteredEdges:
     num_receivers: int
 
     def valid(self, weights: Tensor) -> Tensor:
-        """See :class:`Receivers`: every listed pair is an edge."""
+        """Return the weights: every listed pair is an edge."""
         return weights
 
     def max(self, logits: Tensor) -> Tensor:
-        """See :class:`Receivers`, ``[E, ...]``."""
+        """Maximum over each receiver's edges, ``[E, ...]``."""
         most = scatter(logits, self.index, dim=0, dim_size=self.num_receivers, reduce="max")
         return most.index_select(0, self.index)
 
     def sum(self, weights: Tensor) -> Tensor:
-        """See :class:`Receivers`, ``[E, ...]``."""
+        """Sum over each receiver's edges, ``[E, ...]``."""
         total = scatter(weights, self.index, dim=0, dim_size=self.num_receivers, reduce="sum")
         return total.index_select(0, self.index)
 
@@ -236,6 +216,10 @@ class DenseRows:
         """Logits that are as low as possible, but finite, outside the mask."""
         lowest = torch.finfo(logits.dtype).min
         return logits if self.mask is None else logits.masked_fill(~self.mask, lowest)
+
+
+Receivers = Union[ScatteredEdges, DenseRows]
+"""Which logits belong to the same receiver."""
 
 
 def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) -> Tensor:

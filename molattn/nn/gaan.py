@@ -3,12 +3,12 @@
 from typing import Any, Optional, Union
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.typing import Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
-from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes, read_graph
+from molattn.nn.graph_inputs import Globals, Pair
 from molattn.nn.linear import Linear
 
 _VARIANTS = ("paper", "authors")
@@ -118,29 +118,13 @@ class GaANConv(AttentionConv):
         self.lin_out = Linear(-1 if target < 0 else target + width, out_channels, bias=bias)
         self.reset_parameters()
 
-    def forward(
-        self,
-        x: Nodes,
-        edge_index: Graph,
-        edge_attr: EdgeAttr = None,
-        return_attention_weights: Optional[bool] = False,
-        *,
-        size: Size = None,
-    ) -> Any:
-        """See :meth:`AttentionConv.forward`."""
-        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
-        query, key, value = self.project(nodes)
+    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
+        """Queries, keys and values ``[N, H, C]``."""
+        query, key, value = super().project_heads(x, globals_)
         if self.variant == "authors":
             query = query / self.query_channels
-        projected = (
-            query.view(-1, self.heads, self.query_channels),
-            key.view(-1, self.heads, self.query_channels),
-            F.leaky_relu(value, 0.1).view(-1, self.heads, self.head_channels),
-        )
-        requested = bool(return_attention_weights)
-        found = self.attend(projected, edges, attr, return_pairs=requested)
-        heads = found.nodes
-        if self.head_gate is not None:
-            heads = heads * self.head_gate(*nodes, edges).unsqueeze(-1)
-        out = self.lin_out(torch.cat([nodes[1], heads.flatten(1)], dim=-1))
-        return (out, (edge_index, found.weights)) if requested else out
+        return [query, key, F.leaky_relu(value, 0.1)]
+
+    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
+        return self.lin_out(torch.cat([x, heads.flatten(1)], dim=-1))

@@ -1,15 +1,14 @@
 """Attention mixed with distances and bonds (MAT)."""
 
 import math
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor, Size
+from torch_geometric.typing import OptTensor
 
 from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.functional import Receivers, normalize
-from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes, read_graph
 from molattn.nn.linear import Linear
 
 _KERNELS = ("softmax", "exp")
@@ -122,23 +121,9 @@ class MATConv(AttentionConv):
         r"""The weights :math:`\lambda_a, \lambda_d, \lambda_g`."""
         return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
 
-    def forward(
-        self,
-        x: Nodes,
-        edge_index: Graph,
-        edge_attr: EdgeAttr = None,
-        return_attention_weights: Optional[bool] = False,
-        *,
-        size: Size = None,
-    ) -> Any:
-        """See :meth:`AttentionConv.forward`."""
-        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
-        shape = (-1, self.heads, self.head_channels)
-        projected = [part.view(shape) for part in self.project(nodes)]
-        requested = bool(return_attention_weights)
-        found = self.attend(projected, edges, attr, return_pairs=requested)
-        out = self.lin_out(found.nodes.flatten(1))
-        return (out, (edge_index, found.weights)) if requested else out
+    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Nodes of heads ``[N, H, C]``."""
+        return self.lin_out(heads.flatten(1))
 
     def weigh(self, logits: Tensor, receivers: Receivers, features: OptTensor) -> Tensor:
         """The weights :math:`A^h`."""

@@ -39,12 +39,7 @@ class MLPHead(nn.Sequential):
         )
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
-        """Predict in scaled units and logits, ``[n, out]``.
-
-        Args:
-            molecules: ``[n, channels]``.
-            numbers: Extra features ``[n, numbers]``, scaled; None = no extra features.
-        """
+        """Predict ``[n, out]`` in scaled units of ``[n, channels]`` and ``[n, numbers]``."""
         return super().forward(_joined(molecules, numbers))
 
 
@@ -66,25 +61,14 @@ class FourierHead(nn.Module):
     dropout, predictions are bounded, :math:`|y_k - c_k| \le \sqrt{2 / D}\, \|V_k\|_1`, which
     suits classification (SNGP, Liu et al. 2020, has such a head for it).
 
-    Args:
-        channels: Width of a molecule's vector :math:`h`.
-        numbers: Number of extra features :math:`z`.
-        width: A quarter of the number of features :math:`D`.
-        out: Number of outputs.
-        dropout: Dropout of the features.
-        scale: Initial standard deviation :math:`s` of the entries of :math:`w`. Predictions do not
-            depend on it, but a step of Adam with learning rate :math:`\eta` turns directions by
-            about :math:`\eta / s`.
+    The arguments are those of :class:`MLPHead`, with ``width`` a quarter of :math:`D`; ``scale`` is
+    the initial standard deviation :math:`s` of the entries of :math:`w`. Predictions do not depend
+    on it, but a step of Adam with learning rate :math:`\eta` turns directions by about
+    :math:`\eta / s`.
     """
 
     def __init__(
-        self,
-        channels: int,
-        numbers: int,
-        width: int,
-        out: int,
-        dropout: float,
-        scale: float = 0.05,
+        self, channels: int, numbers: int, width: int, out: int, dropout: float, scale: float = 0.05
     ) -> None:
         super().__init__()
         self.directions = nn.Parameter(torch.randn(4 * width, channels + numbers) * scale)
@@ -108,8 +92,6 @@ class MLPFourierHead(nn.Module):
     differences between similar molecules. Beside an MLP the directions turn at a quarter of the
     rate of :class:`FourierHead`: the full rate hurts on large regression datasets, fixed
     directions on small ones.
-
-    Args: As those of :class:`MLPHead` and :class:`FourierHead`.
     """
 
     def __init__(self, channels: int, numbers: int, width: int, out: int, dropout: float) -> None:

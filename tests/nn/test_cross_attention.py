@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from molattn.nn.attention_heads import COMBINES
-from molattn.nn.cross_attention import CrossAttention
+from molattn.nn.encoder import CrossAttention
 from molattn.nn.functional import SCORES
 
 SIZES = [(3, 5), (1, 1), (4, 1), (1, 2)]
