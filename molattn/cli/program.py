@@ -4,11 +4,10 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
@@ -31,6 +30,15 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
+_LONG = ("train", "pretrain", "tune", "prepare")
+_COMMON = frozenset(
+    "--output --config --resume --overwrite --dataset --trials --timeout --space "
+    "--smiles-column --target-columns --split --split-column --folds --final --validation-size "
+    "--test-size --descriptors --exclude --max-atoms --validation-molecules --num-workers "
+    "--init-from --backbone-lr-scale --epochs --max-hours --batch-size --learning-rate --ensemble "
+    "--seed --device --baselines".split()
+)
+"""Options of these commands that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.TRAIN_EXAMPLES,
     train.pretrain: train.PRETRAIN_EXAMPLES,
@@ -57,33 +65,16 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         suppress_keyboard_interrupt=False,
     )
     for command, examples in _COMMANDS.items():
-        hidden = set() if all_options else _uncommon_options(command)
-        more = f"\nmolattn {command.__name__} {_HELP_ALL} shows all options." if hidden else ""
-        formatter = partial(_print_group, hidden=hidden)
+        name = command.__name__
+        is_short = name in _LONG and not all_options
+        more = f"\nmolattn {name} {_HELP_ALL} shows all options." if is_short else ""
+        formatter = partial(_print_group, is_short=is_short)
         app.command(command, help_formatter=formatter, help_epilogue=examples + more)
     return app
 
 
-def _uncommon_options(command: Callable[..., Any]) -> set[str]:
-    """Return the options of a command that are not common; none if it declares none as common."""
-    levels = [*_levels(command)]
-    hidden = {name for name, level in levels if level not in (True, command.__name__)}
-    return hidden if len(hidden) < len(levels) else set()
-
-
-def _levels(holder: Any) -> Iterator[tuple[str, bool | str]]:
-    """Yield each option of the sections of a command or section, and where it is common."""
-    for section in filter(is_dataclass, get_type_hints(holder).values()):
-        yield from _levels(section)
-        for field in fields(section):
-            yield f"--{field.name.replace('_', '-')}", field.metadata.get("common", False)
-
-
 def _print_group(
-    console: "Console",
-    options: "ConsoleOptions",
-    panel: "HelpPanel",
-    hidden: frozenset[str] = frozenset(),
+    console: "Console", options: "ConsoleOptions", panel: "HelpPanel", is_short: bool = False
 ) -> None:
     """Print a group of commands or options under a line; a ``help_formatter`` of cyclopts."""
     from cyclopts.help import DefaultFormatter, PanelSpec
@@ -91,7 +82,8 @@ def _print_group(
 
     shown = []
     for entry in panel.entries:
-        if not hidden & {*entry.names}:
+        is_option = entry.names[0].startswith("--")
+        if not (is_short and is_option) or _COMMON & {*entry.names}:
             help = getattr(entry.description, "primary_renderable", entry.description)
             text = " ".join(str(help or "").split())  # without the line breaks of the docstring
             shown.append(entry.copy(description=text, default=entry.default or None))

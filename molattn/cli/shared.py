@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from molattn.config.base import COMMON
 from molattn.errors import InputError, MolattnError
 from molattn.utils.console import print_line
 
@@ -76,12 +75,10 @@ class RunOptions:
         overwrite: Replace a run in --output.
     """
 
-    output: Path | None = field(default=None, metadata=COMMON)
-    config: Path | None = field(default=None, metadata=COMMON)
-    resume: Path | None = field(default=None, metadata=COMMON)
-    overwrite: Annotated[bool, Parameter(negative=(), show_default=False)] = field(
-        default=False, metadata=COMMON
-    )
+    output: Path | None = None
+    config: Path | None = None
+    resume: Path | None = None
+    overwrite: Annotated[bool, Parameter(negative=(), show_default=False)] = False
 
     def __post_init__(self) -> None:
         if self.resume is not None and (self.output is not None or self.overwrite):

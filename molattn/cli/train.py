@@ -4,7 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
@@ -29,7 +29,6 @@ from molattn.config import (
     TrainConfig,
     TuneConfig,
 )
-from molattn.config.base import COMMON
 from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
 from molattn.errors import InputError
 from molattn.utils.console import print_line
@@ -76,7 +75,7 @@ class TrainOptions:
         dataset_folder: Folder for downloaded datasets; by default in the user's cache.
     """
 
-    dataset: Annotated[str | None, group("Data")] = field(default=None, metadata=COMMON)
+    dataset: Annotated[str | None, group("Data")] = None
     dataset_folder: Annotated[Path | None, group("Data")] = None
     data: Annotated[DataConfig, section("Data")] = DataConfig()
     network: Annotated[NetworkConfig, section("Network")] = NetworkConfig()

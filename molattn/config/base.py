@@ -31,12 +31,8 @@ from molattn.errors import InputError, did_you_mean, quoted
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Metadata of an option, or of a section of them.
-COMMON: dict[str, Any] = {"common": True}  # shown by --help; --help-all shows all options
-COMMON_IN_TRAIN: dict[str, Any] = {"common": "train"}  # of molattn train alone
-FIXED: dict[str, bool] = {"tunable": False}  # molattn tune does not vary it
-TUNABLE: dict[str, bool] = {"tunable": True}  # it does, although the section is fixed
-RESUMABLE: dict[str, bool] = {"resumable": True}  # a resumed run may have another value
+RESUMABLE: dict[str, bool] = {"resumable": True}
+"""Metadata of an option that a resumed run may have another value of."""
 
 
 def _without_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -123,7 +119,7 @@ def check_unused(config: object, *rules: tuple[bool, str, str]) -> None:
 
 
 class Option(NamedTuple):
-    """An option of a run: the section and type it is declared with.
+    """An option of a run: the section, type and default it is declared with.
 
     ``from_pretrained``: whether, as an option of the network, a pretrained model determines it.
     """
@@ -131,7 +127,6 @@ class Option(NamedTuple):
     section: str
     kind: Any
     default: Any
-    tunable: bool
     from_pretrained: bool
 
 
@@ -155,14 +150,11 @@ class RunConfig:
     def options(cls) -> dict[str, Option]:
         """Return the options of all sections, by name."""
         found = {}
-        for section in fields(cls):  # pyright: ignore[reportArgumentType]
-            kind = cls.sections().get(section.name)
-            for one in fields(kind) if kind else ():
-                marks = {"tunable": True, "from_pretrained": True, **section.metadata}
-                marks |= one.metadata
-                hint = get_type_hints(kind)[one.name]
-                flags = marks["tunable"], marks["from_pretrained"]
-                found[one.name] = Option(section.name, hint, one.default, *flags)
+        for section, kind in cls.sections().items():
+            hints = get_type_hints(kind)
+            for one in fields(kind):
+                from_pretrained = one.metadata.get("from_pretrained", True)
+                found[one.name] = Option(section, hints[one.name], one.default, from_pretrained)
         return found
 
     def to_dict(self) -> dict[str, Any]:

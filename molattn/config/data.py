@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Interval
 
 from molattn.config.base import (
-    COMMON,
-    COMMON_IN_TRAIN,
     RESUMABLE,
-    TUNABLE,
     BelowOne,
     Count,
     Name,
@@ -80,14 +77,14 @@ class TableColumns(MoleculeLimits):
         num_workers: Worker processes that read the molecules; 0 reads them in the main process.
     """
 
-    smiles_column: str = field(default="smiles", metadata=COMMON)
-    target_columns: Names = field(default=(), metadata=COMMON)
+    smiles_column: str = "smiles"
+    target_columns: Names = ()
     relation_columns: tuple[str, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: Names = ()
     featurizer: Name = "default"
-    split_column: str | None = field(default=None, metadata=COMMON)
+    split_column: str | None = None
     order_column: str | None = None
     num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
 
@@ -156,19 +153,17 @@ class DataConfig(TableColumns):
     positive_class: tuple[str, ...] = ("auto",)
     task_weights: tuple[NonNegative, ...] = ()
     standardize: bool = False
-    descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON | TUNABLE)
-    morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = field(default=0, metadata=TUNABLE)
-    split: Literal["random", "scaffold", "cluster", "order"] | None = field(
-        default=None, metadata=COMMON
-    )
+    descriptors: DescriptorSet = "lipinski"
+    morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
+    split: Literal["random", "scaffold", "cluster", "order"] | None = None
     cluster_cutoff: BelowOne = 0.65
     split_duplicates: bool = False
-    folds: Annotated[int, Ge(2)] | None = field(default=None, metadata=COMMON_IN_TRAIN)
+    folds: Annotated[int, Ge(2)] | None = None
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     only_fold: Count | None = None
-    final: bool = field(default=False, metadata=COMMON_IN_TRAIN)
-    validation_size: BelowOne = field(default=0.1, metadata=COMMON)
-    test_size: BelowOne = field(default=0.1, metadata=COMMON)
+    final: bool = False
+    validation_size: BelowOne = 0.1
+    test_size: BelowOne = 0.1
     keep_training_molecules: bool = False
 
     def __post_init__(self) -> None:

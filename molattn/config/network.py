@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from molattn.config.base import FIXED, Fraction, Width, check_unused, checked
+from molattn.config.base import Fraction, Width, check_unused, checked
 
 Pairs = Literal["all", "bonds"]
 _OWN = {"from_pretrained": False}  # a run does not take it over from a pretrained model
@@ -53,7 +53,7 @@ class NetworkConfig:
     edge_width: Width = 16
     layer: str = "edge_attention"
     pairs: Pairs = "all"
-    radius: Width | None = field(default=None, metadata=_OWN | FIXED)
+    radius: Width | None = field(default=None, metadata=_OWN)
     distances: bool = True
     score: str = "scaled_dot"
     combine: str = "linear"

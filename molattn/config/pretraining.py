@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import MinLen
 
 from molattn.config.base import (
-    COMMON,
-    FIXED,
     RESUMABLE,
     Between,
     Count,
@@ -45,10 +43,10 @@ class MoleculesConfig(MoleculeLimits):
         pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too.
     """
 
-    smiles_column: str = field(default="smiles", metadata=COMMON)
-    exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
-    max_atoms: Count = field(default=100, metadata=COMMON, kw_only=True)
-    validation_molecules: Count = field(default=2000, metadata=COMMON)
+    smiles_column: str = "smiles"
+    exclude: tuple[str, ...] = ()
+    max_atoms: Count = field(default=100, kw_only=True)
+    validation_molecules: Count = 2000
     masked_molecules: Between = 0.3
     masked_atoms: Between = 0.15
     featurizer: Name = "default"
@@ -77,15 +75,15 @@ class PretrainLoopConfig(TrainingLoopConfig):
         init_from: Model to continue from: base, base-large, a folder, owner/model, or none.
     """
 
-    epochs: Count = field(default=10, metadata=COMMON)
+    epochs: Count = 10
     checkpoint: Checkpoint = "best"
-    max_hours: Positive | None = field(default=None, metadata=COMMON | RESUMABLE)
-    batch_size: Count = field(default=64, metadata=COMMON)
-    learning_rate: Positive = field(default=2e-3, metadata=COMMON)
+    max_hours: Positive | None = field(default=None, metadata=RESUMABLE)
+    batch_size: Count = 64
+    learning_rate: Positive = 2e-3
     warmup: Fraction = 0.02
-    devices: Count = field(default=1, metadata=FIXED | RESUMABLE)
+    devices: Count = field(default=1, metadata=RESUMABLE)
     checkpoint_steps: NonNegativeInt = 1000
-    init_from: Name = field(default="none", metadata=COMMON)
+    init_from: Name = "none"
     targets: Annotated[tuple[Target, ...], MinLen(1), Unique] = get_args(Target)
 
 

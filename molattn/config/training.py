@@ -6,9 +6,6 @@ from typing import Annotated, Literal, Self
 from annotated_types import Interval
 
 from molattn.config.base import (
-    COMMON,
-    COMMON_IN_TRAIN,
-    FIXED,
     RESUMABLE,
     BelowOne,
     Between,
@@ -64,24 +61,24 @@ class TrainingLoopConfig:
         tensorboard: Also write TensorBoard logs to the run folder.
     """
 
-    epochs: Count | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
-    checkpoint: Checkpoint = field(default="last", metadata=FIXED)
+    epochs: Count | None = DEFAULT_EPOCHS
+    checkpoint: Checkpoint = "last"
     patience: Count | None = None
-    max_hours: Positive | None = field(default=None, metadata=RESUMABLE | FIXED)
-    batch_size: Count = field(default=32, metadata=COMMON)
-    learning_rate: Positive = field(default=1e-3, metadata=COMMON)
+    max_hours: Positive | None = field(default=None, metadata=RESUMABLE)
+    batch_size: Count = 32
+    learning_rate: Positive = 1e-3
     warmup: Fraction = 0.1
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     weight_decay: NonNegative = 0.01
     gradient_clip: NonNegative = 1.0
     precision: Precision = "auto"
-    seed: Annotated[int, Interval(ge=0, lt=2**32)] = field(default=0, metadata=COMMON | FIXED)
-    device: Device = field(default="auto", metadata=COMMON | FIXED)
-    devices: Count = field(default=1, metadata=FIXED | RESUMABLE)
-    num_nodes: Count = field(default=1, metadata=FIXED | RESUMABLE)
-    threads: Threads = field(default=1, metadata=FIXED)
-    checkpoint_steps: NonNegativeInt = field(default=0, metadata=FIXED)
-    tensorboard: bool = field(default=False, metadata=FIXED)
+    seed: Annotated[int, Interval(ge=0, lt=2**32)] = 0
+    device: Device = "auto"
+    devices: Count = field(default=1, metadata=RESUMABLE)
+    num_nodes: Count = field(default=1, metadata=RESUMABLE)
+    threads: Threads = 1
+    checkpoint_steps: NonNegativeInt = 0
+    tensorboard: bool = False
 
     @property
     def num_epochs(self) -> int:
@@ -106,15 +103,13 @@ class SupervisedConfig(TrainingLoopConfig):
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
-    epochs: Count | None = field(default=None, metadata=COMMON)
-    ensemble: Annotated[int, Interval(ge=1, le=1000)] = field(
-        default=1, metadata=COMMON_IN_TRAIN | FIXED
-    )
-    loss: Literal["mse", "mae", "huber"] = field(default="mse", metadata=FIXED)
-    huber_delta: Positive = field(default=1.0, metadata=FIXED)
-    label_smoothing: BelowOne = field(default=0.0, metadata=FIXED)
-    balance_classes: bool = field(default=False, metadata=FIXED)
-    positive_weight: Positive = field(default=1.0, metadata=FIXED)
+    epochs: Count | None = None
+    ensemble: Annotated[int, Interval(ge=1, le=1000)] = 1
+    loss: Literal["mse", "mae", "huber"] = "mse"
+    huber_delta: Positive = 1.0
+    label_smoothing: BelowOne = 0.0
+    balance_classes: bool = False
+    positive_weight: Positive = 1.0
 
     def __post_init__(self) -> None:
         if self.seed + self.ensemble > 2**32:
@@ -147,9 +142,9 @@ class FineTuningConfig:
         head_steps: Initial steps in which only a new head is trained; at most half of all steps.
     """
 
-    init_from: Name = field(default="auto", metadata=COMMON | FIXED)
+    init_from: Name = "auto"
     freeze: NonNegativeInt | Literal["auto"] | Freeze = "auto"
-    backbone_lr_scale: Fraction = field(default=0.5, metadata=COMMON)
+    backbone_lr_scale: Fraction = 0.5
     head_steps: NonNegativeInt = 500
 
     def __post_init__(self) -> None:
@@ -196,7 +191,7 @@ class ReportConfig:
         bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
     """
 
-    baselines: bool = field(default=True, metadata=COMMON_IN_TRAIN)
+    baselines: bool = True
     interval: Between = 0.9
     bootstrap: Annotated[int, Interval(ge=0, le=10**6)] = 1000
 
@@ -216,14 +211,12 @@ class TrainConfig(RunConfig):
     """
 
     file: str = ""
-    data: DataConfig = field(default_factory=DataConfig, metadata=FIXED)
+    data: DataConfig = field(default_factory=DataConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     training: SupervisedConfig = field(default_factory=SupervisedConfig)
-    report: ReportConfig = field(default_factory=ReportConfig, metadata=FIXED)
+    report: ReportConfig = field(default_factory=ReportConfig)
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
-    gaussian_process: GaussianProcessConfig = field(
-        default_factory=GaussianProcessConfig, metadata=FIXED
-    )
+    gaussian_process: GaussianProcessConfig = field(default_factory=GaussianProcessConfig)
 
     def __post_init__(self) -> None:
         data = self.data
@@ -280,6 +273,6 @@ class TuneConfig:
         prune: Stop a trial whose best validation loss is worse than the median at that epoch.
     """
 
-    trials: Count | None = field(default=None, metadata=COMMON)
-    timeout: Positive | None = field(default=None, metadata=COMMON)
+    trials: Count | None = None
+    timeout: Positive | None = None
     prune: bool = True

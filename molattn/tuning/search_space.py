@@ -1,7 +1,7 @@
 """The options that a search varies, and their values."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -12,7 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from molattn.config import TrainConfig
+from molattn.config import NetworkConfig, TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, did_you_mean, quoted
 from molattn.nn.registry import check_heads, check_network, unused_options
@@ -44,6 +44,10 @@ DEFAULT_SPACE: dict[str, Any] = {
     "descriptors": ["none", "lipinski", "all"],
 }
 """What a search varies by default, except options that are set to a value."""
+_TUNABLE = {field.name for field in fields(NetworkConfig)} - {"radius"}
+_TUNABLE |= {"epochs", "patience", "batch_size", "learning_rate", "warmup", "schedule", "precision"}
+_TUNABLE |= {"weight_decay", "gradient_clip", "freeze", "backbone_lr_scale", "head_steps"}
+_TUNABLE |= {"descriptors", "morgan_counts"}
 _RANGE_KEYS = ("low", "high", "log")
 _OF_HEADS = ("width", "heads", "combine", "layer")
 """Options on which it depends whether the heads must divide the width."""
@@ -163,7 +167,7 @@ _VALUES: TypeAdapter[_Range | list[Any]] = TypeAdapter(
 def _read(where: str, name: Any, value: Any) -> Distribution:
     """Return the distribution of an option from the content of a file."""
     options = TrainConfig.options()
-    known = {name: option.kind for name, option in options.items() if option.tunable}
+    known = {name: options[name].kind for name in _TUNABLE}
     if name not in known:
         what = "cannot be varied" if name in options else "unknown option"
         hint = did_you_mean(name, known) or f"; expected one of {', '.join(sorted(known))}"
