@@ -1,8 +1,6 @@
 from dataclasses import fields, replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from molattn.chem import Featurizer
@@ -83,18 +81,6 @@ def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ("id,smiles,y\n1,C,1\n", "the other columns are 'id', 'y'"),
-        ("smiles\nC\n", "there is no other column"),
-    ],
-)
-def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, told):
-    with pytest.raises(InputError, match=rf"target_columns is required; {told}$"):
-        read(tmp_path, text, DataConfig())
-
-
 def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
     lines = [f"{'C' * n},{n},{n % 2},{n}.5" for n in range(1, 9)]
     lines[2] = "CCC,0.67 mM,1,3.5"
@@ -112,20 +98,6 @@ def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
     assert [task.kind for task in table.tasks] == ["regression", "binary", "regression"]
     np.testing.assert_array_equal(table.targets[:, 0], [1, 2, 4, 8])
     assert table.rows_in == 8
-
-
-@pytest.mark.parametrize("task", [(), ("regression",)])
-def test_a_column_whose_labels_are_mostly_no_numbers_is_refused(tmp_path, task):
-    rows = "".join(f"{'C' * n},{f'{n}%' if n % 2 else n}\n" for n in range(1, 9))
-    with pytest.raises(InputError, match="line 2, column 'y': got '1%', expected a number"):
-        read(tmp_path, f"smiles,y\n{rows}", DataConfig(target_columns=("y",), task=task))
-
-
-def test_a_class_that_is_none_is_refused_as_before(tmp_path):
-    rows = "".join(f"{'C' * n},{n % 2}\n" for n in range(1, 9))
-    config = DataConfig(target_columns=("y",), task=("binary",))
-    with pytest.raises(InputError, match="line 10, column 'y': got 'maybe'"):
-        read(tmp_path, f"smiles,y\n{rows}CCO,maybe\n", config)
 
 
 def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
@@ -149,17 +121,6 @@ def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
         "'toxic': binary, 3 labels: 'yes' (2) is positive, 'no' (1) negative",
         "'phase': multiclass, 4 labels in 3 classes: 'gas' (2), 'liquid' (1), 'solid' (1)",
     ]
-
-
-def test_one_task_option_is_for_all_and_more_for_each(tmp_path):
-    text = "smiles,y,z\nC,0,1\nCC,1,0\n"
-    for task, kinds in (
-        ((), ["binary", "binary"]),
-        (("regression",), ["regression", "regression"]),
-        (("classification", "regression"), ["binary", "regression"]),
-    ):
-        table = read(tmp_path, text, DataConfig(target_columns=("y", "z"), task=task))
-        assert [task.kind for task in table.tasks] == kinds
 
 
 def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_path):
@@ -193,38 +154,11 @@ def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, wo
         assert word in str(error.value)
 
 
-def test_targets_whose_predictions_would_share_a_column_are_refused(tmp_path):
-    rows = "".join(f"C,{label},{number}\n" for number, label in enumerate(("high", "low", "mid")))
-    config = DataConfig(target_columns=("t", "t_probability"))
-    with pytest.raises(InputError, match="would have the same column 't_probability_high'"):
-        read(tmp_path, f"smiles,t,t_probability\n{rows}", config)
-
-
-@pytest.mark.parametrize("columns", [{"feature_columns": ("y",)}, {"smiles_column": "y"}])
-def test_a_target_is_not_read_as_an_input(tmp_path, columns):
-    with pytest.raises(InputError, match="column 'y' is both a target"):
-        read(tmp_path, "smiles,y\nC,1\n", DataConfig(target_columns=("y",), **columns))
-
-
 def test_one_column_is_not_two_targets_by_case(tmp_path):
     config = DataConfig(target_columns=("y", "Y"))
     assert read(tmp_path, "smiles,y,Y\nC,1,2\n", config).targets.tolist() == [[1.0, 2.0]]
     with pytest.raises(InputError, match="got 'y', 'y', expected each"):
         read(tmp_path, "smiles,y\nC,1\n", config)
-
-
-def test_columns_are_found_in_any_case_and_keep_their_names(tmp_path):
-    config = DataConfig(target_columns=("Y",), feature_columns=("t",), weight_column="W")
-    table = read(tmp_path, "SMILES,y,T,w\nC,1,300,1\n", config)
-    assert [task.name for task in table.tasks] == ["y"]
-    assert (table.features.tolist(), table.weights.tolist()) == ([[300.0]], [1.0])
-
-
-def test_rows_of_a_parquet_file_are_called_rows(tmp_path):
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"smiles": ["C", "CC"], "y": ["1", "x"]}), path)
-    with pytest.raises(InputError, match=r"t\.parquet, row 2, column 'y': got 'x'"):
-        read_training_table(path, DataConfig(target_columns=("y",)), Featurizer.default())
 
 
 def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
@@ -260,16 +194,6 @@ def test_an_option_for_what_the_labels_do_not_tell_is_named(tmp_path, labels, op
     assert word in line if word else "--" not in line
 
 
-def test_a_positive_class_is_of_two_classes(tmp_path):
-    rows = "smiles,y,z\nC,low,1.5\nCC,high,2\n"
-    for given in (("low",), ("lower", "auto"), ("auto", "low")):
-        config = DataConfig(target_columns=("y", "z"), positive_class=given)
-        with pytest.raises(InputError, match="positive_class"):
-            read(tmp_path, rows, config)
-    config = DataConfig(target_columns=("y", "z"), positive_class=("low", "auto"))
-    assert read(tmp_path, rows, config).tasks[0].classes == ("high", "low")
-
-
 def test_labels_without_a_logarithm_are_skipped(tmp_path):
     text = "smiles,y,z\nC,1,0\nCC,0,1\nCCC,-2,2\nCCCC,>0,3\n"
     text += "".join(f"{'C' * n},{n},{n}\n" for n in range(5, 12))
@@ -280,15 +204,6 @@ def test_labels_without_a_logarithm_are_skipped(tmp_path):
     ]
     assert all("target_transform" in row.reason for row in table.skipped)
     assert len(table.rows) == 8
-
-
-def test_a_constant_target_is_told(tmp_path):
-    table = read(tmp_path, "smiles,y\nC,3\nCC,3\n", DataConfig(target_columns=("y",)))
-    assert describe_tasks(table, CONFIG) == [
-        "'y': regression, 2 labels from 3 to 3: they do not vary, so that nothing can be learned"
-    ]
-    table = read(tmp_path, "smiles,y\nC,3\nCC,3\nCCC,>9\n", DataConfig(target_columns=("y",)))
-    assert "vary" not in describe_tasks(table, CONFIG)[0]
 
 
 def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
@@ -310,13 +225,6 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     some = table.molecules(np.array([1, 0]))
     np.testing.assert_array_equal(some.bounds, table.bounds[:, [1, 0]])
     np.testing.assert_array_equal(some.values, [[2.0, 1.0], [1.0, 2.0]])
-
-
-def test_without_censored_labels_there_are_no_bounds(tmp_path):
-    text = "smiles,y,rel\nC,1,=\nCC,2,\nCCC,4,'='\n"
-    table = read(tmp_path, text, DataConfig(target_columns=("y",), relation_columns=("rel",)))
-    assert (table.bounds, table.molecules(np.arange(3)).bounds) == (None, None)
-    assert table.values is table.targets
 
 
 CHEMBL = "smiles,standard_value,Standard_Relation\n"

@@ -140,12 +140,6 @@ def test_classes_that_make_no_sense_are_refused(choice, cells, word):
         infer_task("y", cells, choice)
 
 
-def test_text_as_a_number_is_refused_with_the_option_for_classes():
-    expected = "an empty cell; for class labels use task classification$"
-    with pytest.raises(LabelError, match=expected):
-        label_values(["1.5", "n-pentane"], Task("y"))
-
-
 def test_labels_become_places_of_classes():
     binary = Task("y", "binary", ("0", "1"))
     np.testing.assert_array_equal(
@@ -185,14 +179,6 @@ def test_a_relation_stands_before_the_number_or_beside_it(value, relation, space
         beside = f"{space}{quote}{relation}{quote}"
         assert label_number(repr(value), beside) == expected
         assert label_number(f"{relation}{value!r}", beside) == expected
-
-
-@pytest.mark.parametrize("text", ["", "NA", " null "])
-@pytest.mark.parametrize("relation", ["", ">", "?"])
-def test_a_missing_label_has_no_relation(text, relation):
-    value, sign = label_number(text, relation)
-    assert np.isnan(value)
-    assert sign == 0
 
 
 @pytest.mark.parametrize(

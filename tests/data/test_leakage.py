@@ -6,7 +6,6 @@ import pytest
 from molattn.chem import Featurizer, Split
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import DataConfig
-from molattn.data import leakage
 from molattn.data.dataset import read_training_table
 from molattn.data.leakage import find_leakage
 
@@ -42,30 +41,11 @@ def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_rows_that_are_in_no_part_are_not_learned_from(tmp_path):
-    table = read(tmp_path, ["CCO,1.0,", "C,5.5,1", "OCC,1.0,", "CC,2.0,2"])
-    found = find_leakage(table, split([3], [1], [2]))  # of the ethanols one has a weight of 0
-    assert (found.shared_test, found.test_molecules) == (0, 1)
-
-
-def test_the_rows_that_contradict_are_named(tmp_path):
-    rows = ["CCO,1.0,", "OCC,1.0,2", "CC,3.5,", "C(O)C,4.0,2"]
-    found = find_leakage(read(tmp_path, rows), split([0, 1], [2], [3]))
-    assert (found.conflicts, found.first_conflict) == (1, "lines 2 and 5")
-
-
 @pytest.mark.parametrize("unit", [1.0, 1e-9])
 def test_conflicts_do_not_depend_on_the_unit(tmp_path, unit):
     rows = [("C", 1.0), ("CC", 2.0), ("C", 1.0 + 1e-12), ("CC", 2.1)]
     table = read(tmp_path, [f"{smiles},{value * unit!r}," for smiles, value in rows] + ["CCO,,1"])
     assert find_leakage(table, split([0, 1, 4], [2], [3])).conflicts == 1
-
-
-def test_a_clean_split_has_one_line(tmp_path):
-    found = find_leakage(read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3"]), split([0], [1], [2]))
-    assert (found.duplicates, found.conflicts, found.shared_test) == (0, 0, 0)
-    (line,) = found.lines()
-    assert "nearest training molecule" in line
 
 
 def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
@@ -85,36 +65,6 @@ def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
         assert not any("--init-from" in line for line in found.lines())
 
 
-def test_longer_chains_are_not_what_the_first_model_has_seen(tmp_path):
-    table = read(tmp_path, ["C,1.5,1", "CO,2,2", *(f"{'C' * n}O,2,2" for n in (20, 40, 60))])
-    seen = FingerprintIndex.from_fingerprints(read_fingerprints(["C" * 20 + "O", "C" * 30 + "O"]))
-    found = find_leakage(table, split([0], [1], [2, 3, 4]), pretrained=seen)
-    assert (found.pretrained_test, found.test_molecules) == (1, 3)
-
-
 def test_rounding_is_no_conflict_and_another_class_is(tmp_path):
     rows = ["C,1.50000001,a", "C,1.5,a", "CC,1.5,a", "CC,1.5,b", "CCC,2.5,b", "CCCC,3.5,a"]
     assert find_leakage(read(tmp_path, rows), split([0, 1, 2, 3], [4], [5])).conflicts == 1
-
-
-def test_much_is_compared_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(leakage, "_MOST_TEST", 2)
-    monkeypatch.setattr(leakage, "_MOST_TRAINING", 3)
-    table = read(tmp_path, [f"{'C' * n},{n}.5,1" for n in range(1, 20)])
-    found, again = (find_leakage(table, split(range(9), [9], range(10, 19)), 4) for _ in range(2))
-    assert found == again
-    assert found.compared == (2, 3)
-
-
-def test_standard_forms_are_compared(tmp_path):
-    """Salts, ions and tautomers of two molecules, and both enantiomers of an amino acid."""
-    rows = ["CC(=O)O,1,", "Oc1ccccn1,2.5,", "CC(=O)[O-].[Na+],1,", "O=c1cccc[nH]1,3.5,"]
-    rows += ["C[C@H](N)C(=O)O,4,", "C[C@@H](N)C(=O)O,5,"]
-    (tmp_path / "t.csv").write_text("smiles,y,z\n" + "\n".join(rows) + "\n")
-    counts = []
-    for standardize in (False, True):
-        config = DataConfig(target_columns=("y",), standardize=standardize)
-        table = read_training_table(tmp_path / "t.csv", config, Featurizer.default())
-        found = find_leakage(table, split([0, 1, 4], [], [2, 3, 5]))
-        counts.append((found.duplicates, found.conflicts, found.shared_test))
-    assert counts == [(0, 0, 0), (2, 1, 2)]

@@ -1,7 +1,6 @@
 import functools
 import gzip
 import http.server
-import json
 import threading
 
 import pytest
@@ -9,9 +8,8 @@ import torch
 from torch_geometric.datasets import MoleculeNet
 
 from molattn import from_smiles
-from molattn.cli import main
-from molattn.data.moleculenet import DATASETS, default_folder, named_dataset
-from molattn.errors import InputError, MolattnError
+from molattn.data.moleculenet import DATASETS, named_dataset
+from molattn.errors import MolattnError
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
@@ -41,11 +39,6 @@ def server(tmp_path, monkeypatch):
         monkeypatch.setattr(MoleculeNet, "url", f"http://127.0.0.1:{http_server.server_port}/{{}}")
         yield asked
         http_server.shutdown()
-
-
-@pytest.fixture
-def offline(monkeypatch):
-    monkeypatch.setattr(MoleculeNet, "url", "http://127.0.0.1:9/{}")
 
 
 def test_every_set_of_pyg_has_its_name():
@@ -81,20 +74,6 @@ def test_pyg_reads_what_was_downloaded_with_our_molecules(server, tmp_path):
     assert molecules[2].num_edges == 30
 
 
-def test_an_unknown_set_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(InputError, match="did you mean 'freesolv'"):
-        named_dataset("freesol", tmp_path)
-
-
-def test_offline_is_one_line_and_leaves_nothing(offline, tmp_path):
-    root = tmp_path / "new" / "sets"
-    with pytest.raises(
-        MolattnError, match=r"ESOL: cannot be downloaded from http\S+ to \S+: .*refused"
-    ):
-        named_dataset("ESOL", root)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_missing_file_leaves_what_was_there(server, tmp_path):
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets" / "mine").write_text("")
@@ -110,26 +89,3 @@ def test_a_table_that_is_none_is_told(tmp_path, name, file):
     path.write_text("a\n1\n")
     with pytest.raises(MolattnError, match=rf"{file}: got 1 columns"):
         named_dataset(name, tmp_path)
-
-
-def test_the_command_trains_on_a_set(server, tmp_path, monkeypatch):
-    rows = "".join(f"x,0,{n}.5,{'C' * n}O\n" for n in range(1, 31))
-    (tmp_path / "served" / "delaney-processed.csv").write_text(ESOL.splitlines()[0] + "\n" + rows)
-    monkeypatch.chdir(tmp_path)
-    small = "--epochs 1 --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0".split()
-    assert main(["train", "--dataset", "esol", "--dataset-folder", "sets", *small]) == 0
-    metrics = json.loads((tmp_path / "runs" / "esol" / "metrics.json").read_text())
-    assert metrics["rows_used"] == 30
-    (task,) = metrics["tasks"]
-    assert task["name"] == "measured log solubility in mols per litre"
-    assert task["unit"] == "log mol/L"
-    assert main(["train", "t.csv", "--dataset", "esol"]) == 2
-    again = ["train", "--dataset", "esol", "--dataset-folder", "sets", "--output", "again"]
-    assert main([*again, "--config", "runs/esol/config.yaml"]) == 0
-    assert main([*again, "--smiles-column", "Compound ID"]) == 2
-    assert main(["train", "t.csv", "--dataset-folder", "sets"]) == 2
-
-
-def test_the_default_folder_is_in_the_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "molattn" / "moleculenet"

@@ -6,10 +6,6 @@ import json
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import tracemalloc
 from dataclasses import fields, replace
 
@@ -81,17 +77,6 @@ def assert_same(one, other):
         assert type(values[0]) is type(values[1]), field.name
         assert getattr(values[0], "dtype", None) == getattr(values[1], "dtype", None)
         np.testing.assert_equal(*values)
-
-
-def test_other_columns_can_be_kept(tmp_path):
-    (tmp_path / "a.csv").write_text("id,smiles,note\n7,CCO,x\n8,C,\n")
-    prepare_store([tmp_path / "a.csv"], tmp_path / "s", PrepareConfig(keep_columns=("note", "id")))
-    found = open_table(tmp_path / "s")
-    assert found.header == ["smiles", "note", "id"]
-    assert [row.cells for row in found] == [["CCO", "x", "7"], ["C", "", "8"]]
-    absent = PrepareConfig(keep_columns=("absent",))
-    with pytest.raises(InputError, match=r"no column 'absent' \(keep_columns\)"):
-        prepare_store([tmp_path / "a.csv"], tmp_path / "other", absent)
 
 
 def test_a_store_has_the_rows_of_the_table(table, store):
@@ -260,14 +245,6 @@ def test_tables_of_several_formats_become_one_store(table, tmp_path, capsys):
     assert "INPUT is missing" in capsys.readouterr().err
 
 
-def test_a_store_without_a_molecule_or_a_row(tmp_path):
-    for text, rows in (("smiles\n", 0), ("smiles\nnonsense\n", 1)):
-        source = saved(tmp_path, text)
-        found = prepare_store([source], tmp_path / "store", PrepareConfig(overwrite=True))
-        assert (found.rows, found.molecules) == (rows, 0)
-        assert [row.cells for row in open_table(tmp_path / "store")] == [["nonsense"]][:rows]
-
-
 def test_a_store_of_another_featurizer_or_release_is_one_error(store, tmp_path):
     other = replace(Featurizer.default(), max_distance=3)
     with pytest.raises(InputError, match="prepared with featurizer 'default', which is") as first:
@@ -327,44 +304,6 @@ def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
     (kept / "shard_00001.arrow").unlink()
     prepare_store([table], folder, replace(LABELED, resume=True))
     assert contents(folder) == contents(store)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_killed_command_is_resumed_byte_for_byte(table, store, tmp_path, workers):
-    program = (
-        "import sys, time\n"
-        "from molattn.cli import main\n"
-        "from molattn.data.store import prepare\n"
-        f"prepare.SHARD_ROWS, prepare._BLOCK_ROWS = {SHARD}, {BLOCK}\n"
-        "write = prepare.write_shard\n"
-        "def slow(*args): time.sleep(.2); write(*args)\n"
-        "prepare.write_shard = slow\n"
-        "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
-    )
-    (tmp_path / "program.py").write_text(program)
-    words = "prepare --target-columns logS --split-column split --resume --num-workers".split()
-    words += [str(workers), str(table), "--output", "store"]
-    command, begun = [sys.executable, "program.py", *words], False
-    for moment in (0.0, 0.1, 0.25, 0.3, 0.5):
-        with subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as other:
-            while not (tmp_path / "store.unfinished" / "run.json").exists():
-                assert other.poll() is None
-                time.sleep(0.01)
-            if begun:  # the list of an earlier process is there from the beginning
-                time.sleep(2)
-            begun = True
-            time.sleep(moment)
-            other.kill()
-            assert other.wait() in (0, -signal.SIGKILL)
-        if (tmp_path / "store").exists():
-            break
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert contents(tmp_path / "store") == contents(store)
-    assert {path.name for path in tmp_path.iterdir()} == {"store", "program.py"}
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path):

@@ -2,7 +2,6 @@ import csv
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from molattn.chem import Featurizer
@@ -62,24 +61,6 @@ def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, sp
     assert validation.tolist() == again.val.tolist()
 
 
-@pytest.mark.parametrize("method", ["random", "scaffold", "cluster", "order"])
-def test_without_test_rows_every_row_is_for_training_or_validation(tmp_path, method):
-    parts = ["train"] * 8 + ["val"] * 2
-    marked = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(parts), marked)
-    by_column = split_rows(table, marked, seed=0)
-    assert [len(part) for part in by_column] == [8, 2, 0]
-    order = "y" if method == "order" else None
-    sized = DataConfig(
-        target_columns=("y",), split=method, order_column=order, validation_size=0.2, test_size=0.0
-    )
-    rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n}\n" for n in range(1, 21))
-    train, validation, test = split_rows(read(tmp_path, f"smiles,y\n{rings}", sized), sized, seed=0)
-    assert 0 < len(validation) <= 4
-    assert not len(test)
-    assert sorted([*train, *validation]) == list(range(20))
-
-
 def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
@@ -134,17 +115,6 @@ def test_the_latest_rows_are_the_test(tmp_path, dates):
     assert [part.tolist() for part in parts] == [[1, 2, 3], [4], [0]]
 
 
-def test_times_with_a_zone_are_in_order_from_any_table(tmp_path):
-    hours = pd.date_range("2024-01-01 20:00", periods=10, freq="1h", tz="Asia/Tokyo")
-    frame = pd.DataFrame({"smiles": ["C" * n for n in range(1, 11)], "y": range(10), "when": hours})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_parquet(tmp_path / "t.parquet")
-    for source in (frame, tmp_path / "t.csv", tmp_path / "t.parquet"):
-        table = read_training_table(source, ORDERED, Featurizer.default())
-        parts = split_rows(table, ORDERED, seed=0)
-        assert [part.tolist() for part in parts] == [[*range(6)], [6, 7], [8, 9]]
-
-
 def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):
     text = "smiles,y,when\n" + "".join(f"{'C' * n},1,{n}\n" for n in range(1, 10)) + "C,2,99\n"
     table = read(tmp_path, text, ORDERED)
@@ -188,29 +158,3 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
         again = split_rows(table, replace(config, only_fold=fold), seed=1)
         assert [part.tolist() for part in parts] == [part.tolist() for part in again]
     assert sorted(tested) == list(range(len(table.rows)))
-
-
-@pytest.mark.parametrize("method, drawn", [("random", True), ("scaffold", False)])
-def test_molecules_with_many_rows_are_validated_in_random_folds_alone(tmp_path, method, drawn):
-    rings = "".join(f"c1ccccc1{'C' * length},1\n" for length in range(1, 6))
-    many = "".join(f"{'C' * length},1\n" * 6 for length in range(1, 6))
-    config = DataConfig(target_columns=("y",), split=method, folds=5, only_fold=1)
-    if method == "scaffold":
-        rings += "C1CCCCC1C,1\nc1ccncc1C,1\nC1CCCC1C,1\nc1ccoc1C,1\n"
-    table = read(tmp_path, "smiles,y\n" + rings * 3 + many, replace(config, validation_size=0.2))
-    held_out = replace(config, validation_size=0.2)
-    rows = {text for seed in range(20) for text in _smiles(table, held_out, seed)}
-    assert ("CC" in rows) == drawn
-
-
-def _smiles(table, config, seed):
-    return [table.smiles[row] for row in split_rows(table, config, seed=seed).val]
-
-
-def test_duplicates_may_straddle_when_asked(tmp_path):
-    config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
-    table = read(tmp_path, "smiles,y\n" + "CCO,1\n" * 10, config)
-    with pytest.raises(InputError, match=r"t\.csv: split"):
-        split_rows(table, config, seed=0)
-    parts = split_rows(table, replace(config, split_duplicates=True), seed=0)
-    assert [len(part) for part in parts] == [4, 3, 3]

@@ -1,5 +1,3 @@
-import hashlib
-
 import pytest
 
 from molattn.data.table import open_table
@@ -37,11 +35,6 @@ def test_ragged_rows_are_marked_and_whole(tmp_path):
     assert [row.reason == "" for row in rows] == [False, True, True, False]
 
 
-def test_tabs_separate_in_a_tsv(tmp_path):
-    table = open_table(saved(tmp_path, 'smiles\tnote\nC\ta, b\nCC\t"c\td"\n', "t.tsv"))
-    assert [row.cells for row in table] == [["C", "a, b"], ["CC", "c\td"]]
-
-
 def test_an_unclosed_quote_is_refused_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.data.table.text.MOST_CHARACTERS", 50)
     with pytest.raises(InputError, match="line 2: "):
@@ -57,12 +50,6 @@ def test_columns_are_found_or_the_nearest_name_is_suggested(tmp_path):
     with pytest.raises(InputError, match="columns are 'SMILES', 'pH'") as error:
         table.column("zzz", "--x")
     assert "did you mean" not in str(error.value)
-
-
-def test_the_digest_is_that_of_the_bytes(tmp_path):
-    text = "smiles,y\nC,1\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    assert open_table(saved(tmp_path, text)).digest() == digest
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.cli import main
-from molattn.config import NetworkConfig
 from molattn.data.table import (
     FORMATS,
     FileFormat,
@@ -19,9 +17,6 @@ from molattn.data.table import (
     write_table,
 )
 from molattn.errors import REASONS, InputError
-from molattn.model.config import MolAttnConfig
-from molattn.model.model import MolAttn
-from molattn.task import Task
 
 from ...conftest import assert_one_line
 from ...strategies import table_files
@@ -82,19 +77,6 @@ def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
         open_table(tmp_path / "t.xyz")
     with pytest.raises(ValueError, match="registered already"):
         FORMATS.register("xyz")(FORMATS["csv"])
-
-
-def test_predict_reads_and_writes_a_registered_format(json_lines, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-    MolAttn(MolAttnConfig((Task("y"),), network)).save_pretrained("model")
-    (tmp_path / "t.csv").write_text("smiles\nCCO\nnonsense\n")
-    (tmp_path / "t.jsonl").write_text('{"smiles": "CCO"}\n{"smiles": "nonsense"}\n')
-    assert main(["predict", "model", "t.csv", "--output", "p.csv"]) == 0
-    assert main(["predict", "model", "t.jsonl", "--output", "p.jsonl"]) == 0
-    first, second = open_table(tmp_path / "p.csv"), open_table(tmp_path / "p.jsonl")
-    assert first.header == second.header
-    assert [row.cells for row in first] == [row.cells for row in second]
 
 
 @given(

@@ -1,13 +1,12 @@
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
 from molattn.chem.featurizer import Featurizer
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
-from molattn.data.table import open_table, output_schema, write_table
+from molattn.data.table import open_table
 from molattn.errors import InputError
 
 
@@ -47,27 +46,6 @@ def test_the_digest_is_that_of_names_and_values():
         assert open_table(other).digest() != digest
 
 
-def test_complaints_name_the_row_and_the_column():
-    frame = pd.DataFrame({"smiles": ["C", "CC"], "y": ["1", "two"]}, index=[10, 20])
-    config = DataConfig(target_columns=("y",), task=("regression",))
-    with pytest.raises(InputError, match=r"DataFrame, row 2, column 'y': got 'two'"):
-        read_training_table(frame, config, Featurizer.default())
-    skipped = read_training_table(
-        frame.assign(smiles=["C", "C("], y=1),
-        DataConfig(target_columns=("y",)),
-        Featurizer.default(),
-    ).skipped
-    assert [(row.line, row.smiles) for row in skipped] == [(2, "C(")]
-
-
-def test_numbers_come_back_as_they_were():
-    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-20, 20, 0.2)
-    frame = pd.DataFrame({"smiles": "C", "y": values})
-    config = DataConfig(target_columns=("y",), task=("regression",))
-    table = read_training_table(frame, config, Featurizer.default())
-    assert (table.targets[:, 0] == values).all()
-
-
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
 def test_a_missing_molecule_is_a_fault_of_its_row_and_a_missing_label_is_none(gap):
     frame = pd.DataFrame(
@@ -88,16 +66,6 @@ def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_
     assert [row.cells for row in rows] == [["CCO", "1"], ["", "2"], ["", "3"]]
     assert [row.code for row in rows] == ["", "", "empty"]
     assert rows[2].reason == "the molecule has no atoms"
-
-
-def test_an_rdkit_molecule_is_written_as_its_smiles(tmp_path):
-    mols = [Chem.AddHs(Chem.MolFromSmiles("OCC")), Chem.MolFromSmiles("C", sanitize=False)]
-    table = open_table(pd.DataFrame({"mol": [*mols, None]}))
-    path = tmp_path / "copy.parquet"
-    with write_table(path, table.header, output_schema(path, table, {})) as write:
-        for row in table:
-            write(row.values)
-    assert pq.read_table(path).to_pydict() == {"mol": ["CCO", "C", None]}
 
 
 def test_values_are_those_of_python_and_missing_ones_are_none():

@@ -64,31 +64,6 @@ def test_a_line_of_spaces_ends_a_value_like_a_blank_one(tmp_path):
         assert [row.cells[2:] for row in table] == [["a\n \nb", "1.5"], ["c", "2"]]
 
 
-@pytest.mark.parametrize("symbol", ["A", "Q", "*", "X", "R", "R#", "R1", "L"])
-def test_a_query_is_no_molecule(tmp_path, symbol):
-    good = sdf_text(["CCO"])
-    text = good.replace(" O  ", f" {symbol:3}").replace("M  END", "M  RGP  1   3   1\nM  END")
-    if symbol == "L":
-        text = text.replace("M  RGP  1   3   1", "M  ALS   3  2 F N   O   ")
-    rows = list(open_table(saved(tmp_path, text + good.replace("  1  2  1", "  1  2  8") + good)))
-    assert [row.code for row in rows] == ["smarts", "smarts", ""]
-    assert rows[2].cells[0] == "CCO"
-
-
-def test_stereo_is_read_from_a_structure_in_space(tmp_path):
-    mol = Chem.AddHs(Chem.MolFromSmiles("C[C@H](N)C(=O)O"))
-    AllChem.EmbedMolecule(mol, randomSeed=1)
-    (row,) = open_table(saved(tmp_path, Chem.MolToMolBlock(mol), "t.mol"))
-    assert same(row.cells[0], "C[C@H](N)C(=O)O")
-
-
-def test_a_property_of_the_name_of_a_column_keeps_apart(tmp_path):
-    text = sdf_text(["C"], [{"smiles": "other", "name": "n"}])
-    table = open_table(saved(tmp_path, text))
-    assert table.header == ["smiles", "name", "smiles_", "name_"]
-    assert next(iter(table)).cells == ["C", "m0", "other", "n"]
-
-
 def test_a_bad_molecule_costs_no_other(tmp_path, capfd):
     good = sdf_text(["CCO"], [{"y": "1"}])
     broken = good.replace("  3  2  0", "  9  9  9")
@@ -113,12 +88,6 @@ def test_a_last_molecule_without_an_end_line_counts(tmp_path):
     assert [row.cells[0] for row in open_table(saved(tmp_path, text))] == ["CCO", "CC"]
     codes = [row.code for row in open_table(saved(tmp_path, sdf_text(["CCO"]) + text[:150]))]
     assert codes == ["", "mol_block"]
-
-
-def test_a_structure_beyond_all_use_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(sdf, "_MOST_LINES", 50)
-    rows = list(open_table(saved(tmp_path, sdf_text(["C" * 60, "CCO"]))))
-    assert [row.code for row in rows] == ["too_large", ""]
 
 
 def test_a_file_without_an_end_is_refused_in_bounded_memory(tmp_path, monkeypatch):

@@ -53,9 +53,3 @@ def test_what_is_written_is_read_again(tmp_path):
             ["", "2", "", "empty"],
             ["C C", "3", "", "name"],
         ]
-
-
-def test_a_table_without_smiles_is_not_written(tmp_path):
-    with pytest.raises(InputError, match="'atom'"), write_table(tmp_path / "t.smi", ["atom"]):
-        pass
-    assert not [*tmp_path.iterdir()]

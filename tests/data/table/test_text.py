@@ -62,10 +62,6 @@ def test_utf_16_with_its_mark_is_read_and_reported(tmp_path, encoding, pack):
     assert cells(open_table(cut)) == [["C", "1"], ["C", "1\ufffd"]]
 
 
-def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path):
-    assert open_table(saved(tmp_path, b"\xef\xbb\xbfsmiles,y\nC,1\n")).header == ["smiles", "y"]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -99,11 +95,3 @@ def test_what_is_not_a_file_is_refused(tmp_path):
         with pytest.raises(InputError) as error:
             open_table(path)
         assert_one_line(error.value)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_refused(tmp_path):
-    path = saved(tmp_path, b"smiles\nC\n")
-    path.chmod(0)
-    with pytest.raises(InputError):
-        open_table(path)

@@ -34,15 +34,6 @@ def test_what_is_written_is_read_again(tmp_path_factory, name, rows):
     assert [row.cells for row in again] == [list(row) for row in rows]
 
 
-def test_the_same_rows_make_the_same_gzip(tmp_path):
-    for name in ("a.csv.gz", "b.csv.gz"):
-        with write_table(tmp_path / name, ["a"]) as write:
-            write(["x"])
-    first, second = ((tmp_path / name).read_bytes() for name in ("a.csv.gz", "b.csv.gz"))
-    assert first == second
-    assert gzip.decompress(first) == b"a\nx\n"
-
-
 def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.data.table.parquet._ROWS_AT_ONCE", 10)
     source = tmp_path / "in.parquet"
@@ -72,24 +63,6 @@ def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
     with pytest.raises(InputError), twice:
         pass
     assert os.listdir(tmp_path) == ["t.parquet"]
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = old_file(tmp_path)
-    with pytest.raises(ZeroDivisionError), write_table(path, ["new"]) as write:
-        write([1 / 0])
-    assert path.read_text() == "old\n"
-    assert os.listdir(tmp_path) == ["t.csv"]
-
-
-def test_a_written_file_replaces_the_old_one_and_has_ordinary_permissions(tmp_path):
-    path = old_file(tmp_path)
-    with write_table(path, ["a"]) as write:
-        write([1.5])
-        assert path.read_text() == "old\n"
-    assert path.read_text() == "a\n1.5\n"
-    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
-    assert os.listdir(tmp_path) == ["t.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
@@ -125,18 +98,6 @@ def test_a_formula_is_escaped_and_a_number_is_not(text, written):
     assert escape_formula(text) == written
 
 
-def old_file(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("old\n")
-    return path
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 @pytest.mark.parametrize("name", ["p.xlsm", "p.csv.bz2", "p.json", "p.docx", "p.xslx"])
 def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
     with pytest.raises(
@@ -157,25 +118,11 @@ def test_any_other_name_is_of_a_csv_file(tmp_path, name):
     assert content == b"a,b\n1,2\n"
 
 
-@pytest.mark.parametrize("name", ["t.parquet.gz", "t.xlsx.zst"])
-def test_a_format_that_is_compressed_already_is_not_compressed_again(tmp_path, name):
-    with pytest.raises(InputError):
-        output_format(tmp_path / name)
-
-
 def test_a_stream_takes_rows_as_csv():
     stream = io.BytesIO()
     with write_table(stream, ["a", "b"]) as write:
         write(["x,y", None])
     assert stream.getvalue() == b'a,b\n"x,y",\n'
-
-
-def test_values_of_columns_of_text_are_written_to_parquet_as_text(tmp_path):
-    with write_table(tmp_path / "t.parquet", ["a"]) as write:
-        for value in ("x", 1.0, date(2024, 1, 5), None):
-            write([value])
-    table = pq.read_table(tmp_path / "t.parquet")
-    assert table["a"].to_pylist() == ["x", "1", "2024-01-05", None]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])

@@ -194,11 +194,3 @@ def test_what_excel_cannot_hold_is_refused_or_replaced(tmp_path, monkeypatch):
     with pytest.raises(InputError), write_table(path, ["a"]) as write:
         write([1]) or write([2])
     assert next(row.cells for row in open_table(path)) == first.cells
-
-
-def test_without_openpyxl_its_extra_is_named(tmp_path, monkeypatch):
-    path = book_of(tmp_path / "t.xlsx", [["smiles"], ["C"]])
-    monkeypatch.setattr(xlsx, "openpyxl", None)
-    for act in (lambda: open_table(path), lambda: write_table(path, ["a"]).__enter__()):
-        with pytest.raises(InputError, match=r'pip install "molattn\[excel\]"'):
-            act()
