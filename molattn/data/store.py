@@ -78,10 +78,7 @@ class StoreIndex(NamedTuple):
             )
         content = read_json(folder / INDEX_FILE)
         if content.pop("sha256", None) != _digest(content) or content.pop("format") != _FORMAT:
-            raise InputError(
-                f"{folder / INDEX_FILE}: damaged, or of another release; prepare the molecules "
-                "again"
-            )
+            raise InputError(f"{folder}: damaged, or of another release; prepare it again")
         return cls(**content)
 
     def write(self, folder: Path) -> None:

@@ -128,10 +128,7 @@ def format_by_suffix(path: Path) -> FileFormat | None:
 
 
 def output_format(output: Path | IO[bytes]) -> FileFormat:
-    """Return the format that a table is written in, before anything is computed.
-
-    Args:
-        output: The file; a binary stream is CSV.
+    """Return the format that a table is written in; a binary stream is CSV.
 
     Raises:
         InputError: The name stands for a format that is not written, or the path is not a file's.
@@ -242,12 +239,12 @@ def _lazy(module: str, name: str) -> Callable[..., Any]:
 
 
 _TEXT: Any = {"is_resumable": True}
+_SPREADSHEET: Any = {"is_resumable": True, "runs_formulas": True}
 _BINARY: Any = {"is_text": False, "has_types": True}
 _TSV = partial(DelimitedTable, delimiter="\t"), partial(DelimitedWriter, delimiter="\t")
 _PARQUET = _lazy("parquet", "ParquetTable"), _lazy("parquet", "ParquetWriter")
 _XLSX = _lazy("xlsx", "XlsxTable"), _lazy("xlsx", "XlsxWriter")
 _SDF = _lazy("sdf", "SDFTable"), _lazy("sdf", "SDFWriter")
-_SPREADSHEET = {"runs_formulas": True, **_TEXT}
 for _key, _format in {
     "csv": FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, **_SPREADSHEET),
     "tsv": FileFormat("TSV", (".tsv", ".tab"), *_TSV, **_SPREADSHEET),

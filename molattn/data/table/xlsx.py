@@ -31,10 +31,10 @@ class XlsxTable(Table):
 
     Formulas have the values that were stored when the workbook was saved, if any, and only the
     first of merged cells has their value. Blank rows are skipped, but between the rows of a table
-    of one column they are empty cells. A row with a cell beyond the header has a ``fault``.
+    of one column they are empty cells.
 
     Raises:
-        InputError: It is not such a file, it is damaged, or openpyxl is not installed.
+        InputError: It is not a workbook, it is damaged, or openpyxl is not installed.
     """
 
     unit = "row"
@@ -48,27 +48,22 @@ class XlsxTable(Table):
         except (zipfile.BadZipFile, OSError) as error:
             raise InputError(f"{self.path}: not a readable Excel workbook: {error}") from error
         source.check_expansion(size)
-        self._first, values = next(self._filled(), (0, []))
+        self._first, values = next(self._filled_rows(), (0, []))
         self.header = [_text(value) for value in values]
         self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
-        """Read the rows.
-
-        Raises:
-            InputError: The file is damaged.
-        """
+        """Read the rows."""
         width, last = len(self.header), self._first
-        for number, values in self._filled():
+        for number, values in self._filled_rows():
             if number > self._first:
                 if width == 1:
                     yield from (Row(blank, [""]) for blank in range(last + 1, number))
                 last = number
                 values += [None] * (width - len(values))
-                texts = [_text(value) for value in values]
-                yield self.row(number, texts, ",", tuple(values))
+                yield self.row(number, [_text(value) for value in values], ",", tuple(values))
 
-    def _filled(self) -> Iterator[tuple[int, list[Any]]]:
+    def _filled_rows(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows that are not blank, without the empty cells at their ends."""
         try:
             # From a file, as by its name it might not be a workbook.
@@ -76,24 +71,22 @@ class XlsxTable(Table):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of features that a table does not need
                     book = openpyxl.load_workbook(file, read_only=True, data_only=True)  # pyright: ignore
-                sheets = [one for one in book.worksheets if one.sheet_state == "visible"]
+                sheet = next(one for one in book.worksheets if one.sheet_state == "visible")
                 if len(book.sheetnames) > 1:
                     names = listed(book.sheetnames)
-                    self.remarks = (f"read the sheet {quoted(sheets[0].title)} of {names}",)
-                sheets[0].reset_dimensions()  # they need not be true
-                rows = sheets[0].iter_rows(values_only=True, max_row=_MOST_ROWS)
+                    self.remarks = (f"read the sheet {quoted(sheet.title)} of {names}",)
+                sheet.reset_dimensions()  # they need not be true
+                rows = sheet.iter_rows(values_only=True, max_row=_MOST_ROWS)
                 for number, cells in enumerate(rows, start=1):
                     # Excel escapes the carriage returns within a text.
                     values = [
-                        one.replace("_x000D_", "\r") if isinstance(one, str) else one
-                        for one in cells
+                        value.replace("_x000D_", "\r") if isinstance(value, str) else value
+                        for value in cells
                     ]
                     while values and values[-1] in (None, ""):
                         values.pop()
                     if values:
                         yield number, values
-        except (GeneratorExit, MemoryError):
-            raise
         except Exception as error:  # of zipfile, of the XML parser, or of wrong XML in openpyxl
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"{self.path}: not a readable Excel workbook: {reason}") from error
@@ -104,17 +97,13 @@ class XlsxWriter(TableWriter):
 
     A text that is a number is written as one if it reads back as the same text. Text that a
     spreadsheet would take for a formula when the cell is edited is marked as text (a quote prefix).
-
-    Raises:
-        InputError: openpyxl is not installed.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
         _check_installed("--output")
-        self._file = file
+        self._file, self._number = file, 0
         self._book = openpyxl.Workbook(write_only=True)  # pyright: ignore
         self._sheet = self._book.create_sheet("Sheet1")
-        self._number = 0
         self._append([self._text_cell(name) for name in header])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
@@ -137,25 +126,23 @@ class XlsxWriter(TableWriter):
 
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str) and _NUMBER.fullmatch(value):
-            number = float(value)
-            return number if cell_text(number) == value else self._text_cell(value)
-        if value is None or isinstance(value, bool | time):
-            return value
-        if isinstance(value, float) and math.isfinite(value):
-            return value
-        if isinstance(value, int) and abs(value) < _LARGEST_WHOLE:
-            return value
+            return float(value) if cell_text(float(value)) == value else self._text_cell(value)
         day = value.date() if isinstance(value, datetime) else value
-        if isinstance(day, date) and day >= _FIRST_DATE and not getattr(value, "tzinfo", None):
-            return value
-        return self._text_cell(cell_text(value))
+        is_held = (
+            value is None
+            or isinstance(value, bool | time)
+            or (isinstance(value, float) and math.isfinite(value))
+            or (isinstance(value, int) and abs(value) < _LARGEST_WHOLE)
+            or (isinstance(day, date) and day >= _FIRST_DATE and not getattr(value, "tzinfo", None))
+        )
+        return value if is_held else self._text_cell(cell_text(value))
 
     def _text_cell(self, text: str) -> Any:
         text = _NOT_XML.sub("\ufffd", valid_text(text))
         if len(text) > _MOST_TEXT:
             raise InputError(
-                f"row {self._number + 1}: got a text of {len(text):,} characters, which Excel does "
-                f"not allow; expected up to {_MOST_TEXT:,}, or a CSV file"
+                f"row {self._number + 1}: got a text of {len(text):,} characters, expected up to "
+                f"{_MOST_TEXT:,} as Excel allows, or a CSV file"
             )
         cell = WriteOnlyCell(self._sheet, text or None)  # pyright: ignore[reportPossiblyUnbound]
         if text:
