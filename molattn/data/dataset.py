@@ -190,6 +190,10 @@ def read_training_table(
 ) -> TrainingTable:
     """Read a table of molecules with labels; of 20,000 rows each distinct SMILES is parsed once.
 
+    Rows without a readable molecule (or second molecule, with a partner column), without any label
+    or without a feature are listed in ``skipped``, and so are rows with a label that is not a
+    number, if more than half of its target are numbers.
+
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.
         config: Names of the columns.
@@ -198,11 +202,6 @@ def read_training_table(
         baseline: Whether to calculate the inputs of the random forest in the same pass.
         counter: Counts substructures in the same pass; None = none.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
-
-    Returns:
-        The usable rows. Rows without a readable molecule (or second molecule, with a partner
-        column), without any label or without a feature are listed in ``skipped``, and so are rows
-        with a label that is not a number, if more than half of its target are numbers.
 
     Raises:
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
@@ -218,8 +217,8 @@ def read_training_table(
     invalid: dict[int, tuple[ReasonCode, str]] = {
         number: ("invalid_label", reason) for number, reason in reasons.items()
     }
-    numbers = [number for number in range(len(complete)) if number not in reasons]
-    is_baseline = baseline and len(numbers) <= MOST_BASELINE_ROWS
+    chosen = [number for number in range(len(complete)) if number not in reasons]
+    is_baseline = baseline and len(chosen) <= MOST_BASELINE_ROWS
     fields = Fields(
         numbers=table_calculator(config),
         counts=counter,
@@ -228,34 +227,37 @@ def read_training_table(
         smiles=True,
         scaffold=config.split == "scaffold",
     )
+    options = {"standardize": config.standardize, "radius": radius, "cache_size": 20_000}
     reader = MoleculeReader(
-        featurizer,
-        fields,
-        limits=config,
-        standardize=config.standardize,
-        radius=radius,
-        cache_size=20_000,
-        num_workers=config.num_workers,
+        featurizer, fields, limits=config, num_workers=config.num_workers, **options
     )
-    rows, kept = Selection(complete, numbers), list[int]()
-    records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
-    molecules = (row.structure(columns.smiles) for row in rows)
-    read = reader(molecules, _cells(rows, columns.partner))
-    with row_progress(console, "reading molecules", len(rows)) as advance:
-        for number, record in zip(numbers, read, strict=True):
-            advance(1)
-            if isinstance(record, SmilesError):
-                invalid[number] = record.code, record.reason
-            else:
-                records.append(record)
-                kept.append(number)
+    records, errors = _read_molecules(reader, Selection(complete, chosen), columns, console)
+    invalid |= {chosen[place]: (error.code, error.reason) for place, error in errors.items()}
     for number, (code, reason) in invalid.items():
         row = complete[number]
         skipped.append(SkippedRow(row.line, row.cells[columns.smiles], code, reason))
     skipped.sort()
-    if not kept:
+    if not records:
         raise _no_usable_row(table, config, skipped)
+    kept = [number for number in chosen if number not in invalid]
     return _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+
+
+def _read_molecules(
+    reader: MoleculeReader, rows: Sequence[Row], columns: TrainingColumns, console: Console | None
+) -> tuple[Sequence[MoleculeRecord], dict[int, SmilesError]]:
+    """Return the molecules of rows, and the errors of the others by their indices."""
+    records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
+    errors: dict[int, SmilesError] = {}
+    molecules = (row.structure(columns.smiles) for row in rows)
+    with row_progress(console, "reading molecules", len(rows)) as advance:
+        for index, record in enumerate(reader(molecules, _cells(rows, columns.partner))):
+            advance(1)
+            if isinstance(record, SmilesError):
+                errors[index] = record
+            else:
+                records.append(record)
+    return records, errors
 
 
 def _labeled(

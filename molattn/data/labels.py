@@ -168,16 +168,7 @@ def read_labels(
     """Return the labels of a target; in a column of numbers, other cells are ``invalid``.
 
     Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
-    then an error.
-
-    Args:
-        name: The target.
-        cells: Its labels.
-        relations: The cells of their relation column; None = there is none.
-        choice: The requested kind, if any.
-        unit: Unit of a regression.
-        positive: The positive one of two classes, see :func:`ordered_classes`.
-        is_log: Whether the labels of a regression must have a logarithm.
+    then an error. The labels of a regression ``is_log`` must have a logarithm.
 
     Raises:
         LabelError: See :func:`infer_task` and :func:`label_values`.

@@ -84,17 +84,10 @@ def prepare_store(
     name. Rows without a molecule are also listed in ``rejected.csv``. The files are the same for
     any number of worker processes, and after an interruption.
 
-    Args:
-        sources: Tables of any kind that :func:`molattn.data.table.open_table` reads.
-        folder: The folder to write.
-        config: The options.
-        console: Where to show progress; None = nowhere.
-
     Raises:
         InputError: A table cannot be read with these options, the folder cannot be written, or what
             is there cannot be resumed.
         MolattnError: A worker process was killed.
-        OSError: A file cannot be written, such as to a full disk.
     """
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
     if config.engine == "ray":
@@ -104,9 +97,7 @@ def prepare_store(
     for table in rows.tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
-    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
-    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE,))
     if is_store(folder) and not config.overwrite:
         if not config.resume:
             raise InputError(
@@ -116,6 +107,8 @@ def prepare_store(
         _check_same(index._asdict(), run, folder)
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return index
+    unfinished = _unfinished(folder)
+    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE,))
     unfinished.mkdir(parents=True, exist_ok=True)
     with locked(unfinished):
         _begin(unfinished, run, config.resume, console)
@@ -135,29 +128,24 @@ def resume_hint(folder: Path, error: BaseException | None = None) -> str:
 
     After an ``error`` in the input nothing can be resumed.
     """
-    unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
+    unfinished = _unfinished(folder)
     if is_of_input(error) or not (shards := _shards(unfinished)):
         return ""
     what = counted(len(shards), "shard")
     return f"{what} kept in {unfinished}; to resume: the same command with --resume"
 
 
+def _unfinished(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{UNFINISHED}")
+
+
 @dataclass
 class _InputRows:
-    """The rows of tables.
-
-    Args:
-        tables: The tables.
-        columns: Columns of each whose text is kept, that of the SMILES first, then those of
-            ``numbers``.
-        numbers: Names of the columns that are stored as numbers.
-        start: How many rows to skip.
-        size: How many rows to yield at a time.
-    """
+    """The rows of tables after the first ``start``, ``size`` at a time."""
 
     tables: Sequence[Table]
-    columns: Sequence[Sequence[int]]
-    numbers: Sequence[str]
+    columns: Sequence[Sequence[int]]  # that of the SMILES first, those of ``numbers`` last
+    numbers: Sequence[str]  # names of the columns that are stored as numbers
     start: int = 0
     size: int = _BLOCK_ROWS
 
@@ -339,13 +327,7 @@ def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
 
 @dataclass
 class _BlockReader:
-    """Reads blocks of rows to record batches of a :class:`Shard`, in any process.
-
-    Args:
-        featurizer: The featurizer.
-        config: The options.
-        numbers: Names of the last columns, which are stored as numbers.
-    """
+    """Reads blocks of rows to record batches of a :class:`Shard`, in any process."""
 
     featurizer: Featurizer
     config: PrepareConfig

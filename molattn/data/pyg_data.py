@@ -36,7 +36,7 @@ def from_smiles(
         smiles: The molecule; an RDKit molecule is read as its SMILES, with its atoms in their order
             and without explicit hydrogen atoms and coordinates, which :func:`from_mol` keeps.
         pairs: ``all``: edges between all atoms; ``bonds``: only those of bonds, with the same
-            features. As of :class:`molattn.config.NetworkConfig`.
+            features.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
@@ -51,8 +51,7 @@ def from_smiles(
 
     Raises:
         InputError: Other ``pairs``.
-        SmilesError: The text is not a molecule, or the molecule is beyond a limit, such as that of
-            time; ``code`` and ``reason`` give the cause.
+        SmilesError: It is not a molecule, or beyond a limit; ``code`` and ``reason`` say why.
 
     Example:
         >>> data = from_smiles("CCO", conformer=True)
