@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config.base import checked
-from molattn.errors import SmilesError, quoted
+from molattn.errors import SmilesError
 from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 
@@ -78,7 +78,7 @@ class ReferenceInputs:
         have = " and ".join(f"{name} {version(name)}" for name in changed)
         now = self.of(config, [molecule["smiles"] for molecule in self.molecules]).molecules
         pairs = zip(self.molecules, now, strict=True)
-        differences = [_differences(*pair, config.descriptors) for pair in pairs]
+        differences = [_differences(*pair) for pair in pairs]
         count, total = sum(map(bool, differences)), len(differences)
         trained = f"the model was trained with {was}, and {have} is installed"
         if not count:
@@ -114,14 +114,13 @@ def _digest(*arrays: NDArray[Any] | None) -> str:
     return digest.hexdigest()
 
 
-def _differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], descriptors: Sequence[str]
-) -> list[str]:
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Name the inputs of a molecule that differ, of those that the model reads now."""
-    names = (new.keys() | (old.keys() & {"error"})) - {"smiles", "descriptors"}
-    found = sorted(name for name in names if old.get(name) != new.get(name))
-    if "descriptors" in old and "descriptors" in new:  # None is NaN
-        values = (np.array(x["descriptors"], dtype=np.float64) for x in (old, new))
-        changed = ~np.isclose(*values, **_TOLERANCE, equal_nan=True)
-        found += [f"descriptor {quoted(name)}" for name in np.array(descriptors)[changed].tolist()]
-    return found
+    return [name for name in sorted(new) if not _is_equal(old.get(name), new[name])]
+
+
+def _is_equal(old: Any, new: Any) -> bool:
+    if not isinstance(old, list) or len(old) != len(new):
+        return old == new
+    values = (np.array(one, dtype=np.float64) for one in (old, new))  # None is NaN
+    return np.allclose(*values, **_TOLERANCE, equal_nan=True)

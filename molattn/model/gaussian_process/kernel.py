@@ -231,46 +231,47 @@ class MoleculeKernel:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by name; points in half precision where that is exact."""
+        """Return all arrays by name; points in half precision, to which they are rounded."""
         arrays = {}
         for name, counts in (("counts", self.counts), ("partners", self.partners)):
             if counts is not None:
                 arrays[f"{name}.starts"] = counts.indptr.astype(np.int64)
                 arrays[f"{name}.places"] = counts.indices.astype(np.uint16)
                 arrays[f"{name}.counts"] = counts.data
-        numbers = {f"{_NUMBERS}{name}": one for name, one in self.numbers.items()}
-        for name, one in (numbers | {"features": self.features}).items():
-            for field, values in vars(one).items() if one else ():
-                arrays[f"{name}.{field}"] = np.ascontiguousarray(values)
-            if one and (_rounded(one.points) == one.points).all():
-                arrays[f"{name}.points"] = one.points.astype(np.float16)
+        numbers = {f"{_NUMBERS}{name}": kernel for name, kernel in self.numbers.items()}
+        for name, kernel in (numbers | {"features": self.features}).items():
+            if kernel is not None:
+                values = {**vars(kernel), "points": kernel.points.astype(np.float16)}
+                arrays |= {
+                    f"{name}.{field}": np.ascontiguousarray(values[field]) for field in values
+                }
         return arrays
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Read the output of :meth:`to_arrays`."""
-
-        def counts(name: str) -> Counts | None:
-            if f"{name}.starts" not in arrays:
-                return None
-            parts = (arrays[f"{name}.{field}"] for field in ("counts", "places", "starts"))
-            return sparse.csr_matrix((*parts,), (len(arrays[f"{name}.starts"]) - 1, _POSITIONS))
-
-        def gaussian(name: str) -> GaussianKernel:
-            mean, scale = arrays[f"{name}.mean"], arrays[f"{name}.scale"]
-            points = arrays[f"{name}.points"].astype(np.float32)
-            return GaussianKernel(mean, scale, arrays[f"{name}.length"].item(), points)
-
-        groups = {name.rpartition(".")[0] for name in arrays}
-        numbers = sorted(name for name in groups if name.startswith(_NUMBERS))
+        """Read the output of :meth:`to_arrays`, among other arrays."""
+        parts: dict[str, Any] = {}
+        for name in arrays:
+            part, _, field = name.rpartition(".")
+            parts.setdefault(part, {})[field] = arrays[name]
+        for name, part in parts.items():
+            if "starts" in part:
+                shape = len(part["starts"]) - 1, _POSITIONS
+                values = part["counts"], part["places"], part["starts"]
+                parts[name] = sparse.csr_matrix(values, shape)
+            elif "length" in part:
+                points = part["points"].astype(np.float32)
+                length = part["length"].item()
+                parts[name] = GaussianKernel(part["mean"], part["scale"], length, points)
+        numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
         return cls(
             tuple(kinds),
-            counts("counts"),
-            {name.removeprefix(_NUMBERS): gaussian(name) for name in numbers},
-            counts("partners"),
-            gaussian("features") if "features" in groups else None,
+            parts.get("counts"),
+            {name.removeprefix(_NUMBERS): parts[name] for name in numbers},
+            parts.get("partners"),
+            parts.get("features"),
         )
 
     def __call__(self, inputs: KernelInputs, *, rounded: bool = False) -> Array:
