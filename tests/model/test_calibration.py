@@ -63,27 +63,6 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
     assert scores.expected_coverage(level, 50) == pytest.approx((expected.mean() / 50, sd))
 
 
-def test_each_task_learns_from_its_own_labels():
-    rng = np.random.default_rng(0)
-    targets = rng.normal(size=(40, 2))
-    targets[:25, 0] = np.nan
-    targets[30:, 1] = np.nan
-    prediction, similarity = np.zeros((40, 2)), rng.uniform(size=(40, 2))
-    both = Calibration.fit([Task("u"), Task("v")], prediction, targets, similarity)
-    for place, rows in enumerate((slice(25, 40), slice(0, 30))):
-        alone = Calibration.fit(
-            [Y],
-            prediction[rows, :1],
-            targets[rows, place : place + 1],
-            similarity[rows, place : place + 1],
-        )
-        assert both.parts[place] == alone.parts[0]
-    assert both.shortfalls(0.95) == [
-        "'u': no 0.95 interval: calibrated on 15 labels, at least 19 needed"
-    ]
-    assert np.isinf(both.half_widths(similarity, 0.95)).all(axis=0).tolist() == [True, False]
-
-
 def draw_classes(rng, count, sharpness, shift=0.0):
     """Logits [n, 3] that are too sharp or shifted, with labels of the true ones."""
     logits = rng.normal(scale=1.5, size=(count, 3))

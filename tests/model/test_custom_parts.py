@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch_geometric.data import Batch
 from torch_geometric.nn import MeanAggregation, SumAggregation
 
 import molattn
@@ -17,9 +16,7 @@ from molattn import MolAttn, MolAttnConfig, from_smiles
 from molattn.config import NetworkConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.explain import explain
 from molattn.inference.predict import predict_table
-from molattn.nn import EdgeAttentionConv
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 CONFIG = MolAttnConfig("y", SMALL)
@@ -41,19 +38,6 @@ class Sums(nn.Module):
         sender, receiver = edge_index
         x = self.atoms(x)
         return x.index_add(0, receiver, torch.tanh(x[sender] + self.edges(edge_attr)))
-
-
-class TwoHeads(nn.Module):
-    """An encoder of attention layers, called by keywords."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(EdgeAttentionConv(8, 8, 2, edge_dim=4) for _ in range(2))
-
-    def forward(self, x, edge_index, edge_attr):
-        for layer in self.layers:
-            x = x + layer(x, edge_index=edge_index, edge_attr=edge_attr)
-        return x
 
 
 class First(nn.Module):
@@ -106,18 +90,6 @@ def test_a_network_of_own_parts_computes_what_they_do():
     )
     assert model.embedding_width() == 12
     assert model.embed(SMILES, atoms=True).shape[1] == model.embedding_width(atoms=True) == 6
-
-
-@pytest.mark.parametrize("options", [{}, {"self_loops": False}, {"pairs": "bonds"}])
-def test_batches_and_graphs_of_pyg_give_the_same(options):
-    model = composed(replace(CONFIG, network=replace(SMALL, **options))).eval()
-    loops = model.config.network.self_loops
-    graphs = Batch.from_data_list([from_smiles(text, self_loops=loops) for text in SMILES])
-    with torch.no_grad():
-        found = model.in_own_units(model.to_transformed(model(graphs).numpy()))
-    np.testing.assert_allclose(model.predict(SMILES), found, atol=1e-6)
-    alone = [model.predict([text])[0] for text in SMILES]
-    np.testing.assert_allclose(alone, found, atol=1e-6)
 
 
 def test_an_encoder_of_complete_graphs_reads_them_as_blocks():
@@ -188,18 +160,6 @@ def test_a_run_trains_saves_and_predicts_by_them(table, tmp_path):
     predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv")
     found = pd.read_csv(tmp_path / "out.csv")["logS_predicted"]
     np.testing.assert_allclose(found, expected[:, 0], rtol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["integrated_gradients", "occlusion"])
-def test_signed_methods_explain_any_network(method):
-    model = composed().eval()
-    explanation = explain(model, "CC(=O)O", method)
-    total = explanation.prediction - explanation.baseline
-    assert explanation.atom_scores.sum() == pytest.approx(total, abs=0.01)
-    assert np.abs(explanation.atom_scores).max() > 0
-    assert explanation.attention.shape == (0, 0, 4, 4)
-    assert explanation.head_names == ()
-    assert "svg" in explanation.draw()
 
 
 def test_parts_that_do_not_fit_are_named():

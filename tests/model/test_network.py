@@ -127,29 +127,6 @@ def test_mat_reads_the_distance_in_bonds_and_the_bond(text, distances):
     assert net.pair_embedding(amounts).tolist() == [[far, 0.0]]  # a pair of which nothing is known
 
 
-def test_without_distances_pairs_without_a_bond_are_alike_and_nothing_else():
-    net, featurizer = make(distances=False).nets[0], MolAttnConfig("y").featurizer
-    every = torch.arange(featurizer.num_pair_codes)
-    found = net.pair_embedding(every)
-    far = found[2 : featurizer.first_bond_code]
-    assert torch.equal(far, far[:1].expand_as(far))
-    others = torch.cat([found[:1], found[2:3], found[featurizer.first_bond_code :]])
-    assert len(others.unique(dim=0)) == len(others)
-    table = torch.tensor(featurizer.pair_table).long()
-    hot = [
-        torch.nn.functional.one_hot(column, size)
-        for column, size in zip(table.T, featurizer.pair_sizes, strict=True)
-    ]
-    torch.testing.assert_close(net.pair_embedding(torch.cat(hot, 1).double()), found)
-    # The same molecule but for how far the ends are from one another: a ring's codes are kept.
-    model, whole = make(distances=False), make()
-    other = [replace(model.featurize("CCCCO"), pairs=model.featurize("CCCCO").pairs.copy())]
-    other[0].pairs[[0, 4], [4, 0]] = featurizer.max_distance
-    one = [model.featurize("CCCCO")]
-    assert np.array_equal(model.predict_records(one), model.predict_records(other))
-    assert not np.array_equal(whole.predict_records(one), whole.predict_records(other))
-
-
 @pytest.mark.parametrize("form", ["rows", "list"])
 @pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat", "graph_network"])
 def test_over_bonds_an_atom_sees_as_many_bonds_as_there_are_blocks(layer, form):
