@@ -1,7 +1,7 @@
 """Explanations of predictions: atom and bond scores, attention weights, and tests of methods."""
 
+from molattn.explain.explainer import Explanation as Explanation
 from molattn.explain.explainer import explain as explain
-from molattn.explain.explanation import Explanation as Explanation
 from molattn.explain.faithfulness import Faithfulness as Faithfulness
 from molattn.explain.faithfulness import MethodFaithfulness as MethodFaithfulness
 from molattn.explain.faithfulness import measure_faithfulness as measure_faithfulness

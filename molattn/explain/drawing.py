@@ -13,7 +13,7 @@ from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
 from molattn.chem.parse import Molecule
 
 if TYPE_CHECKING:
-    from molattn.explain.explanation import Explanation
+    from molattn.explain.explainer import Explanation
 
 __all__ = ["LOWER", "RAISE", "UNSIGNED", "draw_png", "draw_svg", "outline", "score_color"]
 

@@ -17,8 +17,7 @@ from molattn.config import MoleculeLimits, ServeConfig
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
-from molattn.explain.explainer import explain_instance, read_instances
-from molattn.explain.explanation import Explanation
+from molattn.explain.explainer import Explanation, explain_instance, read_instances
 from molattn.explain.faithfulness import measure_instances
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,7 @@ from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
-from molattn.explain.explainer import explain_instance, read_instances
+from molattn.explain.explainer import read_instances
 from molattn.explain.target import find_target
 from molattn.model.target_transform import (
     LogTransform,
@@ -118,7 +117,7 @@ def test_scores_follow_the_atoms(model, method):
     third = explain(model, Chem.AddHs(moved), method)
     assert third.smiles == Chem.MolToSmiles(mol)
     assert third.draw().startswith("<?xml")  # whose bonds are those of the molecule
-    tolerance = 1e-6 * np.abs(first.atom_scores).max() + 1e-6
+    tolerance = 5e-6 * np.abs(first.atom_scores).max() + 5e-6
     origin = parse_smiles(first.smiles)
     for found in (second, third):
         match = (found.mol or parse_smiles(found.smiles)).GetSubstructMatch(origin)
@@ -129,18 +128,12 @@ def test_scores_follow_the_atoms(model, method):
         bonds = {frozenset(b): s for b, s in zip(found.bonds, found.bond_scores, strict=True)}
         for (i, j), score in zip(first.bonds, first.bond_scores, strict=True):
             assert bonds[frozenset((match[i], match[j]))] == pytest.approx(score, abs=tolerance)
-    assert "mol" not in json.loads(json.dumps(third.to_dict(), allow_nan=False))
-    assert first.mol is None
-
-
-def test_an_ensemble_of_one_network_twice_is_explained_as_that_network():
-    model = make(tasks=("logS",))
-    twice = MolAttn.ensemble([model, model])
-    for method in METHODS:
-        single, double = (explain(some, SMILES[0], method) for some in (model, twice))
-        np.testing.assert_allclose(double.atom_scores, single.atom_scores, rtol=1e-4, atol=1e-6)
-    assert double.head_names == ("1.1", "1.2", "2.1", "2.2")
-    np.testing.assert_array_equal(double.attention[:, :2], single.attention)
+    read = json.loads(json.dumps(third.to_dict(), allow_nan=False))
+    assert "mol" not in read
+    assert read["atom_scores"] == third.atom_scores.tolist()
+    axes = {name: len(labels) for name, labels in read["attention_axes"].items()}
+    assert [*axes] == ["layer", "head", "receiver", "sender"]
+    assert (*axes.values(),) == np.array(read["attention"]).shape
 
 
 def test_second_molecules_and_features_stay_as_they_are():
@@ -174,17 +167,6 @@ def test_the_model_is_left_as_it_was(model):
     model.eval()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     assert all(weight.grad is None for weight in model.parameters())
-
-
-def test_an_explanation_is_json_with_named_axes(model):
-    found = explain(model, SMILES[3])
-    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert read["atom_scores"] == found.atom_scores.tolist()
-    assert np.array(read["attention"]).shape == found.attention.shape
-    axes = {name: len(labels) for name, labels in read["attention_axes"].items()}
-    names = ("layer", "head", "receiver", "sender")
-    assert axes == dict(zip(names, found.attention.shape, strict=True))
-    assert found.atom_names[:2] == ("F0", "C1")
 
 
 @pytest.mark.parametrize(
@@ -297,41 +279,6 @@ def test_the_standardized_molecule_is_explained(method):
     assert given.symbols == ("F", "C", "O", "N", *"CCCCCCCC")  # as in the text, without the ion
     match = given.mol.GetSubstructMatch(Chem.MolFromSmiles(form))
     np.testing.assert_allclose(given.atom_scores[list(match)], expected.atom_scores, atol=2e-5)
-
-
-def test_methods_share_what_they_all_need(small_model):
-    methods = ("attention", "rollout", "occlusion")
-    instance = next(read_instances(small_model, SMILES[:1]))
-    attention = instance.attention
-    found = [explain_instance(instance, method, MethodOptions()) for method in methods]
-    assert instance.attention is attention
-    for explanation in found:
-        single = explain(small_model, SMILES[0], explanation.method)
-        np.testing.assert_array_equal(explanation.atom_scores, single.atom_scores)
-        assert (explanation.low, explanation.high) == (single.low, single.high)
-
-
-class WithoutDoubles(torch.Tensor):
-    """A tensor of an MPS device as far as its precision goes, on any machine."""
-
-    @property
-    def device(self):
-        return torch.device("mps")
-
-    def double(self):
-        raise TypeError("the MPS framework doesn't support float64")
-
-    def cpu(self):
-        return self.as_subclass(torch.Tensor)
-
-
-def test_a_device_without_double_precision_is_left_first():
-    model = make(tasks=("y",))
-    model.set_target_scaling([1.0], [2.0], [LogTransform()])
-    outputs = torch.tensor([[0.5], [-0.25]]).as_subclass(WithoutDoubles)
-    found = find_target(model, None).value(outputs)
-    assert found.dtype == torch.float64
-    assert found.tolist() == pytest.approx([math.exp(2.0), math.exp(0.5)])
 
 
 def test_a_class_is_worth_the_log_odds_of_its_calibrated_probability(model):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch import nn
 
-from molattn import MolAttn
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprints import HashedCounts
 from molattn.explain import explain
@@ -235,12 +234,6 @@ def _features(instance):
     return instance.atoms, instance.pairs
 
 
-def test_equivalent_atoms_have_one_score(combined):
-    for method in SIGNED:
-        found = explain(combined, "Cc1ccc(C)cc1", method).atom_scores
-        np.testing.assert_allclose(found[[0, 1, 2, 2, 2]], found[[5, 4, 3, 6, 7]], atol=1e-5)
-
-
 def test_the_score_of_a_group_of_features_is_known_in_a_linear_model():
     model = make(tasks=("y",), descriptors=DESCRIPTORS, morgan_counts=8)
     model.set_feature_scaling([30.0, 20.0, 5.0] + [0.2] * 8, [20.0, 20.0, 4.0] + [0.5] * 8)
@@ -271,18 +264,6 @@ def test_undefined_descriptors_are_the_mean(combined):
     predicted = combined.predict_records([unknown.record])[0, 0]
     assert unknown.prediction == pytest.approx(predicted, abs=1e-5)
     assert abs(unknown.prediction - instance.prediction) > 1e-3
-
-
-def test_members_of_an_ensemble_share_the_gaussian_process():
-    models = [make(seed, tasks=("y",), kernels=("morgan", "embedding")) for seed in (0, 1)]
-    model = MolAttn.ensemble(models)
-    model.config = replace(model.config, kernels=("morgan", "embedding"))
-    model = with_process(model, 0.5)
-    for method in (*SIGNED, "gradient_attention"):
-        found = explain(model, SMILES[0], method)
-        assert found.prediction == pytest.approx(model.predict(SMILES[:1])[0, 0], abs=1e-5)
-        assert found.adds_up in (True, None)
-        assert np.abs(found.atom_scores).max() > 1e-3
 
 
 @pytest.mark.parametrize("kernels", [(), ("morgan", "embedding", "descriptors")])

@@ -13,8 +13,7 @@ from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import Method, Scores, explain, explain_table, measure_faithfulness
-from molattn.explain.page.files import CONTENTS
-from molattn.explain.page.folder import other_inputs
+from molattn.explain.page.folder import CONTENTS, other_inputs
 
 from ..conftest import rows_of
 from .conftest import GOOD, METHODS, ROWS, TARGET, make, with_process
@@ -108,7 +107,7 @@ def test_the_former_folder_stays_after_a_failure(folder, table, tmp_path, monkey
 
     explain_table(folder, table, tmp_path / "out", quick)
     before = content()
-    monkeypatch.setattr("molattn.explain.explanation.draw_svg", lambda *_: 1 / 0)
+    monkeypatch.setattr("molattn.explain.explainer.draw_svg", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         explain_table(folder, table, tmp_path / "out", quick)
     monkeypatch.undo()

@@ -23,13 +23,10 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
         \frac{\partial f}{\partial z_c}\big(\bar z + t (z - \bar z)\big)\, dt
 
     (Sundararajan, Taly and Yan 2017, equation 1, by Captum), for each one-hot feature :math:`z_c`
-    of each atom and of each pair of atoms; a model's embeddings are linear in these, so that the
-    result equals the integrated gradients of its embeddings. At :math:`t = 0` every atom is the
-    average atom and all pair features are zero; the prediction there is the baseline.
-
-    Along the path the weights of the environments that a Gaussian process counts, and of what atoms
-    add to descriptors that are sums over atoms, grow from 0 to 1. Scaled features of the whole
-    molecule grow from 0, the training mean. A second molecule stays as it is.
+    of each atom and pair of atoms, in which embeddings are linear. At :math:`t = 0` every atom is
+    the average atom and all pair features are zero; the prediction there is the baseline. Weights
+    of the environments that a Gaussian process counts, and of what atoms add to descriptors, grow
+    from 0 to 1 along the path, and scaled features of the whole molecule from 0, the training mean.
 
     An atom's score is the sum over its features, plus half the sum over those of its pairs, plus
     an equal part of the score of each environment that it is in, plus that of its contribution to
@@ -52,11 +49,9 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
         prediction, at_baseline = float(instance(*whole)), float(instance(*baseline))
     steps = _FIRST_STEPS
     while True:
-        size = min(steps, instance.batch_size)
+        sizes = {"n_steps": steps, "internal_batch_size": min(steps, instance.batch_size)}
         with torch.enable_grad(), instance.model.evaluating():
-            gradients = IntegratedGradients(instance).attribute(
-                whole, baseline, n_steps=steps, internal_batch_size=size
-            )
+            gradients = IntegratedGradients(instance).attribute(whole, baseline, **sizes)
         atoms, pairs, *of_weights = (part[0].cpu().double().numpy() for part in gradients)
         pairs = pairs.sum(axis=-1)
         scores = atoms.sum(axis=-1) + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))

@@ -1,7 +1,9 @@
 """Explain the predictions of a saved model for a table of molecules."""
 
+import json
+import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -9,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
-from molattn.data.table import Table
+from molattn.data.table import Table, write_table
 from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
-from molattn.explain.explainer import explain_instance, make_instances
-from molattn.explain.explanation import Explanation
+from molattn.explain.explainer import Explanation, explain_instance, make_instances
 from molattn.explain.faithfulness import Faithfulness, measure_instances
 from molattn.explain.instance import Instance, baseline_atom
 from molattn.explain.methods import METHODS, MethodOptions
 from molattn.explain.methods.base import NotFiniteError
-from molattn.explain.page.files import CONTENTS, PAGE_FILE, ExplanationFiles
 from molattn.explain.page.page import ExplanationPage, InvalidRow
 from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
@@ -38,9 +39,19 @@ from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
-__all__ = ["explain_table"]
+__all__ = ["CONTENTS", "explain_table", "other_inputs"]
 
 _MOST_CHECKED = 200
+PAGE_FILE = "index.html"
+_PICTURES, _JSON, _WEIGHTS = "molecules", "explanations.json", "attention.npz"
+_TABLES = {
+    "atoms.csv": ("row", "atom", "symbol", "smiles"),
+    "bonds.csv": ("row", "atom_1", "atom_2", "smiles"),
+    "other_inputs.csv": ("row", "input"),
+}
+CONTENTS = (PAGE_FILE, _PICTURES, _JSON, *_TABLES, _WEIGHTS)
+"""Contents of a folder of explanations."""
+_ARRAYS = ("attention", "gates")
 
 _Explained = tuple[Instance, list[Explanation]]
 
@@ -54,20 +65,16 @@ def explain_table(
 ) -> RowCounts:
     """Explain the prediction for each row of a table.
 
-    The output folder contains ``index.html`` and the files of
-    :class:`molattn.explain.page.files.ExplanationFiles`. It is written completely or not at all.
-    All tables list the rows that cannot be explained, with a reason code.
+    The output folder contains ``index.html``, pictures in ``molecules``, and
 
-    Args:
-        model_folder: A run folder, or the folder of a saved model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads, or an
-            open one.
-        output: Output folder; the result of an earlier call is replaced.
-        config: Methods, target and how to read the table.
-        console: Console for progress and messages; None = silent.
+    - ``atoms.csv``, ``bonds.csv`` and ``other_inputs.csv`` (a row for each feature group of the
+      whole molecule), with a column for each method; atoms are in the order of the input and have
+      its numbers, from 0;
+    - ``explanations.json``, all numbers except attention and gates;
+    - ``attention.npz``, ``attention_ROW`` ``[layers, heads, n receivers, n senders]`` and
+      ``gates_ROW`` ``[layers, heads, n]``.
 
-    Returns:
-        The numbers of rows with and without an explanation.
+    It is written completely or not at all. All tables list the rows that cannot be explained.
 
     Raises:
         InputError: An invalid model, table, method, target or output folder.
@@ -78,50 +85,32 @@ def explain_table(
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
     # This checks the name before anything is written.
-    target = find_target(model, config.target, option="target")
-    shown = target.name
-    if target.task.kind == "multiclass" and config.target in (None, target.task.name):
-        shown = f"{target.task.name} (the most probable class of each molecule)"
+    target = find_target(model, config.target)
     meanings = _remarks(model, config, target, console)
-    rows = _explained_rows(table, model, config)
-    page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
-    sample, rng = list[Instance](), np.random.default_rng(0)
-    errors, done, groups = list[InvalidRow](), 0, 0
+    facts: dict[str, Any] = {"molattn": __version__, "model": str(model_folder)}
+    facts |= {"table": str(table.path), "target": config.target or model.config.tasks[0].name}
+    facts |= {"methods": list(config.method), "other_inputs": other_inputs(model.config)}
     with threads(config.threads), atomic_folder(Path(output)) as folder, ExitStack() as stack:
-        files = ExplanationFiles(folder, config.method, stack)
+        files = _Files(folder, config, stack)
         with row_progress(console, "explain") as advance:
-            for row, explained in rows:
+            for row, explained in _explained_rows(table, model, config):
                 advance(1)
-                if isinstance(explained, str):
-                    files.add_error(row.number, row.smiles, explained)
-                    meaning = reason_meaning(explained)
-                    errors.append(InvalidRow(row.number, row.smiles, explained, meaning))
-                    continue
-                instance, explanations = explained
-                files.add(row.number, explanations)
-                page.add(row.number, explanations)
-                groups += row.row.has_stereo_groups(row.smiles)
-                # A uniform random sample for the check (reservoir sampling), without caches.
-                k = done if done < _MOST_CHECKED else int(rng.integers(done + 1))
-                if config.check and k < _MOST_CHECKED:
-                    sample[k : k + 1] = [replace(instance)]
-                done += 1
-        print_errors(Counter(row.code for row in errors), console)
-        print_groups(groups, console)
-        check = _check(sample, config, console) if config.check else None
-        facts: dict[str, Any] = {
-            "molattn": __version__,
-            "model": str(model_folder),
-            "table": str(table.path),
-            "target": config.target or model.config.tasks[0].name,
-            "methods": list(config.method),
-            "other_inputs": other_inputs(model.config),
-            "check": None if check is None else check.to_dict(),
-        }
-        files.finish(facts)
-        facts |= {"name": Path(str(table.path)).name, "target": shown, "methods": meanings}
-        page.write(folder / PAGE_FILE, facts, errors, check)
-    return RowCounts(done, len(errors))
+                files.add(row, explained)
+        print_errors(Counter(error.code for error in files.errors), console)
+        print_groups(files.groups, console)
+        check = _check(files.sample, config, console) if config.check else None
+        files.finish(facts | {"check": None if check is None else check.to_dict()})
+        label = _label(target, config.target)
+        facts |= {"name": Path(str(table.path)).name, "target": label, "methods": meanings}
+        files.page.write(folder / PAGE_FILE, facts, files.errors, check)
+    return RowCounts(files.done, len(files.errors))
+
+
+def _label(target: Target, name: str | None) -> str:
+    """Return a name of the target for all molecules of a table."""
+    if target.task.kind == "multiclass" and name in (None, target.task.name):
+        return f"{target.task.name} (the most probable class of each molecule)"
+    return target.name
 
 
 def _remarks(
@@ -196,3 +185,90 @@ def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> F
         )
     print_line(console, check.sentence)
     return check
+
+
+class _Files:
+    """The files of explanations in a folder, written row by row; the stack closes them."""
+
+    def __init__(self, folder: Path, config: ExplainConfig, stack: ExitStack) -> None:
+        self.page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
+        self.errors: list[InvalidRow] = []
+        self.sample: list[Instance] = []
+        self.done = self.groups = 0
+        self._rng = np.random.default_rng(0)
+        self._pictures = folder / _PICTURES
+        self._pictures.mkdir()
+        self._no_scores = [""] * len(config.method)
+        self._atoms, self._bonds, self._others = (
+            stack.enter_context(write_table(folder / name, (*columns, *config.method, "error")))
+            for name, columns in _TABLES.items()
+        )
+        self._json = stack.enter_context((folder / _JSON).open("w", encoding="utf-8"))
+        self._separator = '{"rows": [\n'
+        archive = zipfile.ZipFile(folder / _WEIGHTS, "w", zipfile.ZIP_DEFLATED)
+        self._weights = stack.enter_context(archive)
+
+    def add(self, row: ReadRow, explained: _Explained | ReasonCode) -> None:
+        """Write the explanations of a row, one for each method, or its reason code."""
+        number, smiles = row.number, row.smiles
+        if isinstance(explained, str):
+            for write in (self._atoms, self._bonds):
+                write([number, "", "", "", *self._no_scores, explained])
+            self._others([number, "", *self._no_scores, explained])
+            self._write_row(number, smiles, explained, [])
+            self.errors.append(InvalidRow(number, smiles, explained, reason_meaning(explained)))
+            return
+        instance, explanations = explained
+        self._write(number, explanations)
+        self.page.add(number, explanations)
+        self.groups += row.row.has_stereo_groups(smiles)
+        # A uniform random sample for the check (reservoir sampling), without caches.
+        k = self.done if self.done < _MOST_CHECKED else int(self._rng.integers(self.done + 1))
+        if k < _MOST_CHECKED:
+            self.sample[k : k + 1] = [replace(instance)]
+        self.done += 1
+
+    def _write(self, row: int, explanations: Sequence[Explanation]) -> None:
+        first = explanations[0]
+        numbers = first.atom_numbers
+        atoms = [[_text(score) for score in one.atom_scores] for one in explanations]
+        for number, symbol, *scores in zip(numbers, first.symbols, *atoms, strict=True):
+            self._atoms([row, number, symbol, first.smiles, *scores, ""])
+        bonds = [[_text(score) for score in one.bond_scores] for one in explanations]
+        for (begin, end), *scores in zip(first.bonds, *bonds, strict=True):
+            self._bonds([row, numbers[begin], numbers[end], first.smiles, *scores, ""])
+        for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
+            scores = (one.other_scores.get(name) for one in explanations)
+            texts = ("" if score is None else _text(score) for score in scores)
+            self._others([row, name, *texts, ""])
+        entries = [one.to_dict() for one in explanations]
+        for entry in entries:
+            for name in _ARRAYS:
+                del entry[name]
+        self._write_row(row, first.smiles, "", entries)
+        for name in _ARRAYS:
+            if (array := getattr(first, name)) is not None:
+                self._write_array(f"{name}_{row}.npy", array)
+        for one in explanations:
+            for ending in ("svg", "png"):
+                one.save(self._pictures / f"{row}_{one.method}.{ending}")
+
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Write further entries of ``explanations.json``."""
+        start = self._separator if self._separator.startswith("{") else "\n"
+        self._json.write(f"{start}],\n{json.dumps(dict(facts), allow_nan=False)[1:]}\n")
+
+    def _write_row(self, row: int, smiles: str, code: str, entries: Sequence[Any]) -> None:
+        values = {"row": row, "smiles": smiles, "error": code, "explanations": entries}
+        self._json.write(self._separator + json.dumps(values, allow_nan=False))
+        self._separator = ",\n"
+
+    def _write_array(self, name: str, array: NDArray[np.float32]) -> None:
+        entry = zipfile.ZipInfo(name)  # a fixed date: equal numbers give equal bytes
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        with self._weights.open(entry, "w") as file:
+            np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def _text(score: float) -> str:
+    return f"{score:.7g}"

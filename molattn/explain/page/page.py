@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.draw import NOT_DRAWN
 from molattn.explain.drawing import outline
-from molattn.explain.explanation import Explanation
+from molattn.explain.explainer import Explanation
 from molattn.explain.faithfulness import Faithfulness
 from molattn.utils.html import SHARED_TEMPLATES, page_environment
 
