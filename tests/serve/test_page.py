@@ -339,6 +339,7 @@ def test_atoms_are_colored_and_the_method_tested_on_request(opened):
         legend = page.inner_text(".below-drawing")
         assert f"{LONG}. Orange atoms raise the predicted value" in legend
         assert "baseline" in legend
+        assert "null" not in legend
         page.click("text=Test the method")
         page.locator(".checked:has-text('Deletion and insertion tests')").wait_for()
         page.click("text=Plain structure")

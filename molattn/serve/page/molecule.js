@@ -270,7 +270,7 @@ export class MoleculeView {
         ? ". Orange atoms raise the predicted value, blue atoms lower it." : ". The stronger the color, the more an atom matters."),
       // Without the value and the caption, which are beside it, and the last line, with numbers of atoms, which are not drawn.
       ...text.slice(2, -1).map((line) => note(line)),
-      check && element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), check),
+      check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), check) : "",
       element("div", { class: "actions" },
         !check && model.partner === null && !model.features.length
           && button("Test the method", () => this.explain(task, true), { class: "quiet" }),
