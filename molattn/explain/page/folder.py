@@ -81,7 +81,7 @@ def explain_table(
     """
     config, console = config or ExplainConfig(), console or Console(quiet=True)
     for name in config.method:
-        check_one_of("--method", name, METHODS)
+        check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
     # This checks the name before anything is written.
