@@ -63,7 +63,6 @@ def without_figures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("molattn.evaluation.run_files.run_plots", lambda *_: {})
         patch.setattr("molattn.evaluation.run_files.learning_curve", MagicMock())
-        patch.setattr("molattn.evaluation.report._figure_image", lambda *_: "")
         yield
 
 

@@ -16,14 +16,13 @@ from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.history import History
 
-__all__ = ["PNG", "TaskResults", "learning_curve", "run_plots", "task_plots", "task_results"]
+__all__ = ["PNG", "TaskResults", "learning_curve", "run_plots", "task_results"]
 
 Array = NDArray[np.float64]
 
 _MOST_TASKS = 12
 _HEIGHT = 4.8  # of a row of plots, in inches
 _QUINTILES = 5
-_MOST_VECTOR_POINTS = 2000  # more are drawn as a bitmap
 
 # Distinguishable with color blindness (Okabe and Ito 2008), without their yellow.
 _BLUE, _VERMILLION, _GREY = "#0072b2", "#d55e00", "#767676"
@@ -108,9 +107,6 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     return figure
 
 
-_Draw = Callable[[Axes, TaskResults], None]
-
-
 def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
     """Return the plots of a run by file name, with panels for each of the first 12 tasks.
 
@@ -120,34 +116,20 @@ def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
     precision-recall curves (``roc_pr.png``), and observed frequencies against predicted
     probabilities (``calibration.png``).
     """
-    panels: dict[str, list[tuple[_Draw, TaskResults]]] = {}
-    for is_regression in (True, False):
-        some = [one for one in results if (one.task.kind == "regression") == is_regression]
-        for result in some[:_MOST_TASKS]:
-            for _, file, draw in _plots_of(result):
-                panels.setdefault(file, []).append((draw, result))
-    return {file: _figure(drawn) for file, drawn in panels.items()}
+    numbers = [one for one in results if one.task.kind == "regression"][:_MOST_TASKS]
+    classes = [one for one in results if one.task.kind != "regression"][:_MOST_TASKS]
+    covered = [one for one in numbers if one.coverage]
+    panels = {
+        "parity.png": [(_parity, one) for one in numbers],
+        "coverage.png": [(_coverage, one) for one in covered],
+        "similarity.png": [(_similarity, one) for one in covered],
+        "roc_pr.png": [(draw, one) for one in classes for draw in (_roc, _precision_recall)],
+        "calibration.png": [(_calibration, one) for one in classes],
+    }
+    return {file: _figure(drawn) for file, drawn in panels.items() if drawn}
 
 
-def task_plots(result: TaskResults) -> dict[str, Figure]:
-    """Return the plots of one task by title."""
-    return {title: _figure([(draw, result)]) for title, _, draw in _plots_of(result)}
-
-
-def _plots_of(result: TaskResults) -> Iterator[tuple[str, str, _Draw]]:
-    """Yield title, file name and function of the plots of a task."""
-    if result.task.kind != "regression":
-        yield "ROC curve", "roc_pr.png", _roc
-        yield "Precision-recall curve", "roc_pr.png", _precision_recall
-        yield "Calibration", "calibration.png", _calibration
-        return
-    yield "Predicted vs. measured", "parity.png", _parity
-    if result.coverage:
-        yield "Coverage of prediction intervals", "coverage.png", _coverage
-        yield "Error vs. similarity", "similarity.png", _similarity
-
-
-def _figure(panels: Sequence[tuple[_Draw, TaskResults]]) -> Figure:
+def _figure(panels: Sequence[tuple[Callable[[Axes, TaskResults], None], TaskResults]]) -> Figure:
     """Draw each panel, in rows of at most four."""
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
@@ -179,8 +161,7 @@ def _unit_square(axes: Axes, x: str, y: str) -> None:
 def _parity(axes: Axes, result: TaskResults) -> None:
     prediction, target = result.prediction[:, 0], result.target
     label = _plain(target_label(result.task))
-    many = len(target) > _MOST_VECTOR_POINTS
-    axes.scatter(target, prediction, 14, _BLUE, alpha=0.6, linewidths=0, rasterized=many)
+    axes.scatter(target, prediction, 14, _BLUE, alpha=0.6, linewidths=0)
     axes.axline((0.0, 0.0), slope=1.0, **_REFERENCE)
     values = np.concatenate([target, prediction, np.zeros(0 if len(target) else 1)])
     margin = 0.05 * (values.max() - values.min()) or 1.0

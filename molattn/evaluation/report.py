@@ -1,6 +1,5 @@
 """The HTML reports of a run and of a cross-validation; each is one file without dependencies."""
 
-import io
 import platform
 from base64 import b64encode
 from collections import Counter
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 import yaml
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from molattn.chem.draw import draw_molecule
 from molattn.config import DataConfig, TrainConfig
@@ -21,7 +18,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.leakage import leakage_warnings
 from molattn.errors import MolattnError, reason_meaning
 from molattn.evaluation.metrics import main_metric
-from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
+from molattn.evaluation.plots import TaskResults
 from molattn.evaluation.tables import (
     format_score,
     interval_table,
@@ -32,6 +29,7 @@ from molattn.evaluation.tables import (
     tasks_of,
 )
 from molattn.training.run import TrainingRun
+from molattn.training.run_folder import PAGE_FILE
 from molattn.utils.files import write_file
 from molattn.utils.html import page_environment
 
@@ -44,31 +42,38 @@ _WORST = 8
 _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 _UNDRAWN = Markup('<p class="undrawn">{}</p>')
-_IMAGE = Markup('<img class="{}" alt="{}" src="data:image/svg+xml;base64,{}">')
+_IMAGE = Markup('<img class="{}" alt="{}" src="data:image/{};base64,{}">')
+_FIGURES = {
+    "learning_curve.png": "Training and validation loss by epoch",
+    "parity.png": "Predicted vs. measured, test rows",
+    "coverage.png": "Coverage of prediction intervals, test rows",
+    "similarity.png": "Error vs. similarity, test rows",
+    "roc_pr.png": "ROC and precision-recall curves, test rows",
+    "calibration.png": "Calibration, test rows",
+}
 
 
 def write_run_page(
-    run: TrainingRun, metrics: Mapping[str, Any], results: Sequence[TaskResults], path: Path
+    run: TrainingRun, metrics: Mapping[str, Any], results: Sequence[TaskResults], folder: Path
 ) -> None:
-    """Write the report of a run, given the content of ``metrics.json``.
+    """Write the report of a run, given the content of ``metrics.json``, beside its plots.
 
-    It contains the scores of all tasks, and plots and the 8 worst test predictions of the first 12.
+    It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
+    tasks.
     """
     tasks, data, level = run.table.tasks, run.config.data, run.config.report.interval
-    kept, learning, promise = _kept_epochs(run), Markup(), ""
     has_test, known = "test" in metrics, run.model.uncertainty
-    intervals = interval_table(tasks, metrics, run.config)
-    if not intervals.frame.empty or (
-        not has_test and any(task.kind == "regression" for task in tasks)
-    ):
+    intervals, promise = interval_table(tasks, metrics, run.config), ""
+    has_regression = any(task.kind == "regression" for task in tasks)
+    if not intervals.frame.empty or (not has_test and has_regression):
         promise = interval_promise(data, tested=has_test)
-    if run.histories:
-        curve = learning_curve(run.histories)
-        curve.set_size_inches(5.2, 3.5)
-        curve.axes[0].set_title("")
-        learning = _figure_image(curve, f"Training and validation loss by epoch. {kept}")
+    figures = [
+        (title, _image("figure", f"{title}.", "png", (folder / name).read_bytes()))
+        for name, title in _FIGURES.items()
+        if (folder / name).exists()
+    ]
     _write_page(
-        path,
+        folder / PAGE_FILE,
         "run.html",
         run.config,
         run.table,
@@ -76,9 +81,9 @@ def write_run_page(
         score_tables=score_tables(tasks, metrics),
         scored=scored_rows(metrics),
         has_intervals=has_test and bool(metrics["test_mean"]["intervals"]),
-        kept=kept,
-        curve=learning,
-        tasks=[_task_section(run, result) for result in results[:_MOST_TASKS]],
+        kept=_kept_epochs(run),
+        figures=figures,
+        tasks=[_worst(run, result) for result in results[:_MOST_TASKS]],
         task_count=len(tasks),
         parts=[(name, metrics[key]) for name, key in _SPLITS.items()],
         split=_split_text(data),
@@ -155,12 +160,9 @@ def _write_page(
     write_file(path, text.encode(errors="replace"))
 
 
-def _figure_image(figure: Figure, label: str) -> Markup:
-    """Return a figure as an image of a page, described for screen readers by the label."""
-    file = io.BytesIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "molattn"}):
-        figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    return _IMAGE.format("figure", label, b64encode(file.getvalue()).decode())
+def _image(kind: str, label: str, suffix: str, content: bytes) -> Markup:
+    """Return an image of a page, described for screen readers by the label."""
+    return _IMAGE.format(kind, label, suffix, b64encode(content).decode())
 
 
 def molecule_image(smiles: str, label: str) -> Markup:
@@ -171,7 +173,7 @@ def molecule_image(smiles: str, label: str) -> Markup:
         return _UNDRAWN.format(error)
     if drawing is None:
         return _UNDRAWN.format("too large to draw")
-    return _IMAGE.format("molecule", label, b64encode(drawing.encode()).decode())
+    return _image("molecule", label, "svg+xml", drawing.encode())
 
 
 def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
@@ -180,38 +182,26 @@ def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
     if data.validation_size == 0.0:
         rows = "the predictions of the other folds' models for the rows that they have not seen"
         condition = ", if the model hardly depends on single rows"
-    text = (
+    how = f"the split {data.split!r}" if data.split_column is None else "a column of the table"
+    result = (
+        f"The test rows are chosen by {how}: no coverage is promised for them, and the measured "
+        "coverage shows what the intervals are worth for such molecules."
+    )
+    if is_exchangeable(data):
+        result = "The test rows are drawn at random as those are."
+    if not tested:
+        result = "There are no test rows on which it could be measured."
+    return (
         f"Intervals are calibrated on {rows}. Their nominal coverage is promised on average for "
         f"molecules that are drawn as those (exchangeable){condition}, and nothing for others, "
-        "such as a new chemical series."
-    )
-    if not tested:
-        return f"{text} There are no test rows on which it could be measured."
-    if is_exchangeable(data):
-        return f"{text} The test rows are drawn at random as those are."
-    how = f"the split {data.split!r}" if data.split_column is None else "a column of the table"
-    return (
-        f"{text} The test rows are chosen by {how}: no coverage is promised for them, and the "
-        "measured coverage shows what the intervals are worth for such molecules."
+        f"such as a new chemical series. {result}"
     )
 
 
-def _task_section(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
-    label, figures = target_label(result.task), task_plots(result)
-    return {
-        "label": label,
-        "is_regression": result.task.kind == "regression",
-        "figures": [
-            (name, _figure_image(figure, f"{name} of {label}")) for name, figure in figures.items()
-        ],
-        "worst": [*_worst(run, result)],
-    }
-
-
-def _worst(run: TrainingRun, result: TaskResults) -> Iterator[dict[str, Any]]:
-    """Yield the test molecules with the largest errors, or the least probable measured class."""
+def _worst(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
+    """Return the test molecules with the largest errors, or the least probable measured class."""
     task, prediction, target, *_ = result
-    is_regression = task.kind == "regression"
+    is_regression, molecules = task.kind == "regression", []
     if is_regression:
         errors = prediction[:, 0] - target
     else:
@@ -221,17 +211,18 @@ def _worst(run: TrainingRun, result: TaskResults) -> Iterator[dict[str, Any]]:
         row = int(run.split.test[result.rows[index]])
         predicted, truth = task.cells(prediction[index].tolist())[0], float(target[index])
         smiles, where = run.table.smiles[row], run.table.where(row)
-        sign = "+" if errors[index] > 0 else ""
-        yield {
+        error = errors[index] if is_regression else 1.0 - errors[index]
+        molecule = {
             "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
             "smiles": [smiles, *(run.table.partners[row : row + 1] if run.table.partners else [])],
             "where": where,
             "measured": format_score(truth) if is_regression else task.classes[int(truth)],
             "predicted": predicted if isinstance(predicted, str) else format_score(predicted),
-            "error": f"{sign}{format_score(float(errors[index]))}"
-            if is_regression
-            else f"{1.0 - errors[index]:.3f}",
+            "error": f"{error:+.3f}" if is_regression else f"{error:.3f}",
         }
+        molecules.append(molecule)
+    label = target_label(task)
+    return {"label": label, "is_regression": is_regression, "worst": molecules}
 
 
 def _kept_epochs(run: TrainingRun) -> str:

@@ -25,7 +25,7 @@ from molattn.model.prediction_columns import (
 from molattn.model.uncertainty import Prediction
 from molattn.training.history import History, write_history
 from molattn.training.run import TrainingRun
-from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
+from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, member_folders
 from molattn.utils.files import write_json
 
 __all__ = ["write_histories", "write_run", "write_skipped"]
@@ -52,7 +52,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     with _any_font():
         for name, figure in run_plots(results).items():
             figure.savefig(folder / name, **PNG)
-        write_run_page(run, scores.metrics, results, folder / PAGE_FILE)
+    write_run_page(run, scores.metrics, results, folder)
     write_json(folder / RESULT_FILE, scores.metrics)
 
 
