@@ -82,7 +82,7 @@ def _print_group(
 
     shown = []
     for entry in panel.entries:
-        is_option = entry.names[0].startswith("--")
+        is_option = any(name.startswith("--") for name in entry.names)
         if not (is_short and is_option) or _COMMON & {*entry.names}:
             help = getattr(entry.description, "primary_renderable", entry.description)
             text = " ".join(str(help or "").split())  # without the line breaks of the docstring
