@@ -173,7 +173,7 @@ NETWORKS = [
     {"pairs": "bonds", "gate": True},
     {"update_edges": True, "head": "mlp", "readout": READERS},
     {"partner": "concat"},
-    *({"layer": layer, "pairs": pairs} for layer in LAYERS for pairs in ("all", "bonds")),
+    *({"layer": layer} for layer in LAYERS),
 ]
 
 
