@@ -180,7 +180,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             table = bodies.json_table(served, body, config)
             is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
             is_quick = is_quick and not served.model.config.standardize
-            work = Work(served, table, body.level, is_quick=is_quick)
+            work = Work(served, table, body.level, quick=count if is_quick else 0)
             held.enter_context(worker.reserve(count))
         else:
             served, neighbors = catalog[options.model], options.neighbors

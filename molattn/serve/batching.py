@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from molattn.config import PredictConfig, ServeConfig
-from molattn.data.table import Table
+from molattn.data.table import Row, Table
 from molattn.errors import MolattnError
 from molattn.inference.streaming import Cells, ReadRow, computed, computing, molecule_batches
 from molattn.model.inputs import batches
@@ -30,27 +32,44 @@ class BusyError(MolattnError):
 
 
 class Work(NamedTuple):
-    """What a request asks to predict; ``is_quick`` if its molecules are read in milliseconds."""
+    """What a request asks to predict.
+
+    ``quick`` is the number of molecules if they are read in milliseconds, then with those of other
+    requests; 0 for others.
+    """
 
     served: ServedModel
     table: Table
     level: float
     smiles_column: str = "smiles"
-    is_quick: bool = False
+    quick: int = 0
 
 
 @dataclass
 class _Task:
-    """Rows of a request that wait."""
+    """Rows of a request that wait, read or not."""
 
     work: Work
-    rows: list[ReadRow]
+    count: int
+    rows: list[ReadRow] | None
     future: "asyncio.Future[Predicted]"
 
     @property
     def key(self) -> tuple[int, float]:
         """Equal for rows that can be predicted together."""
         return id(self.work.served), self.work.level
+
+
+class _Joined(Table):
+    """The rows of tables with the same columns."""
+
+    path = Path("body")
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.header, self._tables = tables[0].header, tables
+
+    def __iter__(self) -> Iterator[Row]:
+        return chain.from_iterable(self._tables)
 
 
 def table_options(config: ServeConfig, smiles_column: str, level: float) -> PredictConfig:
@@ -71,7 +90,7 @@ async def in_thread(pool: Executor, function: Callable[..., Result], *arguments:
 
 
 class Worker:
-    """Predicts molecules in one thread; they are read in others before.
+    """Predicts molecules in one thread; tables and large molecules are read in others before.
 
     The rows that wait, of all requests for the same model and level, are predicted together, in the
     order in which they came; a request has one batch in the queue at a time.
@@ -102,23 +121,32 @@ class Worker:
 
     def predict(self, work: Work, stop: threading.Event) -> AsyncIterator[Predicted]:
         """Return an iterator of the predictions of each batch of rows; reading ends at ``stop``."""
-        options = table_options(self._config, work.smiles_column, work.level)
-        reads = work.served.spec(work.level).reads
-        rows = molecule_batches(work.table, work.served.model, options, reads)
+        reading = self._read(work, work.table)
 
         def read() -> list[ReadRow]:
             with stopped_by(stop):
-                return next(rows, [])
+                return next(reading, [])
 
         return self._predicted(work, read)
+
+    def _read(self, work: Work, table: Table) -> Iterator[list[ReadRow]]:
+        options = table_options(self._config, work.smiles_column, work.level)
+        reads = work.served.spec(work.level).reads
+        return molecule_batches(table, work.served.model, options, reads)
 
     async def _predicted(
         self, work: Work, read: Callable[[], list[ReadRow]]
     ) -> AsyncIterator[Predicted]:
-        while rows := await in_thread(self.quick if work.is_quick else self.slow, read):
-            task = _Task(work, rows, asyncio.get_running_loop().create_future())
-            self._queue.put_nowait(task)
-            yield await task.future
+        if work.quick:
+            yield await self._wait(work, work.quick, None)
+            return
+        while rows := await in_thread(self.slow, read):
+            yield await self._wait(work, len(rows), rows)
+
+    async def _wait(self, work: Work, count: int, rows: list[ReadRow] | None) -> Predicted:
+        task = _Task(work, count, rows, asyncio.get_running_loop().create_future())
+        self._queue.put_nowait(task)
+        return await task.future
 
     async def run(self) -> None:
         """Predict what is in the queue, for ever."""
@@ -130,10 +158,10 @@ class Worker:
                 waiting.append(self._queue.get_nowait())
             tasks, rest, count = list[_Task](), list[_Task](), 0
             for task in waiting:
-                fits = not tasks or count + len(task.rows) <= self._config.batch_size
+                fits = not tasks or count + task.count <= self._config.batch_size
                 if fits and task.key == waiting[0].key:
                     tasks.append(task)
-                    count += len(task.rows)
+                    count += task.count
                 else:
                     rest.append(task)
             waiting = rest
@@ -151,15 +179,19 @@ class Worker:
                 tasks[0].future.set_exception(error)
             return
         for task in tasks:
-            own, results = results[: len(task.rows)], results[len(task.rows) :]
+            own, results = results[: task.count], results[task.count :]
             if not task.future.cancelled():
                 task.future.set_result(own)
 
     def _compute(self, tasks: Sequence[_Task]) -> Predicted:
-        results = Predicted()
-        rows = [row for task in tasks for row in task.rows]
+        results, served, level = Predicted(), tasks[0].work.served, tasks[0].work.level
+        if unread := [task for task in tasks if task.rows is None]:
+            table = _Joined([task.work.table for task in unread])
+            new = chain.from_iterable(self._read(unread[0].work, table))
+            for task in unread:
+                task.rows = list(islice(new, task.count))
+        rows = [row for task in tasks for row in task.rows or ()]
         for batch in batches(rows, self._config.batch_size, lambda row: row.record):
-            served, level = tasks[0].work.served, tasks[0].work.level
             self._metrics.batches.observe(len(batch))
             with computing(served.model, self._config.threads):
                 for row, cells, code in computed(served.spec(level), batch):

@@ -33,7 +33,7 @@ def run(monkeypatch):
 
     async def predict(worker, served, level, *smiles, **others):
         table = json_table(served, PredictRequest(smiles=[*smiles], **others), ServeConfig())
-        work = Work(served, table, level, is_quick=True)
+        work = Work(served, table, level, quick=len(smiles))
         return [one async for batch in worker.predict(work, threading.Event()) for one in batch]
 
     async def whole(served, requests, cancelled, options):
