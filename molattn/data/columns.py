@@ -29,11 +29,7 @@ class TrainingColumns(NamedTuple):
 
 
 def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
-    """Return which columns of a table a model is trained on.
-
-    Raises:
-        InputError: A column is missing, given twice, or both a target and an input.
-    """
+    """Return which columns of a table a model is trained on."""
 
     def column(option: str) -> int | None:
         name = getattr(config, option)
@@ -67,11 +63,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
 def read_targets(
     table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
 ) -> tuple[list[Labels], dict[int, str]]:
-    """Return the labels of each target, and why rows with a label that is not read are skipped.
-
-    Raises:
-        InputError: Labels that are not read in this way; names the place.
-    """
+    """Return the labels of each target, and why rows with a label that is not read are skipped."""
     options = (config.task or (None,), config.target_transform, config.positive_class)
     each = zip(
         *(one * len(columns.targets) if len(one) == 1 else one for one in options),
@@ -118,11 +110,7 @@ def read_targets(
 def read_numbers(
     table: Table, rows: Sequence[Row], index: int, parse: Callable[[str], float] = number
 ) -> NDArray[np.float64]:
-    """Return a column as numbers.
-
-    Raises:
-        InputError: A cell that is no number; names the place.
-    """
+    """Return a column as numbers."""
     numbers = np.empty(len(rows))
     for place, row in enumerate(rows):
         try:
@@ -133,11 +121,7 @@ def read_numbers(
 
 
 def weight(cell: str) -> float:
-    """Return a cell as the weight of its row.
-
-    Raises:
-        LabelError: It is not a number of at least 0.
-    """
+    """Return a cell as the weight of its row."""
     if (value := number(cell)) >= 0.0:  # false for NaN
         return value
     raise LabelError(cell, "a weight of at least 0")

@@ -73,11 +73,7 @@ def is_missing(text: str) -> bool:
 
 
 def number(cell: str) -> float:
-    """Return a cell as a number; NaN where it is missing.
-
-    Raises:
-        LabelError: The text is neither missing nor a finite number of magnitude up to 1e30.
-    """
+    """Return a cell as a number; NaN where it is missing."""
     text = cell.strip()
     if is_missing(text):
         return nan
@@ -145,11 +141,7 @@ def positive_class(classes: Sequence[str]) -> str | None:
 
 
 def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
-    """Return two sorted classes, the positive one last, which is the second if nothing tells.
-
-    Raises:
-        InputError: The ``choice`` is neither ``auto``, which goes by their names, nor one of them.
-    """
+    """Return two sorted classes, the positive one last, which is the second if nothing tells."""
     check_one_of("positive_class", choice, ("auto", *classes))
     positive = positive_class(classes) if choice == "auto" else choice
     return sorted(classes, key=lambda label: label == positive)
@@ -169,10 +161,6 @@ def read_labels(
 
     Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
     then an error. The labels of a regression ``is_log`` must have a logarithm.
-
-    Raises:
-        LabelError: See :func:`infer_task` and :func:`label_values`.
-        InputError: There is no label.
     """
     known = sum(not is_missing(cell) for cell in cells)
     if not known:
@@ -205,11 +193,6 @@ def infer_task(
 
     Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
     words are classes, up to 20. Equal numbers are one class (``1.0`` and ``1``).
-
-    Raises:
-        LabelError: A label that does not fit, or differs from another one in upper and lower case
-            alone; names it.
-        InputError: There are too few or too many classes, or ``positive`` is none of two.
     """
     if _are_numbers(cells, choice):
         return Task(name, unit=unit)
@@ -244,16 +227,7 @@ def label_values(
     """Return values and bounds of the labels of a task, see :class:`Labels`.
 
     Labels match classes in any case if only one class fits: Excel has TRUE where Parquet has True.
-
-    Args:
-        cells: n labels.
-        task: The task.
-        relations: The cells of their relation column; None = there is none.
-        invalid: Gets the errors by row, whose labels are then missing; None = the first is raised.
-
-    Raises:
-        LabelError: A label that is not a number, or not one of the classes, or a relation that does
-            not fit (:class:`RelationError`); names the first.
+    ``invalid`` gets the errors by row, whose labels are then missing; None = the first is raised.
     """
     values, bounds = np.full(len(cells), nan), np.full((2, len(cells)), nan)
     for row, cell in enumerate(cells):

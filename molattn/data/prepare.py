@@ -44,7 +44,7 @@ from molattn.data.store import (
     text_array,
     write_shard,
 )
-from molattn.data.table import Row, Table, escape_formula, listed, open_table, write_table
+from molattn.data.table import Row, Table, escape_formula, open_table, write_table
 from molattn.errors import InputError, SmilesError, is_of_input, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted, print_line
@@ -83,11 +83,6 @@ def prepare_store(
     The store has a row for each row of the tables, in order, with the columns that the options
     name. Rows without a molecule are also listed in ``rejected.csv``. The files are the same for
     any number of worker processes, and after an interruption.
-
-    Raises:
-        InputError: A table cannot be read with these options, the folder cannot be written, or what
-            is there cannot be resumed.
-        MolattnError: A worker process was killed.
     """
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
     if config.engine == "ray":
@@ -193,19 +188,13 @@ def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
 
 def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -> list[str]:
     """Return the names of the columns to pretrain on, in the order of a table for a pattern."""
-    found = list[int]()
+    columns: dict[str, None] = {}
     for name in config.pretraining_columns:
-        matching = [column for column, one in enumerate(table.header) if fnmatchcase(one, name)]
+        matching = [one for one in table.header if fnmatchcase(one, name)]
         if name in table.header or not matching:
-            matching = [table.column(name, _COLUMNS_OPTION)]
-        found += matching
-    uses = Counter([*found, *texts])
-    if twice := [table.header[column] for column in dict.fromkeys(found) if uses[column] > 1]:
-        raise InputError(
-            f"{table.path}: {_COLUMNS_OPTION}: got {listed(twice)} more than once, or in another "
-            "option too"
-        )
-    return [table.header[column] for column in found]
+            matching = [table.header[table.column(name, _COLUMNS_OPTION)]]
+        columns.update(dict.fromkeys(matching))
+    return [name for name in columns if table.header.index(name) not in texts]
 
 
 def _run(rows: _InputRows, config: PrepareConfig) -> dict[str, Any]:
@@ -231,22 +220,14 @@ def _run(rows: _InputRows, config: PrepareConfig) -> dict[str, Any]:
 
 
 def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Check that what is in a folder is made from the same tables with the same options.
-
-    Raises:
-        InputError: Names the first difference.
-    """
+    """Check that what is in a folder is made from the same tables with the same options."""
     names = ("inputs", "featurizer", "versions")
     check_same_values(was["options"], now["options"], folder)
     check_same_values({n: was[n] for n in names}, {n: now[n] for n in names}, folder)
 
 
 def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> None:
-    """Keep the shards that can be resumed, and remove all others.
-
-    Raises:
-        InputError: They are of another run, or it is not known of which.
-    """
+    """Keep the shards that can be resumed, and remove all others."""
     shards = _shards(unfinished)
     if shards and resume:
         _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)

@@ -30,11 +30,6 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     It may mark no test rows. Without one, the rows are split by the configured method. Rows of one
     molecule stay together unless the split column or ``split_duplicates`` separates them. A
     training or validation row of weight 0 is in no split, so that nothing is fitted to it.
-
-    Raises:
-        InputError: A split would be empty that should not be, a cell of the split column is none of
-            train, validation and test, one of the order column is neither a number nor a date, or a
-            split or target has no label to learn from.
     """
     try:
         if table.parts is not None:
@@ -73,9 +68,6 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
     """Check that each split has a label of nonzero weight, and each target a training label.
 
     Censored labels do not count. There may be no validation rows.
-
-    Raises:
-        InputError: Names the split or target.
     """
     label = "a label" if table.bounds is None else "an uncensored label"
     counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0

@@ -32,33 +32,19 @@ _ROWS_AT_ONCE = 256
 
 
 class StoreIndex(NamedTuple):
-    """What is in a store, as JSON types.
+    """What is in a store, as JSON types."""
 
-    Args:
-        columns: The columns of a row; the first has the SMILES.
-        unit: What the line numbers of its rows count, ``line`` or ``row``.
-        rows: Number of rows.
-        molecules: Number of rows with a molecule.
-        rejected: Number of the other rows by reason code, the most common first.
-        shards: ``name``, ``bytes`` and ``sha256`` of each file.
-        inputs: ``name`` and ``sha256`` of each table.
-        options: The options that decide the content.
-        featurizer: :meth:`molattn.chem.Featurizer.to_dict` of its featurizer.
-        versions: Versions of the packages that decide the content.
-        descriptors: Names of the descriptors among the targets of pretraining, if there are any.
-    """
-
-    columns: list[str]
-    unit: str
+    columns: list[str]  # the first has the SMILES
+    unit: str  # what the line numbers of its rows count
     rows: int
     molecules: int
-    rejected: dict[str, int]
-    shards: list[dict[str, Any]]
-    inputs: list[dict[str, Any]]
+    rejected: dict[str, int]  # rows without a molecule by reason code, the most common first
+    shards: list[dict[str, Any]]  # name, bytes and sha256 of each file
+    inputs: list[dict[str, Any]]  # name and sha256 of each table
     options: dict[str, Any]
-    featurizer: dict[str, Any]
+    featurizer: dict[str, Any]  # of Featurizer.to_dict
     versions: dict[str, str]
-    descriptors: list[str]
+    descriptors: list[str]  # names of targets of pretraining, if there are any
 
     @property
     def num_bytes(self) -> int:
@@ -67,11 +53,7 @@ class StoreIndex(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> "StoreIndex":
-        """Read the index of a store.
-
-        Raises:
-            InputError: There is none, it is damaged or of another release.
-        """
+        """Read the index of a store."""
         if not is_store(folder):
             raise InputError(
                 f"{folder}: got a folder, expected a file, or a folder written by molattn prepare"
@@ -191,11 +173,7 @@ def text_array(texts: Sequence[str]) -> pa.Array:
 
 
 def write_shard(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
-    """Write batches of rows as a file of one, whole or not at all.
-
-    Raises:
-        OSError: Names the file, also if the disk is full.
-    """
+    """Write batches of rows as a file of one, whole or not at all."""
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -204,14 +182,7 @@ def write_shard(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 class StoreTable(Table):
-    """The rows of a store of prepared molecules, as texts.
-
-    Attributes:
-        index: What is in it.
-
-    Raises:
-        InputError: The index is missing or damaged, or of another release.
-    """
+    """The rows of a store of prepared molecules, as texts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -230,11 +201,7 @@ class StoreTable(Table):
         return hashlib.sha256((self.path / INDEX_FILE).read_bytes()).hexdigest()
 
     def check_featurizer(self, featurizer: Featurizer) -> None:
-        """Check that the molecules were prepared with this featurizer.
-
-        Raises:
-            InputError: They were not.
-        """
+        """Check that the molecules were prepared with this featurizer."""
         if self._featurizer() != featurizer:
             name = quoted(self.index.options["featurizer"])
             raise InputError(
@@ -243,11 +210,7 @@ class StoreTable(Table):
             )
 
     def shards(self) -> Iterator[Shard]:
-        """Open the shards, one after another.
-
-        Raises:
-            InputError: A file is missing or damaged, or the featurizer is of another release.
-        """
+        """Open the shards, one after another."""
         featurizer = self._featurizer()
         for shard in self.index.shards:
             path = self.path / shard["name"]
@@ -261,11 +224,7 @@ class StoreTable(Table):
             yield Shard(path, featurizer)
 
     def __iter__(self) -> Iterator[Row]:
-        """Read the rows.
-
-        Raises:
-            InputError: A file is damaged.
-        """
+        """Read the rows."""
         rows = (row for shard in self.shards() for row in shard.rows())
         if len(self.index.inputs) == 1:
             return rows

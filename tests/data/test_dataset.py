@@ -136,31 +136,6 @@ def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_p
     assert (some.targets.tolist(), some.records[0].num_atoms) == ([[3.0]], 3)
 
 
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("smiles,y,w,f\nC,1,-1,1\n", ["line 2", "'w'", "'-1'", "a weight"]),
-        ("smiles,y,w,f\nC,1,,1\n", ["line 2", "'w'", "''", "a weight"]),
-        ("smiles,y,w,f\nC,1,x,1\n", ["line 2", "'w'", "'x'", "expected a number"]),
-        ("smiles,y,w,f\nC,1,0,1\nCC,1,0,1\n", ["'w'", "the weight of every usable row is 0"]),
-        ("smiles,y,w,f\nC,1,1,hot\n", ["line 2", "'f'", "'hot'", "a number"]),
-    ],
-)
-def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, words):
-    config = DataConfig(target_columns=("y",), feature_columns=("f",), weight_column="w")
-    with pytest.raises(InputError) as error:
-        read(tmp_path, text, config)
-    for word in ["t.csv", *words]:
-        assert word in str(error.value)
-
-
-def test_one_column_is_not_two_targets_by_case(tmp_path):
-    config = DataConfig(target_columns=("y", "Y"))
-    assert read(tmp_path, "smiles,y,Y\nC,1,2\n", config).targets.tolist() == [[1.0, 2.0]]
-    with pytest.raises(InputError, match="got 'y', 'y', expected each"):
-        read(tmp_path, "smiles,y\nC,1\n", config)
-
-
 def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
     text = "smiles,y\nC,0\nCC,1\nCCC,maybe\nCCCC,1\n"
     table = read(tmp_path, text, DataConfig(target_columns=("y",)))
@@ -247,28 +222,6 @@ def test_relations_are_read_from_their_column(tmp_path):
         "column 'standard_value': got '>5', expected the relation '<' as in the relation column, "
         "or none"
     )
-
-
-@pytest.mark.parametrize(
-    "rows, options, words",
-    [
-        ("C,1,a\nCC,2,b\nCCC,3,=\n", {}, "line 2, column 'Standard_Relation': got 'a', expected"),
-        ("C,1,>\nCC,2,<\n", {}, "column 'standard_value': no usable row has a measured label"),
-        ("C,1,\nCC,0,>\n", {}, "line 3, column 'Standard_Relation': got '>', expected no relation"),
-        ("C,1,\nCC,a,\n", {"relation_columns": ("of",)}, r"no column 'of' \(relation_columns\)"),
-        ("C,1,\n", {"relation_columns": ("standard_value",)}, "both a target .* and an input"),
-        (
-            "C,3,\nCC,-1,<\nCCC,-1,\n",
-            {"target_transform": ("log",)},
-            "line 3, column 'standard_value': got '-1', expected a number above 0",
-        ),
-    ],
-)
-def test_relations_that_cannot_be_used_are_refused_by_place(tmp_path, rows, options, words):
-    given = {"relation_columns": ("standard_relation",), **options}
-    config = DataConfig(target_columns=("standard_value",), **given)
-    with pytest.raises(InputError, match=words):
-        read(tmp_path, CHEMBL + rows, config)
 
 
 def test_standardized_rows_are_counted_and_baselines_calculated_from_their_forms(tmp_path):

@@ -6,7 +6,6 @@ import json
 import random
 import re
 import shutil
-import tracemalloc
 from dataclasses import fields, replace
 
 import numpy as np
@@ -304,17 +303,3 @@ def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
     (kept / "shard_00001.arrow").unlink()
     prepare_store([table], folder, replace(LABELED, resume=True))
     assert contents(folder) == contents(store)
-
-
-def test_memory_does_not_grow_with_the_table(tmp_path):
-    peaks = []
-    for count in (400, 4000):
-        source = tmp_path / f"{count}.smi"
-        source.write_text("".join(f"{'C' * (n % 30 + 1)}O\n" for n in range(count)))
-        tracemalloc.start()
-        prepare_store([source], tmp_path / str(count))
-        for _ in open_table(tmp_path / str(count)):
-            pass
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0]

@@ -48,42 +48,12 @@ def test_classes_without_a_training_row_are_told(tmp_path):
     assert missing_classes(table, parts._replace(train=np.arange(5))) == []
 
 
-@pytest.mark.parametrize("split", ["random", "scaffold"])
-def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, split):
-    config = DataConfig(target_columns=("y",), split_column="part", split=split)
-    rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n},train\n" for n in range(1, 20))
-    table = read(tmp_path, f"smiles,y,part\nCCO,0,test\n{rings}", config)
-    train, validation, test = split_rows(table, config, seed=3)
-    assert test.tolist() == [0]
-    assert len(validation) == 2
-    assert sorted([*train, *validation]) == list(range(1, 20))
-    again = split_rows(table, config, seed=3)
-    assert validation.tolist() == again.val.tolist()
-
-
 def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
     table = read(tmp_path, "smiles,y\n" + pairs, config)
     for part in split_rows(table, config, seed=0):
         assert sorted(part) == sorted({row ^ 1 for row in part})
-
-
-@pytest.mark.parametrize(
-    "parts, words",
-    [
-        (["train", "tset"], ["line 3", "'part'", "'tset'", "test"]),
-        (["test", "test"], ["'part'", "train"]),
-        (["train", "test"], ["too few rows (1)", "validation"]),
-    ],
-)
-def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, words):
-    config = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(parts), config)
-    with pytest.raises(InputError) as error:
-        split_rows(table, config, seed=0)
-    for word in ["t.csv", *words]:
-        assert word in str(error.value)
 
 
 ORDERED = DataConfig(

@@ -111,8 +111,6 @@ def test_other_columns_and_isotopes_are_other_data(tmp_path):
     "text, options",
     [
         ("smiles,emb_1\nCCO,1\n", {"pretraining_columns": ("emb_*", "absent")}),
-        ("smiles,emb_1\nCCO,1\n", {"pretraining_columns": ("emb_*", "emb_1")}),
-        ("smiles,emb_1\nCCO,1\n", {"pretraining_columns": ("s*",)}),
         ("smiles\nCCO\n", {"exclude": ("none.csv",)}),
         ("smiles\nC(=\n", {}),
         ("a,b\n1,2\n", {}),

@@ -92,26 +92,14 @@ class Table(ABC):
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def check_featurizer(self, featurizer: Any) -> None:  # noqa: B027 (a file has no molecules)
-        """Check that molecules that were prepared are those of a featurizer.
-
-        Raises:
-            InputError: They are not.
-        """
+        """Check that molecules that were prepared are those of a featurizer."""
 
     def where(self, line: int) -> str:
         """Return a row's name for messages, such as ``line 7``."""
         return f"{self.unit} {line}"
 
     def column(self, name: str, option: str) -> int:
-        """Return the index of a column.
-
-        Args:
-            name: The column's name in the header; if there is none of this name, case is ignored.
-            option: The option that names it, for the message.
-
-        Raises:
-            InputError: There is no such column, or more than one; suggests a similar name.
-        """
+        """Return the index of a column."""
         names = {column for column in self.header if column.lower() == name.lower()}
         if name not in names and len(names) == 1:
             name = names.pop()
@@ -128,12 +116,7 @@ class Table(ABC):
         )
 
     def check_header(self) -> None:
-        """Check the number of columns and their names.
-
-        Raises:
-            InputError: There is none, or more than ``MOST_COLUMNS``, or a name has a NUL character,
-                as binary files do. In a cell, it makes only its row unusable.
-        """
+        """Check the number of columns and their names."""
         if self.header in ([], [""]):
             raise InputError(f"{self.path}: the file is empty, expected a header and rows")
         if any("\0" in name for name in self.header):
@@ -158,12 +141,7 @@ class Table(ABC):
 
 
 class SMILESList(Table):
-    """SMILES as a table of one column.
-
-    Args:
-        smiles: The texts.
-        column: Name of the column.
-    """
+    """SMILES as a table of one column."""
 
     path = Path("INPUT")
     unit = "SMILES"

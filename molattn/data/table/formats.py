@@ -105,9 +105,6 @@ def bundled_dataset() -> Path:
     """Return the CSV file of 1,282 measured aqueous solubilities that comes with the package.
 
     Its columns are name, smiles, logS (log mol/L) and split (train, test).
-
-    Raises:
-        InputError: The installation lacks it.
     """
     package = Path(__file__).parents[2]
     for folder in (package.parent / "datasets", package):  # in a checkout, in a wheel
@@ -128,11 +125,7 @@ def format_by_suffix(path: Path) -> FileFormat | None:
 
 
 def output_format(output: Path | IO[bytes]) -> FileFormat:
-    """Return the format that a table is written in; a binary stream is CSV.
-
-    Raises:
-        InputError: The name stands for a format that is not written, or the path is not a file's.
-    """
+    """Return the format that a table is written in; a binary stream is CSV."""
     if not isinstance(output, Path):
         return FORMATS["csv"]
     known = format_by_suffix(output)

@@ -23,14 +23,6 @@ class FrameTable(Table):
 
     An RDKit molecule in a cell is its canonical SMILES. A row with one that cannot be used has a
     reason code, and so has a missing value in the column of SMILES.
-
-    Args:
-        frame: The DataFrame.
-        numbers: The rows' numbers in messages, such as their positions in a larger frame; None = 1,
-            2 and so on.
-
-    Raises:
-        InputError: It is not a DataFrame, or has no columns.
     """
 
     path = Path("DataFrame")

@@ -18,11 +18,7 @@ _ERRORS = (pa.ArrowException, ValueError, ArithmeticError, LookupError, OSError)
 
 
 class ParquetTable(Table):
-    """The rows of a Parquet file: ``cells`` as texts, ``values`` with the file's types.
-
-    Raises:
-        InputError: It is not a Parquet file, or damaged.
-    """
+    """The rows of a Parquet file: ``cells`` as texts, ``values`` with the file's types."""
 
     unit = "row"
 
@@ -41,11 +37,7 @@ class ParquetTable(Table):
         return self._count
 
     def __iter__(self) -> Iterator[Row]:
-        """Read the rows.
-
-        Raises:
-            InputError: The file is damaged, or Python has no such value, as a date before year 1.
-        """
+        """Read the rows."""
         number = 0
         try:
             with pq.ParquetFile(self.source.path) as file:
@@ -68,11 +60,7 @@ class ParquetTable(Table):
 
 
 class ParquetWriter(TableWriter):
-    """Writes a Parquet file, a row group at a time; without a schema, all columns are texts.
-
-    Raises:
-        InputError: Two columns have the same name.
-    """
+    """Writes a Parquet file, a row group at a time; without a schema, all columns are texts."""
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
         if len(set(header)) != len(header):
@@ -108,12 +96,7 @@ class ParquetWriter(TableWriter):
 
 
 def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
-    """Return the types of the columns of an output.
-
-    Args:
-        table: The input, if its columns come first: texts, unless it has types.
-        columns: The other columns, each with its Arrow type, such as ``float64``.
-    """
+    """Return the types of the columns of an output."""
     own = (table and table.schema) or _texts(table.header if table else ())
     new = [pa.field(valid_text(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
     return pa.schema([*own, *new])

@@ -27,9 +27,6 @@ class SDFTable(Table):
     Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property in the
     file; a property with the name of an earlier column gets an underscore. RDKit reads the mol
     block alone: its supplier loses the properties after a line of one space.
-
-    Raises:
-        InputError: The file cannot be read, or a molecule does not end.
     """
 
     def __init__(self, source: Source) -> None:

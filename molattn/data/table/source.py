@@ -31,22 +31,7 @@ _ANY_EXPANSION = 2**22  # bytes
 
 
 class Source:
-    """The file of a table.
-
-    Args:
-        file: The file, or an open binary one, such as standard input, which is copied to a
-            temporary file.
-        name: Its name in messages; by default its path.
-
-    Attributes:
-        path: The file.
-        name: Its name in messages.
-        start: Its first bytes, decompressed.
-        is_utf_16: Whether it begins with the byte-order mark of UTF-16.
-
-    Raises:
-        InputError: There is no such file, or it cannot be read.
-    """
+    """The file of a table."""
 
     def __init__(self, file: str | Path | IO[bytes], name: str = "") -> None:
         if isinstance(file, str | Path):
@@ -77,11 +62,7 @@ class Source:
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open the file, decompressed if it is gzip or Zstandard.
-
-        Raises:
-            InputError: It cannot be read, also within the block.
-        """
+        """Open the file, decompressed if it is gzip or Zstandard."""
         try:
             with open(self.path, "rb") as file:
                 start = file.read(4)
@@ -114,12 +95,7 @@ class Source:
             yield text
 
     def check_text(self) -> None:
-        """Check that the file can be read as text; a compressed one is decompressed once.
-
-        Raises:
-            InputError: More than a tenth of its start is zero bytes and it is not UTF-16, or its
-                compressed data are damaged or expand to more than 200 times their size.
-        """
+        """Check that the file can be read as text; a compressed one is decompressed once."""
         if 10 * self.start.count(0) > len(self.start) and not self.is_utf_16:
             raise InputError(f"{self.name}: got binary data, expected text in UTF-8")
         size = 0
@@ -129,12 +105,7 @@ class Source:
                 self.check_expansion(size)
 
     def check_expansion(self, size: int) -> None:
-        """Check that a compressed file does not expand without limit.
-
-        Raises:
-            InputError: ``size``, the number of bytes so far or in all, is more than 200 times that
-                of the file, and more than 4 MB.
-        """
+        """Check that a compressed file does not expand without limit."""
         if size > max(_ANY_EXPANSION, _LARGEST_EXPANSION * self.path.stat().st_size):
             raise InputError(
                 f"{self.name}: the compressed file expands to more than {_LARGEST_EXPANSION} times "

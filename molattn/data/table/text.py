@@ -25,13 +25,6 @@ class DelimitedTable(Table):
     The expected delimiter is used if the header has it. If the header has several of the three, it
     is the one that makes the first rows as wide as the header. Blank lines are skipped, but in a
     table of one column a blank line before the last row is an empty cell.
-
-    Args:
-        source: The file.
-        delimiter: The delimiter that the file's name stands for.
-
-    Raises:
-        InputError: The file cannot be read, or is not text with a header.
     """
 
     def __init__(self, source: Source, delimiter: str = ",") -> None:
@@ -48,11 +41,7 @@ class DelimitedTable(Table):
         self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
-        """Read the rows.
-
-        Raises:
-            InputError: A line that cannot be split into cells; names it.
-        """
+        """Read the rows."""
         records = self._records(self.delimiter)
         next(line for line, cells in records if cells)  # the header
         blank = 0
@@ -116,9 +105,6 @@ class SMITable(Table):
     Without a header, the columns are ``smiles`` and ``name``, the rest of the line. A first line
     that begins with the word ``smiles`` is a header: the columns are its words, separated like the
     cells by tabs or by any white space. Blank lines are skipped.
-
-    Raises:
-        InputError: The file cannot be read, or is empty.
     """
 
     def __init__(self, source: Source) -> None:
@@ -153,9 +139,6 @@ class SMIWriter(TableWriter):
     """Writes cells separated by tabs, the column of SMILES first, after a header.
 
     Tabs and line ends within a cell become spaces.
-
-    Raises:
-        InputError: No column is named as that of SMILES.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:

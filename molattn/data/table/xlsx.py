@@ -32,9 +32,6 @@ class XlsxTable(Table):
     Formulas have the values that were stored when the workbook was saved, if any, and only the
     first of merged cells has their value. Blank rows are skipped, but between the rows of a table
     of one column they are empty cells.
-
-    Raises:
-        InputError: It is not a workbook, it is damaged, or openpyxl is not installed.
     """
 
     unit = "row"

@@ -38,14 +38,6 @@ def test_what_is_no_table_is_refused(frame):
         open_table(frame)
 
 
-def test_the_digest_is_that_of_names_and_values():
-    frame = pd.DataFrame({"smiles": ["C", "CC"], "y": [1.0, 2.0]})
-    digest = open_table(frame).digest()
-    assert open_table(frame.copy()).digest() == digest
-    for other in (frame.iloc[::-1], frame.rename(columns={"y": "z"}), frame.assign(y=[1.0, 2.5])):
-        assert open_table(other).digest() != digest
-
-
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
 def test_a_missing_molecule_is_a_fault_of_its_row_and_a_missing_label_is_none(gap):
     frame = pd.DataFrame(

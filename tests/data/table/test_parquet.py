@@ -37,11 +37,6 @@ def test_cells_are_texts_that_mean_the_values(tmp_path):
     assert table.where(2) == "row 2"
 
 
-def test_parquet_is_known_by_its_content_and_read_a_part_at_a_time(tmp_path):
-    path = saved(tmp_path, {"n": list(range(3000))}, "t.csv", row_group_size=700)
-    assert [row.cells for row in open_table(path)] == [[str(n)] for n in range(3000)]
-
-
 def test_a_damaged_file_is_refused(tmp_path):
     path = saved(tmp_path, {"smiles": ["C" * n for n in range(200)]})
     content = path.read_bytes()

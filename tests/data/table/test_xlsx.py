@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.data.table import open_table, write_table, xlsx
+from molattn.data.table import open_table, write_table
 from molattn.data.table.source import valid_text
 from molattn.errors import InputError
 
@@ -178,19 +178,3 @@ def test_the_first_visible_sheet_is_read_and_reported(tmp_path):
     assert [row.cells for row in table] == [["a", "C"], ["", "CC"]]
     assert len(table.remarks) == 1
     assert "'hidden', 'Sheet'" in table.remarks[0]
-
-
-def test_what_excel_cannot_hold_is_refused_or_replaced(tmp_path, monkeypatch):
-    path = tmp_path / "t.xlsx"
-    with write_table(path, ["a"]) as write:
-        write(["caf\udce9 \x01"])
-        with pytest.raises(InputError):
-            write(["x" * 32_768])
-        write(["x" * 32_767])
-    first, second = open_table(path)
-    assert first.cells == ["caf\xe9 \ufffd"]
-    assert len(second.cells[0]) == 32_767
-    monkeypatch.setattr(xlsx, "_MOST_ROWS", 2)
-    with pytest.raises(InputError), write_table(path, ["a"]) as write:
-        write([1]) or write([2])
-    assert next(row.cells for row in open_table(path)) == first.cells
