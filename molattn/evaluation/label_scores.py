@@ -15,8 +15,8 @@ from molattn.errors import InputError, quoted
 from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.tables import print_tables, score_tables
 from molattn.inference.parts import Tally
-from molattn.inference.predict import DOMAIN_SIMILARITY, predict_and_count
-from molattn.inference.streaming import Cells, open_with_model
+from molattn.inference.predict import DOMAIN_SIMILARITY, open_prediction
+from molattn.inference.streaming import Cells, map_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.task import Task
@@ -59,9 +59,9 @@ def screen_table(
     :func:`molattn.inference.predict_table`.
     """
     config = config or PredictConfig()
-    table, model = open_with_model(source, model_folder, config, console, output)
+    table, model, spec = open_prediction(model_folder, source, output, config, console)
     count = _LabelCounter(model, table)
-    tally = predict_and_count(model, table, output, config, console, count)
+    tally = map_table(table, model, output, spec, config, console, count)
     tasks, width = model.config.tasks, len(model.config.output_names)
     numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
     return Screening(tally, tasks, numbers[:, :width], numbers[:, width:])

@@ -11,11 +11,9 @@ from rich.console import Console
 
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.table import Table
-from molattn.errors import ReasonCode, quoted
-from molattn.inference.parts import Tally
+from molattn.errors import ReasonCode
 from molattn.inference.streaming import (
     Cells,
-    Count,
     OutputSpec,
     ReadRow,
     Reads,
@@ -30,7 +28,7 @@ from molattn.utils.console import print_line
 __all__ = [
     "DOMAIN_SIMILARITY",
     "fingerprint_table",
-    "predict_and_count",
+    "open_prediction",
     "predict_table",
     "prediction_spec",
 ]
@@ -73,33 +71,24 @@ def predict_table(
         InputError: The model, the table or the output cannot be used.
     """
     config = config or PredictConfig()
-    table, model = open_with_model(source, model_folder, config, console, output)
-    return RowCounts.of(predict_and_count(model, table, output, config, console))
+    table, model, spec = open_prediction(model_folder, source, output, config, console)
+    return RowCounts.of(map_table(table, model, output, spec, config, console))
 
 
-def predict_and_count(
-    model: MolAttn,
-    table: Table,
+def open_prediction(
+    model_folder: str | Path | MolAttn,
+    source: str | Path | Table,
     output: str | Path | IO[bytes],
     config: PredictConfig,
-    console: Console | None = None,
-    count: Count | None = None,
-) -> Tally:
-    """Predict every row of a table, and count more of them; see :func:`map_table`."""
-    spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
+    console: Console | None,
+) -> tuple[Table, MolAttn, OutputSpec]:
+    """Return what :func:`map_table` takes for a prediction; print what it lacks."""
+    table, model = open_with_model(source, model_folder, config, console, output)
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
-    if config.neighbors is not None:
-        process = model.check_neighbors(config.neighbors, "neighbors")
-        for task, share in zip(model.config.tasks, process.shares, strict=True):
-            if share == 0.0:
-                print_line(
-                    console,
-                    f"{quoted(task.name)}: the Gaussian process has no share in the predictions, "
-                    "so that neighbors contribute 0",
-                )
-    return map_table(table, model, output, spec, config, console, count)
+    spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
+    return table, model, spec
 
 
 def prediction_spec(
