@@ -98,10 +98,9 @@ def attention_weights(
 ) -> Attention:
     """Return the weights and gates that a model in evaluation mode applies to a batch of one.
 
-    The result has no layers (``L = 0``) if a custom encoder does not apply attention layers of
-    ``molattn.nn``, all with the same number of heads, to the edges of the molecule. ``predict``
-    returns the prediction of each member, ``[members]``; with ``gradients``, the result has the
-    gradient of each in the weights.
+    There are no layers if a custom encoder does not apply attention layers of ``molattn.nn``, all
+    with the same number of heads, to the edges of the molecule. ``predict`` returns what
+    ``gradients`` are of: the prediction of each member, ``[members]``.
     """
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.

@@ -33,10 +33,7 @@ _WORDS = {1: "better", 0: "no better", -1: "worse"}
 class Estimate:
     """A mean over molecules and its 95% confidence interval.
 
-    Args:
-        mean: The mean.
-        low: Lower bound (percentile bootstrap over molecules).
-        high: Upper bound.
+    The interval is from ``low`` to ``high``, by a percentile bootstrap over molecules.
     """
 
     mean: float

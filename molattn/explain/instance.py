@@ -233,12 +233,13 @@ class Instance:
             whole = self._numbers(self.record.numbers[: self.contributions.size(1)])
             descriptors = whole - (1.0 - atoms) @ self.contributions
         numbers = self.model.scaled_features(batch, self._features(len(weights)))
-        for name, columns in self.model.config.number_groups.items() if numbers is not None else ():
-            if descriptors is not None and name == "descriptors":
-                scales = self.model.feature_mean[columns], self.model.feature_scale[columns]
-                numbers[:, columns] = scaled_numbers(descriptors, *scales, 0).to(numbers.dtype)
-            else:
-                numbers[:, columns] *= factors[name].unsqueeze(-1).to(numbers.dtype)
+        if numbers is not None:
+            for name, columns in self.model.config.number_groups.items():
+                if descriptors is not None and name == "descriptors":
+                    scales = self.model.feature_mean[columns], self.model.feature_scale[columns]
+                    numbers[:, columns] = scaled_numbers(descriptors, *scales, 0).to(numbers.dtype)
+                else:
+                    numbers[:, columns] *= factors[name].unsqueeze(-1).to(numbers.dtype)
         outputs, embedding = self.model.outputs_and_embedding(batch, numbers)
         if self._process is None:
             return outputs

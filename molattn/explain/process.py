@@ -79,10 +79,9 @@ class MoleculeProcess:
 
         Args:
             weights: Of the environments, ``[B, E]``.
-            embedding: Embedding of each variant, ``[B, width]``.
+            embedding: ``[B, width]``.
             factors: Of the standardized ``descriptors`` and ``feature columns``, ``[B]`` each.
-            descriptors: Descriptors of each variant in own units, ``[B, F]``; None = those of the
-                molecule, times their factor.
+            descriptors: In own units ``[B, F]``; None = those of the molecule, times their factor.
         """
         given = {"embedding": embedding, "descriptors": descriptors}
         found = [count_kernel(weights) for count_kernel in self._counts]
@@ -113,12 +112,12 @@ class _CountKernel:
     ) -> None:
         every = torch.from_numpy(environments.positions)
         chosen = ((every >= kind.start) & (every < kind.stop)).nonzero()[:, 0]
-        places, position = every[chosen].unique(return_inverse=True)
-        level_position, lower, reached = kernel.levels(places.numpy())
+        positions, position = every[chosen].unique(return_inverse=True)
+        level_position, lower, reached = kernel.levels(positions.numpy())
         self._lower, self._reached = tensor(lower), tensor(reached)
         self._totals = tensor(kernel.totals)
         device = self._totals.device
-        self._size = len(places)
+        self._size = len(positions)
         self._chosen, self._position = chosen.to(device), position.to(device)
         self._level_position = torch.from_numpy(level_position).to(device)
 

@@ -31,9 +31,9 @@ class Target:
     Args:
         name: Name of the output, see :func:`find_target`.
         task: The task.
-        task_index: Index of the task.
-        outputs: The outputs of the task among all outputs.
-        index: Index of the explained output among those of the task.
+        task_index: Its index.
+        outputs: Its outputs among all outputs.
+        index: Index of the explained output among these.
         mean: Mean of the transformed training labels, 0 for a class.
         scale: Their standard deviation, 1 for a class.
         transform: The transform of the labels.

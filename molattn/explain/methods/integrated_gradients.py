@@ -43,23 +43,23 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     weights[:, :count] = _TRACE
     whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
     baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
-    if not weights.numel():  # an input without any elements has no gradient
-        whole, baseline = whole[:2], baseline[:2]
+    if not weights.numel():
+        whole, baseline = whole[:2], baseline[:2]  # an input without elements has no gradient
     with torch.inference_mode(), instance.model.evaluating():
         prediction, at_baseline = float(instance(*whole)), float(instance(*baseline))
-    steps = _FIRST_STEPS
+    attribute, steps = IntegratedGradients(instance).attribute, _FIRST_STEPS
     while True:
-        sizes = {"n_steps": steps, "internal_batch_size": min(steps, instance.batch_size)}
+        size = min(steps, instance.batch_size)
         with torch.enable_grad(), instance.model.evaluating():
-            gradients = IntegratedGradients(instance).attribute(whole, baseline, **sizes)
+            gradients = attribute(whole, baseline, n_steps=steps, internal_batch_size=size)
         atoms, pairs, *of_weights = (part[0].cpu().double().numpy() for part in gradients)
         pairs = pairs.sum(axis=-1)
         scores = atoms.sum(axis=-1) + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         others: dict[str, float] = {}
         if of_weights:
-            shared, own, rest = np.split(of_weights[0], [count, count + contributing])
+            shared, added, rest = np.split(of_weights[0], [count, count + contributing])
             scores += shared / environments.sum(axis=1) @ environments
-            scores[: len(own)] += own
+            scores[: len(added)] += added
             others = dict(zip(instance.number_groups, rest.tolist(), strict=True))
         residual = prediction - at_baseline - scores.sum() - sum(others.values())
         if abs(residual) <= tolerance or steps >= _MOST_STEPS:

@@ -43,25 +43,13 @@ class InvalidRow(NamedTuple):
 
 
 class ExplanationPage:
-    """The page of explanations.
-
-    Args:
-        interval: Label of the prediction interval.
-    """
+    """The page of explanations; ``interval`` labels the prediction interval."""
 
     def __init__(self, interval: str = "interval") -> None:
-        self._index: dict[str, Any] = {
-            "interval": interval,
-            "unit": "",
-            "targets": [],
-            "limits": {},
-            "layers": (),
-            "heads": (),
-            "molecules": [],
-        }
+        self._index: dict[str, Any] = {"interval": interval, "unit": "", "layers": (), "heads": ()}
+        self._index |= {"targets": [], "limits": {}, "molecules": []}
         self._blobs: list[str] = []
-        self._total = 0
-        self._largest = 0.0
+        self._total, self._largest = 0, 0.0
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
         """Add the explanations of a row (counted from 1), one for each method."""
@@ -91,12 +79,9 @@ class ExplanationPage:
     ) -> None:
         """Write the page.
 
-        Args:
-            path: The file.
-            facts: ``name`` of the table, ``model``, ``target``, ``methods`` with what
-                a score of each means, and ``other_inputs`` of the model.
-            errors: Rows without an explanation.
-            check: Result of the deletion and insertion tests, if they were run.
+        ``facts`` are the ``name`` of the table, ``model``, ``target``, ``methods`` with what scores
+        mean, and ``other_inputs`` of the model; ``check`` is the result of the deletion
+        and insertion tests, if they were run.
         """
         # One module, so that it adds no global names.
         script = "\n".join(source.read_text(encoding="utf-8") for source in _SCRIPTS)
