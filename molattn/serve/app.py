@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +18,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
-from typing_extensions import TypedDict
 
 from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
@@ -56,13 +55,6 @@ _DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((sp
 });
 """
 _ERRORS_OF_BODIES = bodies.error_responses(408, 413, 415, 422, 429)
-
-
-class HealthResponse(TypedDict):
-    """A server that answers."""
-
-    status: Literal["ok"]
-    version: str
 
 
 async def _held() -> AsyncIterator[ExitStack]:
@@ -141,7 +133,7 @@ def _add_pages(app: FastAPI) -> None:
     async def docs_script() -> Response:
         return Response(_DOCS_SCRIPT, media_type="text/javascript")
 
-    async def health() -> HealthResponse:
+    async def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}
 
     hidden = {"methods": ["GET", "HEAD"], "include_in_schema": False}

@@ -78,6 +78,7 @@ def table_options(config: ServeConfig, smiles_column: str, level: float) -> Pred
         smiles_column=smiles_column,
         interval=level,
         batch_size=config.batch_size,
+        threads=config.threads,
         max_length=config.max_length,
         max_atoms=config.max_atoms,
         max_seconds=config.max_seconds,

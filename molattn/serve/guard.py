@@ -73,36 +73,24 @@ class Metrics:
         ProcessCollector(registry=registry)
         info = Info("molattn", "Version of molattn.", registry=registry)
         info.info({"version": __version__})
+        text = "Requests by endpoint and status."
         self._requests = Counter(
-            "molattn_requests",
-            "Requests by endpoint and status.",
-            ["endpoint", "status"],
-            registry=registry,
+            "molattn_requests", text, ["endpoint", "status"], registry=registry
         )
+        text, labels = "Time from the head of a request to the end of its response.", ["endpoint"]
         self._seconds = Histogram(
-            "molattn_request_seconds",
-            "Time from the head of a request to the end of its response.",
-            ["endpoint"],
-            buckets=_SECONDS,
-            registry=registry,
+            "molattn_request_seconds", text, labels, buckets=_SECONDS, registry=registry
         )
-        self.molecules = Counter(
-            "molattn_molecules",
-            "Molecules by model and outcome: predicted, or a reason code.",
-            ["model", "outcome"],
-            registry=registry,
-        )
+        text = "Molecules by model and outcome: predicted, or a reason code."
+        labels = ["model", "outcome"]
+        self.molecules = Counter("molattn_molecules", text, labels, registry=registry)
+        text = "Molecules that were predicted together."
         self.batches = Histogram(
-            "molattn_batch_molecules",
-            "Molecules that were predicted together.",
-            buckets=_MOLECULES,
-            registry=registry,
+            "molattn_batch_molecules", text, buckets=_MOLECULES, registry=registry
         )
-        Gauge(
-            "molattn_waiting_molecules",
-            "Molecules of requests that are not answered.",
-            registry=registry,
-        ).set_function(waiting)
+        text = "Molecules of requests that are not answered."
+        gauge = Gauge("molattn_waiting_molecules", text, registry=registry)
+        gauge.set_function(waiting)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request."""

@@ -138,23 +138,11 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-@contextmanager
-def _listening(config: ServeConfig) -> Iterator[socket.socket]:
+def _listening(config: ServeConfig) -> socket.socket:
     """Open the address before anything is loaded; who connects in the meantime waits."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        return socket.create_server((config.host.strip("[]"), config.port), family=family)
     except OSError as error:
-        raise InputError(f"{config.host}: {error.strerror or error}", option="host") from error
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen()  # from here on the address is taken
-        except OSError as error:
-            message = f"{config.host}, port {config.port}: {error.strerror or error}"
-            raise InputError(
-                f"{message}; expected an address that is free", option="host"
-            ) from error
-        yield listener
+        message = f"{config.host}, port {config.port}: {error.strerror or error}"
+        raise InputError(f"{message}; expected an address that is free", option="host") from error

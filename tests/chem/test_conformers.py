@@ -47,13 +47,6 @@ def test_stereocenters_keep_their_hand():
     assert volume(left.coordinates) * volume(right.coordinates) < -1
 
 
-def test_one_seed_gives_one_conformer_and_another_seed_another():
-    mol = parse_smiles(IBUPROFEN)
-    first, again, other = (conformer(mol, seed=seed).coordinates for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, again)
-    assert np.abs(distances(first) - distances(other)).max() > 0.1
-
-
 @settings(max_examples=15)
 @given(order=st.permutations(range(17)))
 def test_the_conformer_follows_the_atoms(order):

@@ -1,5 +1,3 @@
-import copy
-import pickle
 from typing import get_args
 
 import numpy as np
@@ -67,14 +65,6 @@ def test_atoms_add_up_to_descriptors_that_are_sums(smiles):
     assert atom_contributions(mol, ()) is None
 
 
-def test_a_descriptor_has_its_value_whatever_stands_beside_it():
-    mol = parse_smiles("CC(O)c1ccncc1")
-    all_of_them = DescriptorCalculator(DESCRIPTORS)(mol)
-    for name in ("NumUnspecifiedAtomStereoCenters", "SPS", "MaxPartialCharge", "qed"):
-        (alone,) = DescriptorCalculator((name,))(mol)
-        assert alone == all_of_them[DESCRIPTORS.index(name)]
-
-
 def test_counts_are_logarithms_of_those_of_rdkit():
     calculator = DescriptorCalculator(("MolWt",), 512)
     numbers = calculator(parse_smiles(SMILES[1]))
@@ -98,15 +88,6 @@ def test_undefined_descriptors_are_missing_and_silent(capfd):
 def test_a_descriptor_that_rdkit_lacks_is_refused_by_name():
     with pytest.raises(InputError):
         DescriptorCalculator(("MolWt", "MolWeight"))
-
-
-def test_a_calculator_that_has_calculated_can_be_copied():
-    calculator = DescriptorCalculator(("MolWt",), 64)
-    mol = parse_smiles("CCO")
-    expected = calculator(mol)
-    for other in (copy.deepcopy(calculator), pickle.loads(pickle.dumps(calculator))):
-        assert other == calculator
-        np.testing.assert_array_equal(other(mol), expected)
 
 
 def test_descriptors_of_cubic_time_are_undefined_for_very_large_molecules() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molattn.chem.distance import blocks, pair_distances, row_starts
+from molattn.chem.distance import pair_distances, row_starts
 
 
 def oracle(mol: Chem.Mol, limit: int) -> np.ndarray:
@@ -71,18 +71,3 @@ def graphs(draw: st.DrawFn) -> Chem.Mol:
 def test_equals_rdkit_on_any_graphs(mols: list[Chem.Mol], limit: int) -> None:
     for mol, got in zip(mols, distances(mols, limit), strict=True):
         np.testing.assert_array_equal(got, oracle(mol, limit))
-
-
-def test_no_atoms() -> None:
-    assert distances([Chem.Mol(), Chem.Mol()], 3)[1].shape == (0, 0)
-    assert [d.shape for d in distances([Chem.Mol(), graph(2, {(0, 1)})], 3)] == [(0, 0), (2, 2)]
-
-
-@given(st.lists(st.integers(0, 1000), max_size=300))
-def test_blocks_cover_all_and_stay_small(num_atoms: list[int]) -> None:
-    cuts = list(blocks(num_atoms))
-    assert [n for cut in cuts for n in num_atoms[cut]] == num_atoms
-    for cut in cuts:
-        sizes = num_atoms[cut]
-        assert 1 <= len(sizes) <= 64
-        assert len(sizes) == 1 or sum(sizes) * max(sizes) <= 1 << 18

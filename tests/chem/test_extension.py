@@ -21,7 +21,6 @@ from molattn.chem import (
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.explain import explain
-from molattn.training.fine_tuning import load_pretrained
 
 TEXTS = ["CCO", "C", "[Na+].[Cl-]", "OC(=O)c1ccncc1", "C[C@H](N)CC1CC1", "F/C=C/F", "C" * 300]
 
@@ -101,14 +100,6 @@ def test_codes_follow_the_order_of_the_atoms_and_are_packed():
         np.testing.assert_array_equal(again.pairs, record.pairs)
 
 
-def test_from_smiles_takes_a_featurizer_or_its_name():
-    for chosen in ("mine", mine()):
-        data = molattn.from_smiles("CCO", featurizer=chosen)
-        assert data["x"][:, mine().atom_names.index("donor")].tolist() == [0, 0, 1]
-    with pytest.raises(InputError, match="did you mean 'mine'"):
-        molattn.from_smiles("CCO", featurizer="mein")
-
-
 def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()[:61]
     (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -142,15 +133,6 @@ def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
     with pytest.raises(InputError) as error:
         molattn.train(tmp_path / "few.csv", "logS", **options)
     assert error.value.option == "init_from"
-
-
-def test_auto_begins_with_the_packaged_model_for_its_featurizer_alone():
-    def chosen(**options):
-        config = molattn.config.TrainConfig.from_options("", options)
-        return load_pretrained(config)[0].fine_tuning.init_from
-
-    assert chosen() == "base"
-    assert chosen(featurizer="mine") == "none"
 
 
 def test_an_unknown_name_or_value_is_refused(monkeypatch):

@@ -148,21 +148,9 @@ def bundled() -> list[str]:
         return [row["smiles"] for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_odd_molecules_equal_plain_reading(text: str) -> None:
-    assert_plain(parse_smiles(text))
-
-
 def test_bundled_molecules_equal_plain_reading() -> None:
     assert len(bundled()) > 1000
     assert_all_plain(bundled())
-
-
-def test_a_record_owns_its_memory() -> None:
-    for record in FEATURIZER.many([parse_smiles("CCO"), parse_smiles("C1CC1")]):
-        for array in (record.atoms, record.pairs):
-            assert array.base is None
-            assert array.flags.writeable
 
 
 def test_pair_table_lists_each_combination_once() -> None:

@@ -60,15 +60,6 @@ def test_similarity_is_symmetric_and_does_not_depend_on_the_order(texts, random)
         )
 
 
-@pytest.mark.parametrize("count", [255, 256, 257, 70_000])
-@pytest.mark.parametrize("position", [0, 2047])
-def test_any_count_is_compared(count, position):
-    known = np.full(count - 1, position, dtype=np.uint16)
-    asked = np.full(count, position, dtype=np.uint16)
-    assert FingerprintIndex([asked]).similarity([asked]).tolist() == [1.0]
-    assert FingerprintIndex([known]).similarity([asked]) == pytest.approx([(count - 1) / count])
-
-
 def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     monkeypatch.setattr(domain, "MOST_KEPT", 3)
     assert len(index_of(["CCO", "OCC", "CC"]).fingerprints) == 2

@@ -8,7 +8,6 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem import AllChem
 from rdkit.ML.Cluster import Butina
 
-from molattn.chem import groups
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.errors import InputError, SmilesError
 
@@ -44,21 +43,6 @@ def test_clusters_are_those_of_rdkit(cutoff):
     ]
     expected = Butina.ClusterData(distances, len(prints), cutoff, isDistData=True)
     assert sorted(map(sorted, same_cluster(some, cutoff))) == sorted(map(sorted, expected))
-
-
-def test_duplicates_join_the_cluster_of_their_molecule_and_do_not_weigh():
-    once = same_cluster(SMILES[:40])
-    twice = same_cluster(SMILES[:40] + SMILES[:40])
-    assert sorted(sorted(row for row in cluster if row < 40) for cluster in twice) == sorted(once)
-    for cluster in twice:
-        assert {row % 40 for row in cluster} == {row for row in cluster if row < 40}
-
-
-def test_more_molecules_than_can_be_compared_are_refused(monkeypatch):
-    monkeypatch.setattr(groups, "MOST_CLUSTERED", 3)
-    with pytest.raises(InputError, match="got 4 distinct molecules, expected at most 3"):
-        same_cluster(["C", "CC", "CCC", "CCCC", "C"])
-    assert same_cluster(["C", "CC", "CCC", "C"])
 
 
 @pytest.mark.parametrize("group", [same_molecule, same_scaffold, same_cluster])

@@ -62,18 +62,6 @@ def test_without_legacy_stereo_perception_no_molecule_is_read():
     assert from_smiles("C[C@H](N)C(=O)O").num_nodes == 6
 
 
-def test_an_rdkit_molecule_is_the_graph_of_its_smiles_with_its_atoms_in_order():
-    mol = Chem.AddHs(Chem.MolFromSmiles("OC(F)Cl"))
-    found = from_smiles(Chem.RenumberAtoms(mol, [5, 3, 4, 2, 1, 0]))
-    expected = from_smiles("ClC(O)F")
-    assert found.smiles == "OC(F)Cl"
-    assert found.x[:, 0].tolist() == from_smiles("Cl.F.C.O").x[:, 0].tolist()
-    assert sorted(found.x.tolist()) == sorted(expected.x.tolist())
-    for invalid in (None, Chem.Mol(), Chem.MolFromSmiles("CC", sanitize=False)):
-        with pytest.raises(SmilesError):
-            from_smiles(invalid)
-
-
 @lists_all_rings
 def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(limits_module, "MoleculeLimits", lambda: LIMITS)

@@ -10,11 +10,10 @@ from hypothesis import given
 from rdkit import Chem
 from rdkit.Chem import rdDepictor, rdDistGeom
 
-from molattn import from_mol
-from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, parse_smiles
+from molattn.chem import DescriptorCalculator, Featurizer, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS
 from molattn.chem.parse import prepare_mol, smiles_of_mol_block
-from molattn.errors import REASONS, InputError, SmilesError
+from molattn.errors import REASONS, SmilesError
 
 from ..conftest import assert_one_line
 from ..strategies import smiles_texts
@@ -133,23 +132,6 @@ def test_corpus() -> None:
     assert wrong == []
 
 
-def test_atom_map_numbers_change_nothing() -> None:
-    calculator, featurizer = DescriptorCalculator(DESCRIPTORS), Featurizer.default()
-    for mapped, plain in (
-        ("[CH3:1][CH:2]([CH3:3])[OH:4]", "[CH3][CH]([CH3])[OH]"),
-        ("[CH3:1][CH:2]([CH3:3])[OH:4] |$;;;$|", "[CH3][CH]([CH3])[OH]"),
-        ("CC(O)(C)CC |atomProp:0.molAtomMapNumber.1:3.molAtomMapNumber.2|", "CC(O)(C)CC"),
-        ("C[C@](O)(C)CC |atomProp:0.molAtomMapNumber.1:3.molAtomMapNumber.2|", "CC(O)(C)CC"),
-        ("F/C=C/[C@H](O)C |atomProp:4.molAtomMapNumber.1|", "F/C=C/[C@H](O)C"),
-        ("[H:5][C@:1](F)(Cl)[13CH3:999999999]", "[H][C@](F)(Cl)[13CH3]"),
-        ("[cH:1]1:[cH:2]:[cH]:[cH]:[cH]:[cH]:1", "c1ccccc1"),
-    ):
-        one, other = parse_smiles(mapped), parse_smiles(plain)
-        assert Chem.MolToSmiles(one) == Chem.MolToSmiles(other)
-        np.testing.assert_array_equal(calculator(one), calculator(other))
-        np.testing.assert_array_equal(featurizer(one).atoms, featurizer(other).atoms)
-
-
 # Each with what is left of it: the centers of groups that are not absolute are unspecified.
 STEREO_GROUPS = {
     "C[C@H](O)CC |&1:1|": "CC(O)CC",
@@ -177,18 +159,6 @@ def test_the_centers_of_stereo_groups_are_unspecified(text: str, plain: str) -> 
         assert [*map(str, (b.GetStereo() for b in found.GetBonds() if b.GetStereo()))] == [
             *map(str, (b.GetStereo() for b in expected.GetBonds() if b.GetStereo()))
         ]
-
-
-def test_a_query_is_no_molecule() -> None:
-    with pytest.raises(SmilesError) as caught:
-        MoleculeReader(Featurizer.default()).all([Chem.MolFromSmarts("[#6]-[#8]"), "C"])
-    assert caught.value.code in ("smarts", "sanitize")
-    mol = Chem.MolFromMolBlock(Chem.MolToMolBlock(Chem.MolFromSmiles("CC*")).replace(" R ", " A "))
-    with pytest.raises(SmilesError) as caught:
-        prepare_mol(mol)
-    assert caught.value.code == "smarts"
-    with pytest.raises(InputError, match=r"^mol: "):
-        from_mol(mol)
 
 
 def same_reading(mol: Chem.Mol, text: str) -> None:

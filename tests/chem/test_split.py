@@ -1,7 +1,6 @@
 """Splits: every row once, no molecule or scaffold on two sides, the same for the same seed."""
 
 import csv
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,9 +144,3 @@ def test_nothing_of_the_test_is_before_what_is_learned(
     largest = max(map(len, groups))
     for part, size in ((val, 0.2), (test, 0.2)):
         assert round(size * rows) <= len(part) < round(size * rows) + largest
-
-
-@pytest.mark.parametrize("order", [[1.0, math.nan, *range(8)], [*range(9)], [math.inf, *range(9)]])
-def test_an_order_has_a_number_for_each_row(order: list[float]) -> None:
-    with pytest.raises(InputError, match=r"order: got .*, expected one for each of 10 rows"):
-        order_split([[row] for row in range(10)], order)
