@@ -29,7 +29,7 @@ GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
 LABELS_FILE = "training_labels.json"
 MOLECULES_FILE = "training_molecules.safetensors"
 ENDPOINTS_FILE = "endpoints.json"
-INPUTS_FILE = "reference_inputs.json"
+VERSIONS_FILE = "reference_inputs.json"
 MANIFEST_FILE = "manifest.json"
 MODEL_FILES = (
     CONFIG_FILE,
@@ -40,7 +40,7 @@ MODEL_FILES = (
     LABELS_FILE,
     MOLECULES_FILE,
     ENDPOINTS_FILE,
-    INPUTS_FILE,
+    VERSIONS_FILE,
     MANIFEST_FILE,
 )
 

@@ -4,6 +4,7 @@ import copy
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,6 @@ from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.predictor import Predictor
-from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty
 from molattn.utils.files import atomic_folder
@@ -75,7 +75,7 @@ class MolAttn(
     """
 
     endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
-    reference_inputs: ReferenceInputs | None = None  # of the training
+    versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
 
     def __repr__(self) -> str:
         return f"<MolAttn of {self.config!r}; its modules: .nets>"
@@ -132,11 +132,11 @@ class MolAttn(
         return ""
 
     def inputs_remark(self) -> str:
-        """Return whether the installed versions calculate the inputs of the training, as a line.
-
-        It is empty with the versions of RDKit and molattn of the training, or if they are unknown.
-        """
-        return "" if self.reference_inputs is None else self.reference_inputs.remark(self.config)
+        """Return a line if RDKit has another version than in the training, else ""."""
+        was, now = self.versions.get("rdkit"), version("rdkit")
+        inputs = "what the model reads of molecules, such as descriptors, may differ"
+        trained = f"the model was trained with RDKit {was}, and {now} is installed: {inputs}"
+        return "" if was in (None, now) else trained
 
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
@@ -169,8 +169,8 @@ class MolAttn(
             files[artefact.ENDPOINTS_FILE] = to_json(
                 dict(self.endpoints), dict[str, Endpoint], indent=1
             )
-        if self.reference_inputs is not None:
-            files[artefact.INPUTS_FILE] = to_json(self.reference_inputs, ReferenceInputs)
+        if self.versions:
+            files[artefact.VERSIONS_FILE] = to_json({"versions": dict(self.versions)})
         return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
 
     def save_pretrained(
@@ -257,7 +257,8 @@ class MolAttn(
                 with files.reading(artefact.GAUSSIAN_PROCESS_FILE):
                     model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
             model.endpoints = files.parse(artefact.ENDPOINTS_FILE, dict[str, Endpoint]) or {}
-            model.reference_inputs = files.parse(artefact.INPUTS_FILE, ReferenceInputs)
+            versions = files.parse(artefact.VERSIONS_FILE, dict[str, Any]) or {}
+            model.versions = versions.get("versions", {})
         return model.eval()
 
 

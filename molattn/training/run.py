@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.training.batches import LabeledLoader
@@ -218,7 +218,7 @@ def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.fl
             outputs = combine(fitted, table, split, job.console)
     molecules = training_molecules(config, table, split)
     model.training_set = _training_set(config, table, split, molecules)
-    model.reference_inputs = ReferenceInputs.of(model.config)
+    model.versions = {name: version(name) for name in ("molattn", "rdkit")}
     if len(split.val):
         with threads(config.training.threads), step_progress(job.console, "calibrating"):
             _calibrate(model, job, outputs, molecules)

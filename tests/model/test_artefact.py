@@ -50,6 +50,7 @@ def model():
     kept = TrainingMolecules.of(np.arange(40) + 2, known, labels, index.fingerprints, index)
     model.training_set = TrainingSet.of(tasks, labels, kept)
     model.endpoints = {"y": ENDPOINT}
+    model.versions = {"molattn": "0.1.0", "rdkit": "2001.1"}
     return model
 
 
@@ -91,6 +92,7 @@ def refused(folder, *named):
 def test_a_model_comes_back_as_it_was(model, saved, tmp_path):
     loaded = MolAttn.from_pretrained(saved)
     assert (loaded.config, loaded.endpoints) == (model.config, {"y": ENDPOINT})
+    assert "RDKit 2001.1" in loaded.inputs_remark()
     assert not loaded.training
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
