@@ -69,6 +69,7 @@ class Table(ABC):
         remarks: Properties found in the file that its name does not show, for the log.
     """
 
+    source: Any = None
     path: Path
     header: list[str]
     unit = "line"
@@ -87,9 +88,14 @@ class Table(ABC):
         return sum(1 for _ in self)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the file, in hexadecimal."""
-        with open(self.source.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """Return the SHA-256 of the file, or else of the header and the cells, in hexadecimal."""
+        if self.source is not None:
+            with open(self.source.path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        for cells in (self.header, *(row.cells for row in self)):
+            digest.update(ascii(cells).encode())
+        return digest.hexdigest()
 
     def check_featurizer(self, featurizer: Any) -> None:  # noqa: B027 (a file has no molecules)
         """Check that molecules that were prepared are those of a featurizer."""
@@ -153,10 +159,6 @@ class SMILESList(Table):
     def __iter__(self) -> Iterator[Row]:
         """Read the SMILES."""
         return (Row(number, [text]) for number, text in enumerate(self._smiles, start=1))
-
-    def digest(self) -> str:
-        """Return a SHA-256 of the column and the SMILES, in hexadecimal."""
-        return hashlib.sha256(ascii([*self.header, *self._smiles]).encode()).hexdigest()
 
 
 class TableWriter(ABC):

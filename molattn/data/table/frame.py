@@ -1,6 +1,5 @@
 """A pandas DataFrame as a table."""
 
-import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ class FrameTable(Table):
     """The rows of a DataFrame; its index is ignored.
 
     An RDKit molecule in a cell is its canonical SMILES. A row with one that cannot be used has a
-    reason code, and so has a missing value in the column of SMILES.
+    reason code.
     """
 
     path = Path("DataFrame")
@@ -37,14 +36,6 @@ class FrameTable(Table):
         self._numbers = range(1, len(frame) + 1) if numbers is None else numbers
         self.header = [str(name) for name in frame.columns]
         self.check_header()
-        self._smiles: int | None = None
-
-    def column(self, name: str, option: str) -> int:
-        """Return the index of a column; that of the SMILES is remembered."""
-        index = super().column(name, option)
-        if option == "--smiles-column":
-            self._smiles = index
-        return index
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
@@ -55,19 +46,12 @@ class FrameTable(Table):
             cells = zip(values, gaps, strict=True)
             found, code, reason = [None if gap else _plain(value) for value, gap in cells], "", ""
             for column, value in enumerate(found):
-                if isinstance(value, Chem.Mol) or (value is None and column == self._smiles):
+                if isinstance(value, Chem.Mol):
                     try:
                         found[column] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as error:
                         found[column], code, reason = error.smiles, error.code, error.reason
             yield Row(number, [cell_text(one) for one in found], code, reason, tuple(found))
-
-    def digest(self) -> str:
-        """Return a SHA-256 of the header and the cells, in hexadecimal."""
-        digest = hashlib.sha256()
-        for cells in (self.header, *(row.cells for row in self)):
-            digest.update(ascii(cells).encode())
-        return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

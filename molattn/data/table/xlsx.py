@@ -6,6 +6,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
+from itertools import islice
 from typing import IO, Any
 
 from molattn.data.table.base import Row, Table, TableWriter, cell_text, escape_formula, listed
@@ -30,8 +31,7 @@ class XlsxTable(Table):
     """The first visible sheet of a workbook: ``cells`` as texts, ``values`` with the file's types.
 
     Formulas have the values that were stored when the workbook was saved, if any, and only the
-    first of merged cells has their value. Blank rows are skipped, but between the rows of a table
-    of one column they are empty cells.
+    first of merged cells has their value. Blank rows are skipped.
     """
 
     unit = "row"
@@ -45,20 +45,15 @@ class XlsxTable(Table):
         except (zipfile.BadZipFile, OSError) as error:
             raise InputError(f"{self.path}: not a readable Excel workbook: {error}") from error
         source.check_expansion(size)
-        self._first, values = next(self._filled_rows(), (0, []))
+        _, values = next(self._filled_rows(), (0, []))
         self.header = [_text(value) for value in values]
         self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
-        width, last = len(self.header), self._first
-        for number, values in self._filled_rows():
-            if number > self._first:
-                if width == 1:
-                    yield from (Row(blank, [""]) for blank in range(last + 1, number))
-                last = number
-                values += [None] * (width - len(values))
-                yield self.row(number, [_text(value) for value in values], ",", tuple(values))
+        for number, values in islice(self._filled_rows(), 1, None):
+            values += [None] * (len(self.header) - len(values))
+            yield self.row(number, [_text(value) for value in values], ",", tuple(values))
 
     def _filled_rows(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield the rows that are not blank, without the empty cells at their ends."""

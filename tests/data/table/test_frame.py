@@ -46,7 +46,7 @@ def test_a_missing_molecule_is_a_fault_of_its_row_and_a_missing_label_is_none(ga
     config = DataConfig(target_columns=("y", "z"), task=("classification",))
     table = read_training_table(frame, config, Featurizer.default())
     assert [(row.line, row.smiles, row.code) for row in table.skipped] == [
-        (2, "", "missing_value"),
+        (2, "", "empty"),
         (4, "", "empty"),
     ]
     assert [row.cells for row in table.rows] == [["C", "a", "a"], ["CC", "", "b"], ["O", "b", "b"]]
