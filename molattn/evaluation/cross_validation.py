@@ -294,7 +294,7 @@ def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
         for one in todo
     ]
     # A model whose training labels were complete lacks the similarities of each task.
-    header = max((frame.columns for frame in frames), key=len)
+    header = max(([*frame.columns] for frame in frames), key=len)
     with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
         for one, frame in zip(todo, frames, strict=True):
             for row in frame.reindex(columns=header, fill_value="").itertuples(index=False):

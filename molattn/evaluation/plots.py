@@ -219,7 +219,7 @@ def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dic
             yield result.prediction[:, 0 if is_binary else label], is_class, style
 
 
-def _finish_curves(axes: Axes, result: TaskResults, metric: str, legend: str) -> None:
+def _finish_curves(axes: Axes, result: TaskResults, metric: str, legend: Any) -> None:
     """Add the title, and a legend or the reason why there are no curves."""
     _title(axes, result, metric, name=_plain(target_label(result.task)))
     if axes.get_legend_handles_labels()[0]:

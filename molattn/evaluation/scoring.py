@@ -272,7 +272,7 @@ def forest_prediction(
     for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(targets[:, index])
         labels = targets[known, index]
-        options = {"n_estimators": _TREES, "n_jobs": -1, "random_state": seed}
+        options: dict[str, Any] = {"n_estimators": _TREES, "n_jobs": -1, "random_state": seed}
         # One thread in prediction, as several would sum the trees in varying order.
         if task.kind == "regression":
             forest = RandomForestRegressor(max_features=_MAX_FEATURES, **options)

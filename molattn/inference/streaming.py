@@ -157,15 +157,6 @@ def map_table(
     is written completely or not at all; if that is interrupted, ``config.resume`` goes on with it.
     Blocks of whole batches are computed by the workers that the options name, with the same result.
 
-    Args:
-        table: The table.
-        model: The model, of which each worker gets a copy.
-        output: The file to write, in the format of its name, or a binary stream, which gets CSV.
-        spec: What is computed.
-        config: How the table is read, and the workers.
-        console: Where to show progress; None = nowhere.
-        count: Counts what else is to be known of the rows.
-
     Returns:
         The numbers of ``done`` rows and of each ``error``, the ``seconds``, and what ``count``
         counts, those before an interruption included.
@@ -259,13 +250,6 @@ def computed(
 
 class OutputRows:
     """The rows of an output: those of the table with what is computed for them.
-
-    Args:
-        table: The table.
-        model: The model.
-        spec: The output.
-        config: How the table is read.
-        output: Where the rows go; a binary stream gets CSV.
 
     Attributes:
         header: The columns of the output.

@@ -83,7 +83,7 @@ def _by_processes(
         spawn = get_context("spawn")  # not a fork of a process that may hold locks
         pool = ProcessPoolExecutor(num_workers, spawn, _start)
         try:
-            submit = partial(pool.submit, _call, path)
+            submit: Any = partial(pool.submit, _call, path)
             yield from in_order(submit, Future.result, items, AHEAD * num_workers)
         except BrokenProcessPool as error:
             raise MolattnError(
