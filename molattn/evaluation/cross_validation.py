@@ -90,13 +90,6 @@ def cross_validate(
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold`. With ``final``, a model of all rows
     follows, in ``model/``: the scores are those of the folds, as no row is left to test it.
 
-    Args:
-        config: Options with ``folds``.
-        folder: The folder to write.
-        console: Reports progress; None = silent.
-        make_model: Makes a new model of a config, for each member of each round; see
-            :func:`molattn.train`.
-
     Returns:
         The content of ``metrics.json``; nothing in another of several processes than the first.
 

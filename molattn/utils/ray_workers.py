@@ -60,7 +60,7 @@ def ray_map(
     If a worker is killed, Ray starts another one, and its items are computed again.
 
     Args:
-        function: The function, of which each worker gets a pickled copy once.
+        function: The function. Each worker gets a copy of it once, for which it is pickled.
         items: The items, read in this process, a few ahead of each worker.
         num_workers: Most workers; 0 for one for each ``threads`` CPUs of the cluster.
         address: See :func:`check_ray`; None starts Ray on this machine and ends it after the last
@@ -89,8 +89,9 @@ def ray_map(
         size = min(num_workers or most, most)
         options = {"num_cpus": threads, "max_restarts": -1, "max_task_retries": _RESTARTS}
         make = ray.remote(**options)(_Worker).remote
-        content = ray.put(ray.cloudpickle.dumps(function))  # once for all workers
-        workers = cycle([make(content, package_versions()) for _ in range(size)])
+        # In a list: Ray leaves such a reference to the worker to follow.
+        shared = [ray.put(ray.cloudpickle.dumps(function))]
+        workers = cycle([make(shared, package_versions()) for _ in range(size)])
         submit = lambda item: next(workers).call.remote(item)  # noqa: E731
         yield from in_order(submit, ray.get, items, AHEAD * size)
     except ray.exceptions.RayTaskError as error:
@@ -108,18 +109,20 @@ def ray_map(
 class _Worker:
     """The function in a worker."""
 
-    def __init__(self, content: bytes, versions: Mapping[str, str]) -> None:
-        self._content, self._versions, self._function = content, versions, None
+    def __init__(self, shared: list[Any], versions: Mapping[str, str]) -> None:
+        self._shared, self._versions, self._function = shared, versions, None
 
     def call(self, item: Any) -> Any:
+        import ray  # pyright: ignore[reportMissingImports]
+
         if self._function is None:
             if (own := package_versions()) != self._versions:
                 raise MolattnError(
-                    f"--engine ray: {socket.gethostname()} has {own}, this process "
+                    f"--engine ray: {ray.util.get_node_ip_address()} has {own}, this process "
                     f"{self._versions}; install the same versions on all nodes"
                 )
             load_plugins()
-            self._function = pickle.loads(self._content)
+            self._function = pickle.loads(ray.get(self._shared[0]))
         return self._function(item)
 
 

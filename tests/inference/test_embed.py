@@ -9,7 +9,6 @@ from torch_geometric.data import Batch
 
 from molattn import MolAttn, from_smiles
 from molattn.config import EmbedConfig, NetworkConfig
-from molattn.errors import SmilesError
 from molattn.inference import fingerprint_table
 from molattn.model.model import MolAttnConfig
 
@@ -50,23 +49,6 @@ def test_embeddings_are_those_of_plain_graphs_in_any_batch(model):
     first = atoms[:3].numpy()
     pooled = np.concatenate([first.mean(axis=0), first.max(axis=0)])
     np.testing.assert_allclose(molecules[0], pooled, rtol=1e-5)
-
-
-def test_members_stand_beside_each_other(model):
-    other = made(1)
-    joined = MolAttn.ensemble([model, other])
-    for atoms in (False, True):
-        found = [one.embed(SMILES, atoms=atoms) for one in (model, other)]
-        np.testing.assert_allclose(joined.embed(SMILES, atoms=atoms), np.hstack(found), rtol=1e-6)
-        assert joined.embedding_width(atoms=atoms) == np.hstack(found).shape[1]
-
-
-def test_a_text_that_is_no_molecule_is_named(model):
-    with pytest.raises(SmilesError, match="position 1"):
-        model.embed(["CCO", "nonsense"])
-    with pytest.raises(TypeError):
-        model.embed("CCO")
-    assert model.embed([]).shape == (0, 16)
 
 
 def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model):
