@@ -187,7 +187,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
 
     Attributes:
         model_: The trained :class:`molattn.MolAttn`.
-        histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
+        histories_: Losses of each member by epoch (:class:`molattn.training.run_folder.History`).
         n_iter_: Number of epochs; for an ensemble, the largest among its members.
         n_features_in_: 1, the molecule.
         feature_names_in_: Name of the column of molecules, if ``X`` was a DataFrame in ``fit``.

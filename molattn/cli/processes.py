@@ -1,6 +1,6 @@
 """A command in a process for each device that it trains on.
 
-``torchrun`` or ``srun`` starts them, or :func:`launch` on this machine: torch's elastic agent waits
+``torchrun`` starts them, or :func:`launch` on this machine: torch's elastic agent waits
 30 s after a signal, and Lightning's launcher starts them only when the tables have been read.
 """
 
@@ -35,22 +35,17 @@ __all__ = ["is_launched", "launch", "needs_processes", "process_group"]
 
 _COMMANDS = ("train", "pretrain")
 _GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
-_SLURM = {"RANK": "PROCID", "LOCAL_RANK": "LOCALID", "GROUP_RANK": "NODEID"}
-_SLURM["WORLD_SIZE"] = "STEP_NUM_TASKS"
 
 
 def is_launched(words: Sequence[str]) -> bool:
     """Return whether this process of a command was started beside others."""
-    size = os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_STEP_NUM_TASKS", "1")
-    return bool(words) and words[0] in _COMMANDS and int(size) > 1
+    return bool(words) and words[0] in _COMMANDS and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
     """Join the other processes in the block; the first one prints, and reports errors of all."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if "WORLD_SIZE" not in os.environ:
-        _set_variables_of_slurm()
     from molattn.utils.process_group import ProcessLostError, joined_group
 
     if os.environ["RANK"] == "0":
@@ -69,7 +64,7 @@ def needs_processes(training: "TrainingLoopConfig") -> bool:
     if training.devices * training.num_nodes == 1 or is_launched(_COMMANDS):
         return False
     if training.num_nodes > 1:
-        reason = "start the command on each machine with torchrun or srun"
+        reason = "start the command on each machine with torchrun"
         raise InputError(reason, option="num_nodes")
     return True
 
@@ -135,15 +130,3 @@ def _run(rank: int, count: int, port: int, words: list[str]) -> None:
     code = main(words)
     sys.stdout.flush()
     os._exit(code)  # threads of a broken group may never end
-
-
-def _set_variables_of_slurm() -> None:
-    """Set the variables of ``torchrun``; the port follows from the job's number, as Lightning's."""
-    from molattn.training.loop import first_slurm_node
-
-    slurm = os.environ
-    os.environ |= {name: slurm[f"SLURM_{other}"] for name, other in _SLURM.items()}
-    local = int(slurm["WORLD_SIZE"]) // int(slurm["SLURM_STEP_NUM_NODES"])
-    os.environ["LOCAL_WORLD_SIZE"] = str(local)
-    os.environ.setdefault("MASTER_ADDR", first_slurm_node(slurm["SLURM_STEP_NODELIST"]))
-    os.environ.setdefault("MASTER_PORT", str(15_000 + int(slurm["SLURM_JOB_ID"][-4:])))

@@ -14,7 +14,7 @@ from molattn.evaluation.metrics import BINS, METRICS, Scores, confidence_bins
 from molattn.evaluation.tables import format_score, target_label
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
-from molattn.training.history import History
+from molattn.training.run_folder import History
 
 __all__ = ["PNG", "TaskResults", "learning_curve", "run_plots", "task_results"]
 

@@ -23,9 +23,14 @@ from molattn.model.prediction_columns import (
     standardized_columns,
 )
 from molattn.model.uncertainty import Prediction
-from molattn.training.history import History, write_history
 from molattn.training.run import TrainingRun
-from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, member_folders
+from molattn.training.run_folder import (
+    CONFIG_FILE,
+    RESULT_FILE,
+    History,
+    member_folders,
+    write_history,
+)
 from molattn.utils.files import write_json
 
 __all__ = ["write_histories", "write_run", "write_skipped"]

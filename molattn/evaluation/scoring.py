@@ -19,8 +19,8 @@ from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.model.uncertainty import ConformalScores, Prediction
 from molattn.task import Task, output_slices
-from molattn.training.history import History
 from molattn.training.run import TrainingRun
+from molattn.training.run_folder import History
 from molattn.utils.console import counted, print_line
 from molattn.utils.reproducibility import threads
 

@@ -24,13 +24,7 @@ _UNBONDED_FRACTION = 0.05
 
 
 class Mask(NamedTuple):
-    """The masked atoms and pairs of one molecule.
-
-    Args:
-        atoms: Masked atoms, ascending, ``[m]``.
-        pairs: The lower and the higher atom of each masked pair, ``[2, p]``; a pair is masked in
-            both directions.
-    """
+    """Masked atoms of a molecule, ascending ``[m]``, and pairs (lower, higher atom) ``[2, p]``."""
 
     atoms: NDArray[np.int64]
     pairs: NDArray[np.int64]

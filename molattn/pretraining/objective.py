@@ -96,11 +96,6 @@ class PretrainingObjective(Objective):
         self.register_buffer("scales", torch.tensor([scales[name] for name in groups]))
 
     @property
-    def trained(self) -> nn.Module:
-        """The model and the other heads."""
-        return self
-
-    @property
     def network(self) -> Network:
         """The network of the model."""
         return cast(Network, self.model.nets[0])

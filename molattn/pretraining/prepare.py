@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def prepare_molecules(
         names = ", ".join(str(table.path) for table in tables)
         raise InputError(
             f"{names}: no molecules to train on ({counts['duplicates']} duplicates, "
-            f"{counts['left_out']} excluded; invalid rows: {_commonest(counts['refused'])})"
+            f"{counts['left_out']} excluded; invalid rows: {refusals(counts['refused'])})"
         )
     about = {
         "files": [{name: one[name] for name in ("name", "sha256")} for one in store.index.inputs],
@@ -136,7 +135,7 @@ def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) 
         raise InputError(
             f"{table.path} has no valid SMILES or InChIKey in column "
             f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
-            f"{_commonest(refused)})",
+            f"{refusals(_by_number(refused))})",
             option="exclude",
         )
     return refused
@@ -182,7 +181,3 @@ def refusals(refused: Mapping[str, int]) -> str:
 def _by_number(refused: Mapping[str, int]) -> dict[str, int]:
     """Return the commonest first, in an order that does not depend on the worker processes."""
     return dict(sorted(refused.items(), key=lambda reason: (-reason[1], reason[0])))
-
-
-def _commonest(refused: Mapping[str, int]) -> str:
-    return refusals(dict(islice(_by_number(refused).items(), 3)))

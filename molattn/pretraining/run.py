@@ -28,11 +28,10 @@ from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.history import History
 from molattn.training.loop import check_processes, fit
 from molattn.training.resolve import resolve_precision
 from molattn.training.run import building_network
-from molattn.training.run_folder import CONFIG_FILE
+from molattn.training.run_folder import CONFIG_FILE, History
 from molattn.utils.console import print_line
 from molattn.utils.process_group import broadcast, process_rank
 from molattn.utils.reproducibility import exclusive, seeded, threads
@@ -156,11 +155,7 @@ def _prepared(
     config: PretrainConfig, folder: Path, console: Console | None, num_workers: int
 ) -> MoleculeStore:
     """Return the molecules, and report how many there are and how many are not used."""
-    targets, molecules = config.training.targets, config.molecules
-    are_files = all(Path(file).is_file() for file in config.files)  # a store has columns of its own
-    wants_columns = "columns" in targets and targets != get_args(Target)
-    if wants_columns and are_files and not molecules.pretraining_columns:
-        raise InputError("columns needs --pretraining-columns", option="targets")
+    molecules = config.molecules
     place = Path(molecules.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
     read = store.about

@@ -11,8 +11,7 @@ import yaml
 from molattn.config import PretrainConfig
 from molattn.data.store import REJECTED_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
-from molattn.training.history import write_history
-from molattn.training.run_folder import RESULT_FILE
+from molattn.training.run_folder import RESULT_FILE, write_history
 from molattn.utils.files import write_file, write_json
 
 __all__ = ["describe_scores", "write_pretraining"]

@@ -4,9 +4,8 @@
 
 - :mod:`molattn.training.run`: ``train``, ``TrainingRun``;
 - :mod:`molattn.training.resolve`: ``resolve``, which decides what is ``auto``;
-- :mod:`molattn.training.run_folder`: ``run_folder``, which is complete or resumable;
-- :mod:`molattn.training.losses`: ``TaskLoss``;
-- :mod:`molattn.training.history`: ``Epoch``, ``History``.
+- :mod:`molattn.training.run_folder`: ``run_folder``, ``Epoch``, ``History``;
+- :mod:`molattn.training.losses`: ``TaskLoss``.
 
 Only :mod:`molattn.training.loop` and :mod:`molattn.training.module` import Lightning.
 """

@@ -57,13 +57,10 @@ class ResumableLoader(ABC):
     def batch(
         self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
     ) -> Any:
-        """Return the batch of some rows.
+        """Return a batch of these rows, whose index is its epoch and its number therein.
 
-        Args:
-            rows: The rows.
-            index: Its epoch and its number therein.
-            part: Positions in ``rows`` of the part that this process computes; None = all. If
-                there are none, it gets one molecule without targets, for gradients of 0.
+        A process computes the ``part`` at these positions in ``rows``; None = all. If there are
+        none, it gets one molecule without targets, for gradients of 0.
         """
 
     @abstractmethod

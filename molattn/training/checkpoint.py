@@ -72,11 +72,8 @@ class RunCheckpoint:
     def read(self, console: Console | None = None) -> dict[str, Any] | None:
         """Return the checkpoint if there is one, and log where the training resumes.
 
-        A package that affects results and has changed its version is logged too.
-
-        Raises:
-            InputError: The checkpoint cannot be read, or is of a run with other data, initial
-                weights or another model.
+        A package that affects results and has changed its version is logged too. A checkpoint of
+        other data, initial weights or another model is an :class:`InputError`.
         """
         path = self.folder / CHECKPOINT_FILE
         if not path.exists():

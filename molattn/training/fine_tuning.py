@@ -38,11 +38,7 @@ class PretrainedWeights:
 
     @classmethod
     def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
-        """Load a model by its name or folder.
-
-        Raises:
-            InputError: If there is no such model, or its featurizer is another one.
-        """
+        """Load a model by its name or folder; it must have this featurizer."""
         files = ModelFiles.read(find_model(name))
         files.check()
         model = MolAttn.from_files(files)
@@ -71,8 +67,7 @@ class PretrainedWeights:
             How to train the model, and a log message.
 
         Raises:
-            InputError: If there are fewer blocks than to be frozen, or either model has a custom
-                encoder or readout.
+            InputError: There are fewer blocks than to be frozen, or a custom encoder or readout.
         """
         for one in (model, self.model):
             for part, kind in one.config.custom_parts:

@@ -15,7 +15,6 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Timer
@@ -33,9 +32,9 @@ from molattn.training.checkpoint import (
     RunCheckpoint,
     write_checkpoint,
 )
-from molattn.training.history import Epoch, History
 from molattn.training.losses import Objective
 from molattn.training.module import Patience, SaveCheckpoint, TrainingModule
+from molattn.training.run_folder import Epoch, History
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
 from molattn.utils.process_group import broadcast, lost_named, num_processes, summed
@@ -43,7 +42,7 @@ from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 
-__all__ = ["check_processes", "first_slurm_node", "fit"]
+__all__ = ["check_processes", "fit"]
 
 _PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
@@ -61,9 +60,8 @@ def fit(
     """Train the module of an objective in place; it ends with its best or last weights.
 
     On a CPU with the same number of threads and processes, a resumed training has the same weights
-    as one that was never interrupted, bit for bit. Of several processes
-    (:mod:`molattn.utils.process_group`) each trains on a part of every batch, and the first one
-    writes and logs.
+    as one that was never interrupted, bit for bit. Of several processes each trains on a part of
+    every batch, and the first one writes and logs.
 
     Args:
         objective: The loss, and the module to train.
@@ -102,25 +100,16 @@ def fit(
 
 
 def check_processes(config: TrainingLoopConfig) -> None:
-    """Check that there are the devices to train on, and a process for each of them.
-
-    Raises:
-        InputError: There are not.
-    """
+    """Check that there are the devices to train on, and a process for each of them."""
     count, started = config.devices * config.num_nodes, num_processes()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if started > 1 else 1
     check_device(config.device, max(config.devices, local))
     if count not in (1, started):
         raise InputError(
             f"got {config.devices} with --num-nodes {config.num_nodes}, but {started} processes; "
-            "molattn train and molattn pretrain start more, and so do torchrun and srun",
+            "molattn train and molattn pretrain start more, and so does torchrun",
             option="devices",
         )
-
-
-def first_slurm_node(nodes: str) -> str:
-    """Return the first of the machines of a Slurm job, such as ``node[1-4]``."""
-    return SLURMEnvironment.resolve_root_node_address(nodes)
 
 
 def _trainer(

@@ -4,9 +4,7 @@ A loss is a sum and the weight to divide it by, so that those of several batches
 the whole data. A missing label is NaN in the target.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +20,11 @@ from molattn.utils.process_group import summed
 __all__ = ["LabeledObjective", "Objective", "TaskLoss", "class_weights"]
 
 
-class Objective(nn.Module, ABC):
-    """The loss of a batch, together with the module that it trains.
+class Objective(nn.Module):
+    """Returns the sum of a batch's losses and the weight to divide it by, both scalars.
+
+    Of several processes that train together, each has the sum of its part of the batch, and the
+    weight of the whole one.
 
     Attributes:
         plan: How to train pretrained weights; by default as random ones.
@@ -32,17 +33,9 @@ class Objective(nn.Module, ABC):
     plan = FineTuningPlan()
 
     @property
-    @abstractmethod
     def trained(self) -> nn.Module:
-        """The module whose weights are optimized."""
-
-    @abstractmethod
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the sum of the losses and the weight to divide it by, both scalars.
-
-        Of several processes that train together, each has the sum of its part of the batch, and
-        the weight of the whole one.
-        """
+        """The module whose weights are optimized; by default this one."""
+        return self
 
 
 class LabeledObjective(Objective):

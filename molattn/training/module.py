@@ -19,9 +19,9 @@ from molattn.errors import MolattnError
 from molattn.model.inputs import number_type
 from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import STATE_KEY
-from molattn.training.history import Epoch, write_history
 from molattn.training.losses import Objective
 from molattn.training.optimizer import learning_rate_factor, new_optimizer
+from molattn.training.run_folder import Epoch, write_history
 from molattn.utils.console import print_line
 from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed

@@ -31,12 +31,11 @@ from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import combine, fit_gaussian_process, sample_rows
-from molattn.training.history import Epoch, History
 from molattn.training.loop import check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.resolve import ResolvedConfig, resolve
-from molattn.training.run_folder import CONFIG_FILE, member_folders
+from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import check_logarithms, scale_by, target_transforms
 from molattn.utils.console import print_line
 from molattn.utils.process_group import process_rank
@@ -198,9 +197,7 @@ def read_rows(
 def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Resolve the options, fit networks and Gaussian process, combine and calibrate them.
 
-    Returns:
-        The model, the history of each member, and the outputs of each member for the validation
-        rows.
+    Returns the model, and of each member the history and the outputs for the validation rows.
     """
     config, table, split = job.config, job.table, job.split
     resolved = resolve(config, table, split, job.base)
@@ -231,9 +228,6 @@ def fit_networks(
     """Train the network of each member, or take it as it is if only a Gaussian process predicts.
 
     Calls ``on_epoch`` after each epoch; an exception that it raises stops the training.
-
-    Returns:
-        The model of all members, and their histories.
     """
     members = resolved.training.members()
     folders = [None] * len(members)

@@ -1,4 +1,4 @@
-"""The folder of a run: complete, or under another name and resumable.
+"""The folder of a run: complete, or under another name and resumable; the history in it.
 
 While a run is in progress, its files are in ``NAME.unfinished``, beside the final folder ``NAME``.
 If it is interrupted, by Ctrl-C or a power cut, that folder stays and the run can be resumed from
@@ -8,10 +8,13 @@ its checkpoint. The process that writes to it holds a lock, which is released wh
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError, did_you_mean
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.utils.files import UNFINISHED, check_output_folder, locked, replace_folder
@@ -20,12 +23,15 @@ __all__ = [
     "CONFIG_FILE",
     "PAGE_FILE",
     "RESULT_FILE",
+    "Epoch",
+    "History",
     "final_folder",
     "free_folder",
     "has_checkpoint",
     "member_folders",
     "run_folder",
     "unfinished_run",
+    "write_history",
 ]
 
 CONFIG_FILE = "config.yaml"
@@ -40,6 +46,45 @@ _CONTENTS = re.compile(
     r"|(calibration|coverage|learning_curve|parity|roc_pr|similarity)\.png"
     r"|.+\.part|\..+\.lock"
 )
+
+
+class Epoch(NamedTuple):
+    """Losses of one epoch, of scaled targets, with its learning rate and duration.
+
+    Without validation rows there is no validation loss.
+    """
+
+    epoch: int
+    train_loss: float
+    validation_loss: float | None
+    learning_rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class History:
+    """The history of a finished training, including what was before an interruption.
+
+    Args:
+        epochs: One entry for each epoch, in order.
+        best: Number of the epoch whose weights the model has.
+        seconds: Duration of the training.
+        steps: Steps of the optimizer.
+        frozen_weights: Number of weights that were not trained.
+    """
+
+    epochs: list[Epoch]
+    best: int
+    seconds: float = 0.0
+    steps: int = 0
+    frozen_weights: int = 0
+
+
+def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
+    """Write ``history.csv``, one row per epoch."""
+    with write_table(folder / "history.csv", Epoch._fields) as write:
+        for epoch in epochs:
+            write(epoch)
 
 
 @contextmanager

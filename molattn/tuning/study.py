@@ -34,11 +34,10 @@ from molattn.data.splitting import split_rows
 from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_heads, check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.history import Epoch
 from molattn.training.loop import check_processes
 from molattn.training.resolve import resolve
 from molattn.training.run import TrainingJob, fit_networks, read_rows
-from molattn.training.run_folder import CONFIG_FILE
+from molattn.training.run_folder import CONFIG_FILE, Epoch
 from molattn.tuning.search_space import (
     Space,
     check_space,
@@ -95,9 +94,6 @@ def run_study(
         folder: Folder of the study, which is resumed; no other process may use it.
         console: Where to log.
         overwrite: Replace a study in the folder, once the table and the options are valid.
-
-    Raises:
-        InputError: An invalid option, another table than before, or no trial succeeded.
     """
     start, is_new = time.perf_counter(), overwrite or not (folder / CONFIG_FILE).exists()
     search = _search(config, space, folder, is_new)
@@ -183,8 +179,6 @@ def _search(config: TrainConfig, space: Space | None, folder: Path, is_new: bool
     if config.gaussian_process.predictor == "gaussian_process":
         raise InputError("--predictor gaussian_process trains no network, and has nothing to tune")
     check_processes(config.training)
-    if not is_new and not (folder / STUDY_FILE).exists() and (folder / _TRIALS_FILE).exists():
-        raise InputError(f"{folder / STUDY_FILE}: no such file; it holds the trials of the study")
     if space is None and not is_new:
         space = read_space(folder / SPACE_FILE)
     # Once, as all trials start from the same weights.

@@ -1,7 +1,6 @@
 """Training in multiple processes, from the command line."""
 
 import csv
-import json
 import os
 import signal
 import subprocess
@@ -143,20 +142,6 @@ def test_two_processes_give_the_run_of_one(words):
     for path in Path("run1").rglob("history.csv"):
         other = Path("run2", *path.parts[1:])
         np.testing.assert_allclose(losses(other.parent), losses(path.parent), rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_two_processes_train_on_more_rows_than_are_kept_in_memory(folder):
-    """Starting processes, parsing and comparing molecules take a minute, training a second."""
-    rows = [
-        f"{'C' * n}{end}{'C' * m},{n}" for n in range(1, 90) for m in range(94) for end in "NOS"
-    ]
-    (folder / "in.csv").write_text("\n".join(["smiles,logS", *rows[:25_001]]) + "\n")
-    words = TRAIN.replace("--batch-size 9", "--batch-size 500")
-    ended(started(f"{words} --epochs 1 --devices 2"), 0)
-    metrics = json.loads(Path("run", "metrics.json").read_text())
-    assert sum(metrics[f"rows_{part}"] for part in ("train", "validation", "test")) == 25_001
-    assert np.isfinite(losses("run")).all()
 
 
 @pytest.mark.faults

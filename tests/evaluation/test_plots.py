@@ -9,7 +9,7 @@ from molattn.evaluation.plots import (
 )
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task
-from molattn.training.history import Epoch, History
+from molattn.training.run_folder import Epoch, History
 
 nan = float("nan")
 Y = Task("y", unit="mg")

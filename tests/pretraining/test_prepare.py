@@ -172,16 +172,3 @@ def test_a_store_with_targets_is_used_as_it_is(tmp_path, smiles_file, monkeypatc
     monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("absent",))
     with pytest.raises(InputError, match="another release"):
         prepare_molecules([str(tmp_path / "targets")], MoleculesConfig(), tmp_path / "other")
-
-
-def test_worker_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
-    monkeypatch.setattr(prepare, "_BLOCK_ROWS", 16)
-    monkeypatch.setattr(prepare, "SHARD_ROWS", 64)
-    rows = [f"{text},1" for text in smiles_file.read_text().split()] * 2
-    rows[30:30] = ["C1CC,1", "ethanol,1"]
-    (tmp_path / "m.csv").write_text("\n".join(["smiles,y", *rows, "CCCCCCCCCC,1"]) + "\n")
-    files, options = [str(tmp_path / "m.csv")], MoleculesConfig()
-    one, two = (prepare_molecules(files, options, tmp_path / str(n), num_workers=n) for n in (0, 2))
-    assert one.about == two.about
-    for path in (tmp_path / "0").iterdir():
-        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()

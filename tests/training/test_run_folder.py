@@ -1,7 +1,4 @@
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -91,27 +88,14 @@ def test_a_run_killed_before_its_first_checkpoint_is_no_obstacle(tmp_path):
     assert not (tmp_path / "run" / "tensorboard").exists()
 
 
-def test_a_folder_that_another_process_fills_is_refused(tmp_path):
-    program = (
-        "import sys, time; from molattn.training.run_folder import run_folder\n"
-        "with run_folder(sys.argv[1]) as folder:\n"
-        "    (folder / 'config.yaml').write_text('theirs'); print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
+def test_a_folder_that_is_being_filled_is_refused(tmp_path):
     path = tmp_path / "run"
-    command = [sys.executable, "-c", program, str(path)]
-    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "ready\n"
+    with run_folder(path) as folder:
+        (folder / CONFIG_FILE).write_text("theirs")
         for options in ({}, {"resume": True}, {"overwrite": True}):
             with pytest.raises(InputError):
                 fill(path, **options)
-        assert (tmp_path / "run.unfinished" / CONFIG_FILE).read_text() == "theirs"
-    finally:
-        os.kill(other.pid, signal.SIGKILL)
-        other.communicate()
-    fill(path, "ours")  # the lock ended with its process
+        assert (folder / CONFIG_FILE).read_text() == "theirs"
 
 
 def test_a_missing_run_is_reported_with_the_closest_name(tmp_path):

@@ -10,8 +10,8 @@ from molattn.config import FineTuningConfig, NetworkConfig, TrainConfig, TuneCon
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.history import Epoch
 from molattn.training.run import train
+from molattn.training.run_folder import Epoch
 from molattn.tuning import study as module
 from molattn.tuning.study import run_study
 
@@ -202,9 +202,7 @@ def test_the_command_resumes_replaces_and_refuses(config, tmp_path, losses, caps
     assert len(table(study)) == 1
     (study / "study.db").write_bytes(b"something else")
     assert main(["tune", "--resume", str(study)]) == 2
-    (study / "study.db").unlink()
-    assert main(["tune", "--resume", str(study)]) == 2
-    assert capsys.readouterr().err.count("study.db") == 2
+    assert "study.db" in capsys.readouterr().err
     monkeypatch.setattr("molattn.cli.train.find_spec", lambda name: None)
     assert main(["tune"]) == 2
     assert "pip install 'molattn[tune]'" in capsys.readouterr().err
