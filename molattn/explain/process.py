@@ -139,14 +139,14 @@ class _Gaussian:
 
     def __init__(self, kernel: GaussianKernel, tensor: _ToTensor) -> None:
         self._mean, self._scale = tensor(kernel.mean), tensor(kernel.scale)
-        points, self._length = tensor(kernel.points), kernel.length
-        self._points = 2.0 / kernel.length * points.T
-        self._squares = points.square().sum(dim=1) / kernel.length
+        self._points, self._length = tensor(kernel.points), kernel.length
+        self._squares = self._points.square().sum(dim=1)
 
     def standardized(self, numbers: Tensor) -> Tensor:
         scaled = (numbers.to(self._mean.dtype) - self._mean) / self._scale
         return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-CLIP, CLIP)
 
     def __call__(self, x: Tensor) -> Tensor:
-        squares = x.square().sum(dim=1, keepdim=True) / self._length + self._squares
-        return (x @ self._points - squares).clamp(max=0.0).exp()
+        squares = x.square().sum(dim=1, keepdim=True) + self._squares
+        distances = (squares - 2.0 * (x @ self._points.T)).clamp(min=0.0)
+        return (distances / -self._length).exp()
