@@ -46,18 +46,6 @@ def neighbor_sum(x, edge_index, edge_attr):
     return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
 
 
-def edge_difference(x, edge_index, edge_attr):
-    return x[edge_index[0]] - x[edge_index[1]]
-
-
-def test_tuples_of_nodes_edges_and_the_graph_given_pass():
-    def everything(x, edge_index, edge_attr):
-        nodes = neighbor_sum(x, edge_index, edge_attr)
-        return nodes, (edge_index, edge_difference(x, edge_index, edge_attr)), None
-
-    assert_permutation_equivariant(Function(everything), graph())
-
-
 def test_the_worst_error_and_its_place_are_named():
     """Node 3, column 1 gets 100 wherever node 3 now is; all else is far less wrong."""
 
@@ -308,28 +296,6 @@ def test_layers_of_pyg_pass(name, dtype):
     assert_smooth(layer, data)
     assert_stable(layer, data)
     assert all(parameter.dtype == dtype for parameter in layer.parameters())
-
-
-def test_graphs_may_be_given_as_a_list():
-    layer, data = pyg.GraphNorm(3).double(), batch_of_graphs()
-    for assertion in (INDEPENDENT, assert_batch_invariant):
-        assert assertion(layer, data.to_data_list()) == assertion(layer, data)
-
-
-def test_compiled_layers_are_called_like_the_original():
-    data = graph(dtype=torch.float64)
-    layer = pyg.TransformerConv(3, 4, edge_dim=2).double()
-    compiled = torch.compile(layer, backend="eager")
-    assert assert_permutation_equivariant(compiled, data) < 1e-10
-    assert NORMALIZED(compiled, data) < 1e-10
-    with pytest.raises(AssertionError, match="not permutation equivariant"):
-        EQUIVARIANT(torch.compile(Function(lambda x, i, e: x.cumsum(0)), backend="eager"), data)
-
-
-def test_lazy_layers_are_smooth():
-    layer = pyg.TransformerConv(-1, 4, edge_dim=2)
-    assert_smooth(layer, graph())
-    assert isinstance(layer.lin_key.weight, nn.UninitializedParameter)  # a copy was called
 
 
 @pytest.mark.parametrize(

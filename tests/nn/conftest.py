@@ -14,6 +14,13 @@ NODE_DIM, OUT, HEADS, EDGE_DIM, GLOBAL_DIM = 4, 6, 2, 3, 5
 _SWITCHES = ("update_edges", "update_global", "gate")
 
 
+DOUBLE = torch.float64
+
+
+def assert_near(got: Any, expected: Any, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A layer to test; ``full`` = with edges, graph features, gates and every update it has."""
@@ -65,26 +72,16 @@ class Subject:
             out["u"] = torch.randn(graph.num_graphs, GLOBAL_DIM)
         return self.nodes(graph.num_rows, dtype=torch.float32), out
 
-    def parts(self, out: Any, weights: bool = False) -> dict[str, Any]:
-        """Name what came out."""
-        names = ["nodes"]
-        names += ["edges"] if "update_edges" in self.switches else []
-        names += ["graphs"] if "update_global" in self.switches else []
+    def run(self, conv: nn.Module, x: Any, graph: Any, given: dict, weights: bool = False) -> dict:
+        """Call the layer and name what comes out."""
+        out = conv(x, graph, **given, return_attention_weights=weights)
+        switches = {"update_edges": "edges", "update_global": "graphs"}
+        names = ["nodes", *(part for name, part in switches.items() if name in self.switches)]
         names += ["weights"] if weights else []
-        if len(names) == 1:
-            assert isinstance(out, Tensor)
-            return {"nodes": out}
-        assert isinstance(out, tuple)
-        parts = dict(zip(names, out, strict=True))
+        parts = dict(zip(names, out if len(names) > 1 else [out], strict=True))
         if weights:
             parts["graph"], parts["weights"] = parts["weights"]
         return parts
-
-    def run(self, conv: nn.Module, x: Any, graph: Any, given: dict, weights: bool = False) -> dict:
-        """Call the layer and name what comes out."""
-        if weights:
-            given = given | {"return_attention_weights": True}
-        return self.parts(conv(x, graph, **given), weights)
 
     def run_complete(
         self,

@@ -10,13 +10,10 @@ from torch_geometric.nn import GATv2Conv, TransformerConv
 from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv
 
-DOUBLE = torch.float64
+from .conftest import DOUBLE, assert_near
+
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
 COMBINES = ["linear", "concat", "mean", "max", "weighted"]
-
-
-def assert_near(got, expected, tolerance=1e-10):
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
 def assert_same_gradients(ours, theirs, inputs):

@@ -2,14 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from molattn.nn import functional as F
 from molattn.nn.functional import (
     DenseRows,
     ScatteredEdges,
@@ -98,33 +96,6 @@ def test_equals_scaled_dot_product_attention():
         strict=True,
     ):
         assert_near(a, b, 1e-12)
-
-
-def numpy_score(kind, q, k, weight, vector):
-    """One query and one key, as the formulas are printed."""
-    if kind == "dot":
-        return q @ k
-    if kind == "scaled_dot":
-        return q @ k / np.sqrt(q.size)
-    if kind == "general":
-        return q @ weight @ k
-    if kind == "additive":
-        return vector @ np.tanh(weight @ np.concatenate([q, k]))
-    total = q + k
-    return vector @ np.where(total > 0, total, 0.2 * total)
-
-
-@pytest.mark.parametrize("kind", F.SCORES)
-def test_score_is_its_formula(kind):
-    q, k = torch.randn(3, 4, dtype=DOUBLE), torch.randn(5, 4, dtype=DOUBLE)
-    needs_weight, needs_vector = F.SCORES[kind].weight, F.SCORES[kind].vector
-    columns = 8 if kind == "additive" else 4
-    weight = torch.randn(4, columns, dtype=DOUBLE) if needs_weight else None
-    vector = torch.randn(4, dtype=DOUBLE) if needs_vector else None
-    got = score(q, k, kind, weight=weight, vector=vector)
-    parameters = [None if p is None else p.numpy() for p in (weight, vector)]
-    expected = [[numpy_score(kind, a, b, *parameters) for b in k.numpy()] for a in q.numpy()]
-    assert_near(got, double(expected), 1e-12)
 
 
 @given(

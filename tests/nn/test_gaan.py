@@ -7,11 +7,7 @@ import torch
 from molattn.nn import GaANConv
 from molattn.nn.graph_inputs import EdgeList
 
-DOUBLE = torch.float64
-
-
-def assert_near(got, expected, tolerance=1e-10):
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+from .conftest import DOUBLE, assert_near
 
 
 def fully_connected(p, name, vector):

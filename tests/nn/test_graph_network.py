@@ -12,12 +12,9 @@ from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv, GraphNetwork
 from molattn.nn.graph_network import EDGE_INPUTS, GLOBAL_INPUTS, NODE_INPUTS, REDUCERS
 
-DOUBLE = torch.float64
+from .conftest import DOUBLE, assert_near
+
 NODE, EDGE, GLOBAL = 4, 3, 5
-
-
-def assert_near(got, expected, tolerance=1e-10):
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
 def subsets(names):

@@ -18,12 +18,9 @@ from molattn.testing import (
     assert_stable,
 )
 
-DOUBLE = torch.float64
+from .conftest import DOUBLE, assert_near
+
 SIZES = [3, 1, 5, 2, 0, 5]  # one padded block
-
-
-def assert_near(got, expected, tolerance=1e-10):
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
 def floats(given):

@@ -7,11 +7,7 @@ import torch
 from molattn.graph import CompleteGraphs
 from molattn.nn import MATConv
 
-DOUBLE = torch.float64
-
-
-def assert_near(got, expected, tolerance=1e-10):
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+from .conftest import DOUBLE, assert_near
 
 
 def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas):
