@@ -43,12 +43,8 @@ class CompleteGraph(_Transform):
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
             are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
 
-    Shapes:
-        - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
-          or none
-        - **output**: ``edge_index`` ``[2, n (n - 1)]``, or ``[2, n n]`` with self loops, sorted by
-          sender, then receiver; ``edge_attr`` ``[E', D + 2]`` of the same dtype, ``int64`` if that
-          is ``bool`` or has 8 bits (``D = 0`` and float if there was none)
+    Edges ``[2, E']`` are sorted by sender, then receiver. Features ``[E', D + 2]`` have the dtype
+    of those given, ``[E, D]`` or ``[E]``; ``int64`` if that is ``bool`` or has 8 bits.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -102,15 +98,7 @@ class TopologicalRadiusGraph(_Transform):
     Args:
         radius: Largest number of bonds on the shortest path between the nodes of an edge.
         self_loops: Whether a node has an edge to itself; its distance is 0.
-        bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
-            are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
-
-    Shapes:
-        - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
-          or none
-        - **output**: ``edge_index`` ``[2, E']``, sorted by sender, then receiver; ``edge_attr``
-          ``[E', D + 2]`` of the same dtype, ``int64`` if that is ``bool`` or has 8 bits
-          (``D = 0`` and float if there was none)
+        bond_column: See :class:`CompleteGraph`.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -158,13 +146,7 @@ class PairDistances(_Transform):
         basis: What expands distances ``[E]`` into features ``[E, K]``, such as PyG's
             ``torch_geometric.nn.models.schnet.GaussianSmearing`` or
             ``torch_geometric.nn.models.dimenet.BesselBasisLayer`` (which has no value at distance
-            0, that of self loops). It is used as is; it is not trained. None = the distance
-            itself, ``K = 1``.
-
-    Shapes:
-        - **input**: ``pos`` ``[n, 3]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or
-          ``[E]`` or none
-        - **output**: ``edge_attr`` ``[E, D + K]``, floating point
+            0, that of self loops). It is not trained. None = the distance itself, ``K = 1``.
 
     Example:
         >>> data = Data(pos=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
@@ -201,13 +183,7 @@ class BondsAndDistances(_Transform):
 
     Args:
         no_path: Distance of two nodes without a path, where there is no ``pos``.
-        bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
-            are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
-
-    Shapes:
-        - **input**: ``edge_index`` ``[2, E]``; ``pos`` ``[n, 3]`` or none
-        - **output**: ``edge_index`` ``[2, n n]``, sorted by sender, then receiver; ``edge_attr``
-          ``[n n, 2]``, floating point
+        bond_column: See :class:`CompleteGraph`.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -257,19 +233,13 @@ class AddDummyNode(_Transform):
     node, only ``pos``, ``z`` and names that begin with ``node`` are of the nodes, and only names
     that contain ``edge`` are of the edges. Labels (``y``, ``edge_label``) stay as they are.
 
-    Apply it to each graph before batching; ``batch`` and ``ptr`` then count each graph's dummy as
-    one of its nodes. Apply it after :class:`BondsAndDistances` or :class:`CompleteGraph`, which
-    would otherwise take its edges for bonds.
+    Apply it to each graph before batching, and after :class:`BondsAndDistances` or
+    :class:`CompleteGraph`, which would otherwise take its edges for bonds.
 
     Args:
         distance: Distance to all nodes, itself included.
         distance_column: Column of ``edge_attr`` that holds the distance; 0 after
             :class:`BondsAndDistances`, -1 after :class:`CompleteGraph`; None = no column does.
-
-    Shapes:
-        - **input**: ``x`` ``[n, F]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or none
-        - **output**: ``x`` ``[n + 1, F + 1]``, ``edge_index`` ``[2, E + 2 n + 1]``, ``edge_attr``
-          ``[E + 2 n + 1, D]``, ``dummy_mask`` ``bool [n + 1]``
 
     Example:
         >>> bonds = torch.tensor([[0, 1], [1, 0]])

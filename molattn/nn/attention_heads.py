@@ -78,14 +78,8 @@ class HeadCombine(nn.Module):
 
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__()
-        check_widths(1, heads=heads, out_channels=out_channels)
-        if self.splits_width and out_channels % heads:
-            raise ValueError(
-                f"{type(self).__name__}: heads must divide out_channels, got heads={heads}, "
-                f"out_channels={out_channels}"
-            )
         self.heads = heads
-        self.head_channels = out_channels // heads if self.splits_width else out_channels
+        self.head_channels = split_width(heads, out_channels) if self.splits_width else out_channels
 
     def reset_parameters(self) -> None:
         """Reset the parameters, if there are any."""
@@ -250,6 +244,13 @@ def _masked_max(x: Tensor, mask: Tensor) -> Tensor:
     highest = (seen == most) & mask
     count = highest.sum(dim=2, dtype=x.dtype)
     return torch.where(highest, x, 0.0).sum(dim=2) / count.clamp_min(1)
+
+
+def split_width(heads: int, out_channels: int) -> int:
+    """Width of a head where heads share the output; ValueError unless they divide it."""
+    if heads < 1 or out_channels % heads:
+        raise ValueError(f"heads must divide out_channels: got {heads=}, {out_channels=}")
+    return out_channels // heads
 
 
 def check_widths(least: int, **options: Optional[int]) -> None:

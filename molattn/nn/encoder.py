@@ -3,18 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Optional
 
-import torch
 from torch import Tensor, nn
 
-from molattn._torch_compat import has_hooks, is_transformed
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import attention
 from molattn.nn.linear import Linear
-
-# Nodes whose hidden features fit into the cache of a processor.
-_ROWS = 1024
-# Modules that treat each node by itself.
-_BY_NODE = (nn.LayerNorm, nn.Sequential, Linear, nn.SiLU, nn.Dropout)
 
 
 class AttentionBlock(nn.Module):
@@ -56,20 +49,7 @@ class AttentionBlock(nn.Module):
         if isinstance(update, tuple):
             update, edge_attr = update
         x = x + self.dropout(update)
-        if not self._may_split(x):
-            return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
-        for rows in x.split(_ROWS):
-            rows += self.dropout(self.ff(self.norm_ff(rows)))
-        return x, edge_attr
-
-    def _may_split(self, x: Tensor) -> bool:
-        """Whether nobody can tell that nodes are updated in parts, and in place."""
-        if torch.compiler.is_compiling() or torch.is_grad_enabled() or is_transformed(x):
-            return False
-        parts = (self.norm_ff, *self.ff.modules(), self.dropout)
-        return x.device.type == "cpu" and all(
-            type(one) in _BY_NODE and not has_hooks(one) for one in parts
-        )
+        return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
 
 
 class Encoder(nn.Module):

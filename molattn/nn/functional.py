@@ -234,7 +234,6 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         logits: ``[E, ...]`` for scattered edges, ``[..., L, S]`` for dense rows.
         receivers: Which logits belong to the same receiver.
         temperature: :math:`T \ge 0`.
-
     """
     check_temperature(temperature)
     dtype = logits.dtype

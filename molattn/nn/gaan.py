@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import HeadGate
+from molattn.nn.attention_heads import HeadGate, split_width
 from molattn.nn.graph_inputs import Globals, Pair
 from molattn.nn.linear import Linear
-
-_VARIANTS = ("paper", "authors")
 
 
 class GaANConv(AttentionConv):
@@ -79,15 +78,9 @@ class GaANConv(AttentionConv):
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        if variant not in _VARIANTS:
-            raise ValueError(f"variant: got {variant!r}, expected one of {', '.join(_VARIANTS)}")
+        check_one_of("variant", variant, ("paper", "authors"))
         if head_channels is None:
-            if heads < 1 or out_channels % heads:
-                raise ValueError(
-                    f"heads must divide out_channels unless head_channels is given: "
-                    f"got heads={heads}, out_channels={out_channels}"
-                )
-            head_channels = out_channels // heads
+            head_channels = split_width(heads, out_channels)
         super().__init__(
             in_channels,
             out_channels,

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
+from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv
+from molattn.nn.attention_heads import split_width
 from molattn.nn.functional import Receivers, normalize
 from molattn.nn.linear import Linear
 
-_KERNELS = ("softmax", "exp")
 _EPSILON = 1e-6  # of the row normalization of bonds, as in the authors' code
 
 
@@ -72,34 +73,30 @@ class MATConv(AttentionConv):
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        if kernel not in _KERNELS:
-            raise ValueError(f"kernel: got {kernel!r}, expected one of {', '.join(_KERNELS)}")
-        if heads < 1 or out_channels % heads:
-            raise ValueError(
-                f"heads must divide out_channels: got heads={heads}, out_channels={out_channels}"
-            )
+        check_one_of("kernel", kernel, ("softmax", "exp"))
+        head_channels = split_width(heads, out_channels)
         rest = 1.0 - lambda_attention - lambda_distance
         # 1/3 + 1/3 + 1/3 and the like may miss 1 by rounding.
-        shares = [lambda_attention, lambda_distance, 0.0 if abs(rest) < 1e-12 else rest]
+        shares = (lambda_attention, lambda_distance, 0.0 if abs(rest) < 1e-12 else rest)
         least = 1e-12 if learn_lambdas else 0.0  # a learned share starts as a logarithm
         if not all(least <= share <= 1 for share in shares):
             raise ValueError(
                 f"lambda_attention, lambda_distance and 1 minus both: got {shares}, expected "
-                + ("numbers above 0 with learn_lambdas" if learn_lambdas else "numbers from 0 to 1")
+                f"numbers from 0 to 1, above 0 with learn_lambdas"
             )
         super().__init__(
             in_channels,
             out_channels,
             heads,
-            head_channels=out_channels // heads,
-            query_channels=out_channels // heads,
+            head_channels=head_channels,
+            query_channels=head_channels,
             edge_dim=2,
             score="scaled_dot",
             dropout=dropout,
             **kwargs,
         )
         self.kernel = kernel
-        self.shares = tuple(shares)
+        self.shares = shares
         self.learn_lambdas = learn_lambdas
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)

@@ -80,11 +80,3 @@ def test_coded_edges_from_edges_mark_what_is_no_edge():
     edges = CodedEdges.from_edges(graphs, codes, torch.randn(2, 4))
     assert torch.equal(graphs.pairs_to_edges(edges.codes), codes)
     assert torch.equal(edges.codes == 2, ~graphs.is_edge)
-
-
-def test_what_does_not_fit_is_said():
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"got 0 molecules with \[\] columns"):
-        collate([])
-    with pytest.raises(ValueError, match=r"got 2 molecules with \[3, 4\] columns"):
-        collate([random_record(2, rng), random_record(2, rng, columns=4)])
