@@ -553,9 +553,10 @@ def _read(name: str, out: Any) -> Iterator[_Output]:
     if isinstance(out, Tensor):
         yield _Output(name, out)
     elif isinstance(out, (tuple, list)):
-        first, last = out if len(out) == 2 else (None, None)
-        pair = isinstance(first, Tensor) and isinstance(last, Tensor) and first.dtype in _INTEGERS
-        if pair and first.shape == (2, *last.shape[:1]):
+        both: Any = out if len(out) == 2 else (None, None)
+        first, last = both
+        pair = isinstance(first, Tensor) and isinstance(last, Tensor)
+        if pair and first.dtype in _INTEGERS and first.shape == (2, *last.shape[:1]):
             yield _Output(f"{name}[1]", last, first.long())
             return
         for i, part in enumerate(out):

@@ -214,8 +214,8 @@ class AttentionConv(MessagePassing):
     ) -> Attended:
         """Return the gated heads, not yet combined."""
         projected = self.project_heads(x, globals_)
-        options = {"return_pairs": return_pairs, "return_messages": return_messages}
-        found = self.attend(projected, edges, attr, **options)
+        requested: Any = {"return_pairs": return_pairs, "return_messages": return_messages}
+        found = self.attend(projected, edges, attr, **requested)
         if self.head_gate is None:
             return found
         gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages

@@ -8,7 +8,7 @@ Edge terms are linear in a basis, one vector for each distinct code of a pair or
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -174,7 +174,7 @@ class Pairs:
         """``[H B, N, N]`` as ``[B, N receivers, N senders, H]``."""
         return self.by_graph(x).permute(1, 2, 3, 0)
 
-    def by_head(self, pairs: Optional[Tensor]) -> Optional[Tensor]:
+    def by_head(self, pairs: Optional[Tensor]) -> Any:
         """The block's part of pair rows ``[P, H]`` as ``[H B, N, N]``."""
         return None if pairs is None else self.block.pairs(pairs).permute(3, 0, 1, 2).flatten(0, 1)
 

@@ -92,14 +92,14 @@ class _Gradients:
         self.shift = (grad_nodes.to(wide) * nodes).sum(dim=-1, keepdim=True).to(dtype)
         self.grads: dict[str, Any] = dict.fromkeys(PairInputs._fields)
         for name, need in zip(PairInputs._fields, ctx.needs_input_grad[4:], strict=True):
-            given = getattr(inputs, name)
+            given: Any = getattr(inputs, name)
             if name in ("query", "key", "value"):
                 self.grads[name] = self.graph.empty_rows(given)
             elif name in ("edge_key", "edge_value") and given is not None:
                 # Contiguous, or each head would be a product of its own.
                 shape = (given.size(1), given.size(0), given.size(2))
                 self.grads[name] = given.new_zeros(shape, dtype=wide)
-            elif need:
+            elif need and given is not None:
                 self.grads[name] = torch.empty_like(given)
 
     def of_inputs(self) -> tuple[Optional[Tensor], ...]:

@@ -112,8 +112,8 @@ class _OnEdgeList(nn.Module):
         """Call the layer; for complete graphs, inputs and outputs are rows."""
         if not isinstance(graph, CompleteGraphs):
             return self.conv(x, graph, edge_attr, **options)
-        edge_attr = edge_features(edge_attr)
-        listed = None if edge_attr is None else graph.pairs_to_edges(edge_attr)
+        pairs = edge_features(edge_attr)
+        listed = None if pairs is None else graph.pairs_to_edges(pairs)
         out = self.conv(graph.rows_to_nodes(x), graph.edge_index, listed, **options)
         if isinstance(out, Tensor):
             return graph.nodes_to_rows(out)

@@ -60,5 +60,3 @@ def test_updated_edges_go_from_block_to_block(graph):
     encoder(graph.x, graph.edge_index, graph.edge_attr)
     for k, edges in enumerate(seen):
         torch.testing.assert_close(edges, 2**k * graph.edge_attr)
-
-
