@@ -112,21 +112,9 @@ def cross_validate(
         )
         work = _Work(config, table, pretrained, folder, console, make_model, finished)
         if rank:  # of several processes, the first one does the rest
-            for one, split in zip(todo, splits, strict=True):
-                if one.name not in finished:
-                    train_split(work.job(one.config, split))
-            if config.data.final:
-                train_model(work.job(config, undivided(table)))
+            work.join(todo, splits)
             return {}
-        done: list[dict[str, Any]] = []
-        predicted: list[OutOfFold] = []  # of the first repetition
-        for start in range(0, len(todo), work.group_size):
-            group = [*zip(todo, splits, strict=True)][start : start + work.group_size]
-            trained = [work.train(one, split, len(todo)) for one, split in group]
-            for (one, _), (run, own) in zip(group, trained, strict=True):
-                others = [other for _, other in trained if other is not None and other is not own]
-                done.append(work.finish(one, run, own, others))
-            predicted += [own for _, own in trained if own is not None and todo[start].repeat == 1]
+        done, predicted = work.run(todo, splits)
         summary = _summary(todo, done)
         if config.data.final:
             print_line(console, "final model of all rows")
@@ -155,16 +143,38 @@ class _Work:
         given = config, self.table, split, self.pretrained, self.console, folder
         return TrainingJob(*given, self.make_model)
 
+    def join(self, todo: Sequence[Round], splits: Sequence[Split]) -> None:
+        """Train the models together with the first process."""
+        for one, split in zip(todo, splits, strict=True):
+            if one.name not in self.finished:
+                train_split(self.job(one.config, split))
+        if self.config.data.final:
+            train_model(self.job(self.config, undivided(self.table)))
+
+    def run(
+        self, todo: Sequence[Round], splits: Sequence[Split]
+    ) -> tuple[list[dict[str, Any]], list[OutOfFold]]:
+        """Return the metrics of the rounds, and predictions of those of the first repetition."""
+        done, predicted = list[dict[str, Any]](), list[OutOfFold]()
+        for start in range(0, len(todo), self.group_size):
+            group = [*zip(todo, splits, strict=True)][start : start + self.group_size]
+            trained = []
+            for number, (one, split) in enumerate(group, start=start + 1):
+                print_line(self.console, f"{one.name} ({number} of {len(todo)})")
+                trained.append(self.train(one, split))
+            for (one, _), (run, own) in zip(group, trained, strict=True):
+                others = [other for _, other in trained if other is not None and other is not own]
+                done.append(self.finish(one, run, own, others))
+            predicted += [own for _, own in trained if own is not None and todo[start].repeat == 1]
+        return done, predicted
+
     @property
     def group_size(self) -> int:
         """How many rounds calibrate each other: without validation rows those of a repetition."""
         return 1 if self.config.data.validation_size > 0.0 else self.config.data.folds or 1
 
-    def train(
-        self, one: Round, split: Split, count: int
-    ) -> tuple[TrainingRun | None, OutOfFold | None]:
+    def train(self, one: Round, split: Split) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
-        print_line(self.console, f"{one.name} ({rounds(self.config).index(one) + 1} of {count})")
         path = self.folder / one.name
         predict = self.group_size > 1 or (self.config.data.final and one.repeat == 1)
         if one.name in self.finished:

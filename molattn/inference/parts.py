@@ -118,14 +118,9 @@ def open_output(
 ) -> Iterator[OutputFile]:
     """Write a table, whole or not at all; if that is interrupted, its parts are kept.
 
-    Args:
-        output: The table; an existing file is replaced. A binary stream gets CSV.
-        header: The columns.
-        schema: Their types, of :func:`molattn.data.table.output_schema`.
-        run: Returns what identifies the run, as JSON types: SHA-256 of its ``model`` and ``input``,
-            ``options`` and ``versions``.
-        resume: Whether to go on with the rows of an interrupted run; otherwise they are replaced.
-        console: Where to report it.
+    With ``resume`` it goes on with the rows of an interrupted run, otherwise they are replaced. A
+    binary stream gets CSV. ``run`` returns what identifies the run, as JSON types: SHA-256 of its
+    ``model`` and ``input``, ``options`` and ``versions``.
 
     Raises:
         InputError: The table cannot be written, another process writes it, the interrupted run is
