@@ -102,7 +102,7 @@ def read_targets(
             )
         for row, error in labels.invalid.items():
             column = table.header[_column(error, index, sign)]
-            reasons.setdefault(row, f"column {quoted(column)}: {error}")
+            reasons.setdefault(row, f"column {quoted(column)}: {error.command_line()}")
         targets.append(labels)
     return targets, reasons
 

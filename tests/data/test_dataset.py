@@ -177,7 +177,7 @@ def test_labels_without_a_logarithm_are_skipped(tmp_path):
     assert [(row.line, row.code) for row in table.skipped] == [
         (line, "invalid_label") for line in (3, 4, 5)
     ]
-    assert all("target_transform" in row.reason for row in table.skipped)
+    assert all("--target-transform" in row.reason for row in table.skipped)
     assert len(table.rows) == 8
 
 
