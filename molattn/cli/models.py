@@ -132,8 +132,8 @@ def serve(
 def verify(model: ModelFolder, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Compares the files with the manifest (sizes, SHA-256), loads the model, and compares its inputs
-    if RDKit or molattn have other versions than in the training.
+    Compares the files with the manifest (sizes, SHA-256), loads the model, and names the RDKit of
+    the training if another one is installed.
     """
     from molattn.model.artefact import ModelFiles, find_local_model
     from molattn.model.model import MolAttn

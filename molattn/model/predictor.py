@@ -17,7 +17,7 @@ from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor
 from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.module import Array, NetworkModule, Records
 from molattn.model.outputs import mean_of_members
-from molattn.model.target_transform import TargetTransform
+from molattn.model.target_transform import TargetTransform, own_units
 from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Prediction, Uncertainty
 from molattn.task import output_slices
@@ -72,13 +72,8 @@ class Predictor(NetworkModule):
         ``[members, n, num_outputs]``.
         """
         records = self._records(smiles, partners)
-        return self.predict_records(records, batch_size, features=features, members=members)
-
-    def predict_records(self, records: Records, batch_size: int = 256, **options: Any) -> Array:
-        """Predict featurized molecules; see :meth:`predict` for the options."""
-        members = options.pop("members", False)
-        outputs = self.predict_outputs(records, batch_size, **options)
-        return self.in_own_units(outputs) if members else self._calibrated(self._mean(outputs))
+        outputs = self.predict_outputs(records, batch_size, features=features)
+        return self.in_own_units(outputs) if members else self.values(outputs)
 
     def predict_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
@@ -103,13 +98,13 @@ class Predictor(NetworkModule):
     def _mean(self, outputs: Array) -> Array:
         return mean_of_members(torch.from_numpy(outputs), self.config.tasks).numpy()
 
-    def _calibrated(self, mean: Array) -> Array:
-        """Convert outputs ``[n, outputs]`` to own units and calibrated probabilities."""
+    def values(self, outputs: Array) -> Array:
+        """Convert :meth:`predict_outputs` to own units and calibrated probabilities."""
+        mean = self._mean(outputs)
         if self.uncertainty is None:
             return self.in_own_units(mean)
         calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
-        columns = zip(output_slices(self.config.tasks), self.config.target_transforms, strict=True)
-        return torch.cat([one.inverse(calibrated[:, at]) for at, one in columns], dim=1).numpy()
+        return own_units(calibrated, self.config.tasks, self.config.target_transforms).numpy()
 
     # Uncertainty.
 
@@ -143,7 +138,7 @@ class Predictor(NetworkModule):
         if self.uncertainty is not None:
             similarity = self.uncertainty.molecules.task_similarity(molecules, len(tasks))
             low, high = self.intervals(mean, similarity, level)
-        found, std = self._calibrated(mean), np.full((len(mean), len(tasks)), math.nan)
+        found, std = self.values(outputs), np.full((len(mean), len(tasks)), math.nan)
         if len(outputs) > 1:
             rows, members = np.arange(len(mean)), self.in_own_units(outputs)
             for index, columns in enumerate(output_slices(tasks)):

@@ -261,7 +261,7 @@ def test_undefined_descriptors_are_the_mean(combined):
     numbers = instance.record.numbers.copy()
     numbers[0] = np.nan
     unknown = replace(instance, record=replace(instance.record, numbers=numbers))
-    predicted = combined.predict_records([unknown.record])[0, 0]
+    predicted = combined.values(combined.predict_outputs([unknown.record]))[0, 0]
     assert unknown.prediction == pytest.approx(predicted, abs=1e-5)
     assert abs(unknown.prediction - instance.prediction) > 1e-3
 

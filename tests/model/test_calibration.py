@@ -107,16 +107,6 @@ def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
     assert reason in found.lines()[0]
 
 
-def test_probabilities_near_0_and_1_are_calibrated_as_their_logits_say():
-    """A probability of 1 - 1e-17 is 1 in double precision; its logit is 39."""
-    scaling = ProbabilityScaling(0.1, (0.0, 0.0))
-    found = Calibration((BINARY,), (scaling,)).calibrated(np.array([[39.0], [200.0], [-200.0]]))
-    np.testing.assert_allclose(found[:, 0], expit([3.9, 20.0, -20.0]))
-    several = ProbabilityScaling(0.1, (0.0, 0.0, 0.0))
-    logits = np.array([[300.0, 290.0, 0.0]])
-    np.testing.assert_allclose(several(logits), softmax(0.1 * logits, axis=1))
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
     rng = np.random.default_rng(1)
@@ -144,16 +134,6 @@ def mixed():
     targets = np.column_stack([rng.normal(size=200), labels == 0, labels])
     found = Calibration.fit([Y, BINARY, SEVERAL], prediction, targets, rng.uniform(size=(200, 3)))
     return found, prediction
-
-
-def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
-    found, prediction = mixed
-    after = found.calibrated(prediction)
-    np.testing.assert_array_equal(after[:, 0], prediction[:, 0])
-    assert np.argsort(after[:, 1]).tolist() == np.argsort(prediction[:, 1]).tolist()
-    assert (after[:, 1] != expit(prediction[:, 1])).any()
-    np.testing.assert_allclose(after[:, 2:].sum(axis=1), 1.0)
-    assert np.isnan(found.half_widths(np.zeros((2, 3)), 0.9)).tolist() == [[False, True, True]] * 2
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -103,19 +102,6 @@ def test_an_encoder_of_complete_graphs_reads_them_as_blocks():
     blocks.load_state_dict(usual.state_dict())
     np.testing.assert_array_equal(blocks.predict(SMILES), usual.predict(SMILES))
     np.testing.assert_allclose(plain.predict(SMILES), usual.predict(SMILES), atol=1e-6)
-
-
-@pytest.mark.parametrize("partner", ["concat", "cross_attention"])
-def test_second_molecules_and_features_reach_the_parts(partner):
-    network = replace(SMALL, partner=partner, width=6, edge_width=4)
-    config = MolAttnConfig("y", network, features=("T",), partner_column="solvent")
-    head = Head(24, 1)
-    model = MolAttn(config, encoder=Sums(6), readout=First(), head=head).eval()
-
-    def predict(smiles="CCO", partner="O", temperature=20.0):
-        return model.predict([smiles], partners=[partner], features=[[temperature]]).item()
-
-    assert len({predict(), predict("CCN"), predict(partner="CO"), predict(temperature=30.0)}) == 4
 
 
 def test_a_saved_model_needs_its_parts_again(tmp_path):

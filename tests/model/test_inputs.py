@@ -125,7 +125,7 @@ def test_numbers_are_scaled_by_the_training_rows_alone_and_reach_the_prediction(
     plain = MolAttn(MolAttnConfig("y", SMALL))
     for one, other in ((model, plain), (plain, model)):
         with pytest.raises(ValueError, match="featurize"):
-            one.predict_records([other.featurize("CCO")])
+            one.values(one.predict_outputs([other.featurize("CCO")]))
 
 
 def test_a_number_that_did_not_vary_or_was_missing_says_nothing():

@@ -127,25 +127,6 @@ def test_mat_reads_the_distance_in_bonds_and_the_bond(text, distances):
     assert net.pair_embedding(amounts).tolist() == [[far, 0.0]]  # a pair of which nothing is known
 
 
-@pytest.mark.parametrize("form", ["rows", "list"])
-@pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat", "graph_network"])
-def test_over_bonds_an_atom_sees_as_many_bonds_as_there_are_blocks(layer, form):
-    """Weights, gates and their pools included."""
-    gate = {"gate": True} if layer in ("edge_attention", "graph_network") else {}
-    model = make(layer=layer, pairs="bonds", **gate)
-    record = model.featurize("CCCCO")
-    batch = model.collate([record])
-    if form == "list":
-        batch = molattn.from_smiles("CCCCO", self_loops=True)
-    before = model.nets[0].encode_atoms(batch)[0]
-    x = batch.x.clone()
-    x[4] = x[4] + 1
-    changed = replace(batch, x=x) if form == "rows" else batch.clone().update({"x": x})
-    moved = (model.nets[0].encode_atoms(changed)[0] - before).abs().amax(dim=1)
-    assert (moved[:2] == 0).all()  # three and more bonds away, of two blocks
-    assert (moved[2:] > 1e-9).all()
-
-
 @pytest.mark.slow  # the compiler takes half a minute
 def test_the_whole_network_is_compiled_once_for_all_layouts():
     torch._dynamo.reset()

@@ -110,6 +110,6 @@ def test_partners_that_do_not_fit_are_refused():
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])
     with pytest.raises(ValueError, match="second molecules"):
-        two.predict_records([one.featurize("C")])
+        two.values(two.predict_outputs([one.featurize("C")]))
     with pytest.raises(ValueError, match="no second molecules"):
-        one.predict_records([two.featurize("C", "O")])
+        one.values(one.predict_outputs([two.featurize("C", "O")]))

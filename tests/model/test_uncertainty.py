@@ -1,6 +1,3 @@
-import copy
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +10,6 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.target_transform import LogTransform, TargetTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Uncertainty
@@ -173,16 +169,6 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
         assert (model.predict_interval(NEW, level=0.99)[1] == np.inf).all()
     else:
         np.testing.assert_array_equal([low, high], free)
-
-
-def test_without_a_share_of_the_networks_there_is_no_deviation_of_theirs(ensemble):
-    outputs = ensemble.predict_outputs([ensemble.featurize(text) for text in NEW])
-    known = copy.copy(ensemble)
-    known.gaussian_process = SimpleNamespace(shares=np.array([np.nextafter(1, 0), 0.5, 0.0]))
-    columns, found = PredictionColumns(known), ensemble.prediction(outputs, NEW, 0.9)
-    row = dict(zip(columns.columns, columns.cells(found, 0), strict=True))
-    assert row["y_std"] is None
-    assert row["b_std"] == found.std[0, 1] > 0.0
 
 
 def test_a_model_that_was_changed_is_not_calibrated(ensemble, folder):

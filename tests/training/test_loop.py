@@ -46,7 +46,7 @@ def test_training_learns_and_keeps_its_best_epoch():
     found = losses(history)
     assert min(found) < 0.3 * found[0]
     assert found[history.best - 1] == min(found)
-    error = model.predict_records(rows.records) - rows.targets
+    error = model.values(model.predict_outputs(rows.records)) - rows.targets
     assert np.mean((error / rows.targets.std()) ** 2) == pytest.approx(min(found), rel=1e-4)
     assert not model.training
     rates = [epoch.learning_rate for epoch in history.epochs]
@@ -64,7 +64,9 @@ def test_the_last_weights_are_kept_and_training_stops_without_improvement():
     found = losses(history)
     assert len(found) == history.best < 60
     assert np.argmin(found) == len(found) - 4
-    error = (model.predict_records(contrary.records) - contrary.targets) / rows.targets.std()
+    error = (
+        model.values(model.predict_outputs(contrary.records)) - contrary.targets
+    ) / rows.targets.std()
     assert np.mean(error**2) == pytest.approx(found[-1], rel=1e-4)
 
 
@@ -76,7 +78,7 @@ def test_missing_and_constant_labels_are_learned_without_nan():
     assert all(np.isfinite(epoch[1:]).all() for epoch in fitted(model, rows, rows).epochs)
     np.testing.assert_allclose(model.target_mean, np.nanmean(targets, axis=0), rtol=1e-6)
     assert model.target_scale[2].item() == 1.0
-    assert np.isfinite(model.predict_records(rows.records)).all()
+    assert np.isfinite(model.values(model.predict_outputs(rows.records))).all()
 
 
 @pytest.mark.parametrize("where", ["training", "validation"])

@@ -148,23 +148,6 @@ def test_fewer_inducing_points_are_drawn_by_the_seed():
     )
 
 
-def test_a_task_with_few_labels_stays_exact():
-    config = MolAttnConfig(("few", "many"), SMALL, kernels=("morgan", "embedding"))
-    labels = np.column_stack([make_labels()[:, 0]] * 2)
-    few = np.array([3, 11, 17, 30, 44])
-    labels[np.setdiff1d(np.arange(48), few), 0] = np.nan
-    head = GaussianProcessHead.fit(config, INPUTS, labels, inducing_points=14)
-    # Tasks take turns, and the rows of the first have labels of the second, too.
-    assert set(few) <= set(head.rows.tolist())
-    assert np.count_nonzero(head.weights, axis=0).tolist() == [5, 14]
-    weights = head.weights[np.flatnonzero(head.weights[:, 0]), 0]
-    chosen = head.rows[np.flatnonzero(head.weights[:, 0])]
-    fitted = head.predict(INPUTS[chosen])[:, 0]
-    noise = float(np.median((labels[chosen, 0] - fitted) / weights))
-    _, expected = brute_force(noise, labels[:, 0], chosen=chosen)
-    np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
-
-
 def test_predictions_are_combined_by_the_shares():
     head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
     network = np.random.default_rng(0).normal(size=(2, 3, 5))
