@@ -35,14 +35,8 @@ PNG: Mapping[str, Any] = {"dpi": 150, "bbox_inches": "tight", "pad_inches": 0.1}
 class TaskResults(NamedTuple):
     """The ``n`` labeled rows of a task and their scores.
 
-    Args:
-        task: The task.
-        prediction: ``[n, outputs]``.
-        target: ``[n]``.
-        rows: Indices of the rows among all that were predicted.
-        similarity: To the nearest training molecule of the task, ``[n]``.
-        scores: Metrics by name.
-        coverage: Observed coverage of the prediction intervals by level, empty without these.
+    Predictions are ``[n, outputs]``, ``rows`` the indices among all predicted rows, similarities to
+    the nearest training molecule of the task ``[n]``; ``coverage`` of intervals is by level.
     """
 
     task: Task

@@ -96,12 +96,6 @@ def prediction_spec(
 ) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
-    Args:
-        model: The model.
-        level: Level of the intervals, between 0 and 1.
-        neighbors: Number of training rows for each target; None = no columns of them.
-        batch_size: Molecules in a batch, fewer where they are large.
-
     Raises:
         InputError: A number of neighbors that the model does not have.
     """

@@ -80,16 +80,10 @@ class RowCounts(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """A row and the molecule in it.
+    """A row, its number in the table (from 1), and the molecule in it.
 
-    Args:
-        number: The row's number in the table, counted from 1.
-        row: The row.
-        smiles: Its SMILES.
-        record: The molecule, with its second one if the model takes two; None if it is invalid.
-        features: Its extra features from the table.
-        code: The reason code of a row with an error; "" otherwise.
-        molecule: What was read: the SMILES, or the RDKit molecule of a mol block.
+    ``record`` is None if it is invalid, ``code`` then the reason; ``features`` are those of columns
+    of the table, and ``molecule`` is what was read: the SMILES, or the molecule of a mol block.
     """
 
     number: int
@@ -105,11 +99,9 @@ class Reads(NamedTuple):
     """What is read of a molecule.
 
     Args:
-        numbers: Whether extra molecule features are needed: feature columns of the table,
-            descriptors and Morgan counts.
-        similarity: Whether records need the fingerprints that similarity is computed from.
-        atoms: Whether records have the symbols and numbers of the atoms, which are then in the
-            order of the SMILES or of the mol block.
+        numbers: Whether to read extra features: columns, descriptors and Morgan counts.
+        similarity: Whether to read the fingerprint that similarity is computed from.
+        atoms: Whether to read the atoms' symbols and numbers, in the order of the input.
     """
 
     numbers: bool = True
@@ -124,10 +116,10 @@ class OutputSpec:
     Args:
         verb: Label of the progress bar, such as ``predicting``.
         columns: The output columns, each with its Arrow type, such as ``float64``.
-        compute: Returns the output rows of each of some molecules, or a reason code.
+        compute: Returns the output rows of each molecule, or a reason code.
         reads: What it is computed from.
-        keeps_columns: Whether the output begins with the columns of the input; otherwise with the
-            row number, as when molecules have several output rows.
+        keeps_columns: Whether the output begins with the columns of the input, or else with the row
+            number.
     """
 
     verb: str
