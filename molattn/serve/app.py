@@ -54,6 +54,10 @@ _DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((sp
   SwaggerUIBundle({spec, dom_id: "#swagger-ui", validatorUrl: null});
 });
 """
+_PREDICT = """JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn predict`
+writes it. `Accept` may name JSON lines or the type of a file in place of these. Each line of JSON
+lines is an object, of an answer a `Molecule`. The parameters are for bodies other than JSON, which
+has fields of these names and defaults. Files have no `neighbors`."""
 _ERRORS_OF_BODIES = bodies.error_responses(408, 413, 415, 422, 429)
 
 
@@ -153,11 +157,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         response_model=PredictResponse,
         responses={200: bodies.PREDICT_ANSWERS, **_ERRORS_OF_BODIES},
         openapi_extra={"requestBody": {"content": PREDICT_BODIES, "required": True}},
-        description="JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn "
-        "predict` writes it. `Accept` may name JSON lines or the type of a file in place of these. "
-        "Each line of JSON lines is an object, of an answer a `Molecule`. The parameters are for "
-        "bodies other than JSON, which has fields of these names and defaults. Files have no "
-        "`neighbors`.",
+        description=_PREDICT,
     )
     async def predict(
         request: Request, options: Annotated[bodies.PredictOptions, Query()], held: Held
