@@ -72,9 +72,6 @@ def find_model(name: str | Path, **hub_options: Any) -> Path:
     It is found by the name of a model of the package, such as ``base``; by its folder, that of the
     run that trained it, or a file in either; or by the name ``owner/model`` on the Hugging Face
     Hub, from which it is downloaded once with ``hub_options`` (``revision``, ...).
-
-    Raises:
-        InputError: No such model, or the folder of a cross-validation.
     """
     if is_packaged(name):
         return PACKAGED / name

@@ -85,10 +85,6 @@ class MolAttnConfig:
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
         standardize: Whether molecules are standardized before they are featurized, see
             :func:`molattn.chem.limits.standard_form`.
-
-    Raises:
-        InputError: A value that is not valid, duplicate names of tasks, output columns or features,
-            transforms that do not fit the tasks, or an unknown descriptor.
     """
 
     tasks: _Tasks

@@ -26,11 +26,7 @@ def class_logits(outputs: Tensor, task: Task) -> Tensor:
 
 
 def class_probabilities(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Convert logits ``[..., num_outputs]`` to probabilities; regressions stay as they are.
-
-    Pass outputs in double precision: in single precision, the probability of a logit above 17
-    rounds to 1.
-    """
+    """Convert logits ``[..., num_outputs]``, in double precision, to probabilities."""
     parts = []
     for task, part in zip(tasks, output_slices(tasks), strict=True):
         some = outputs[..., part]

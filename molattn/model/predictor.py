@@ -78,10 +78,7 @@ class Predictor(NetworkModule):
     def predict_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
-        """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
-
-        Regressions are on the transformed scale, classifications are logits, uncalibrated.
-        """
+        """Predict with each member on the transformed scale and in logits, ``[members, n, O]``."""
         return self.combined(*self.network_outputs(records, batch_size, features=features))
 
     def combined(self, outputs: Array, inputs: KernelInputs) -> Array:
@@ -148,11 +145,7 @@ class Predictor(NetworkModule):
         return Prediction(found, low, high, std, similarity.max(axis=1), similarity)
 
     def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
-        """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
-
-        ``mean`` is that of the members on the transformed scale, ``similarity`` that to the nearest
-        training molecule of each task, ``[n, T]``.
-        """
+        """Return the ends of intervals in own units, of means on the transformed scale."""
         half = self._check_calibrated().calibration.half_widths(similarity, level)
         low, high, tasks = half.copy(), half.copy(), self.config.tasks
         columns = zip(output_slices(tasks), self.config.target_transforms, strict=True)
@@ -296,12 +289,6 @@ class Predictor(NetworkModule):
 
         With ``atoms`` it returns the vectors of the atoms before the readout instead, molecule
         after molecule, ``[total number of atoms, width]``, without those of second molecules.
-
-        Example:
-            >>> from molattn import MolAttn, MolAttnConfig
-            >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
-            >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
-            ((2, 256), (4, 128))
         """
         records = self.reader(partners).all(smiles, partners)
         return self.embed_records(records, batch_size, atoms=atoms)

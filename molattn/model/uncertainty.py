@@ -265,10 +265,7 @@ class Uncertainty:
         outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to held-out molecules with their :meth:`molattn.MolAttn.predict_outputs` and labels.
-
-        The labels are in own units, NaN where missing, ``[n, T]``.
-        """
+        """Fit to held-out molecules with :meth:`molattn.MolAttn.predict_outputs` and labels."""
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
