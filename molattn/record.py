@@ -84,7 +84,7 @@ def pairs_within(
     from scipy.sparse import csr_array, eye_array  # slow to import, and rarely used
 
     ones = np.ones(edge_index.shape[1], dtype=np.int32)
-    itself = eye_array(num_nodes, dtype=np.int32, format="csr")
+    itself: Any = eye_array(num_nodes, format="csr").astype(np.int32)
     steps = csr_array((ones, edge_index), shape=itself.shape) + itself
     near: Any = itself
     count: Any = itself  # of the radii up to the largest within which a pair is

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
-from molattn.cli import models, predict, prepare, train
+from molattn.cli import models, predict, train
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.processes import is_launched, launch, process_group
 from molattn.cli.shared import STREAM
@@ -44,7 +44,7 @@ _COMMANDS: dict[Callable[..., Any], str] = {
     train.pretrain: train.PRETRAIN_EXAMPLES,
     predict.predict: predict.EXAMPLES,
     train.tune: train.TUNE_EXAMPLES,
-    prepare.prepare: prepare.EXAMPLES,
+    models.prepare: models.PREPARE_EXAMPLES,
     models.explain: models.EXPLAIN_EXAMPLES,
     models.fingerprint: models.FINGERPRINT_EXAMPLES,
     models.serve: models.SERVE_EXAMPLES,

@@ -78,7 +78,7 @@ def checked(cls: type[_T]) -> type[_T]:
     return cast("type[_T]", made)
 
 
-def input_error(cls: type, error: ValidationError) -> InputError:
+def input_error(cls: Any, error: ValidationError) -> InputError:
     """Return the first error of an option, with what was expected; choices are joined by "or"."""
     errors = error.errors(include_url=False)
     first = errors[0]
@@ -89,7 +89,7 @@ def input_error(cls: type, error: ValidationError) -> InputError:
         cls = cls.sections()[path.pop(0)]
     name = str(path[0])
     if first["type"] == "unexpected_keyword_argument":
-        known = [one.name for one in fields(cls)]
+        known = [one.name for one in fields(cls)]  # pyright: ignore[reportArgumentType]
         return InputError(f"unknown option{did_you_mean(name, known)}", option=name)
     expected = dict.fromkeys(_expected(one["msg"]) for one in errors if name in one["loc"])
     message = f"got {quoted(first['input'])}, expected {' or '.join(expected)}"

@@ -182,7 +182,7 @@ class DataConfig(TableColumns):
         )
         if split == "order" and self.order_column is None:
             raise InputError("is missing: --split order needs it", option="order_column")
-        if has_folds and self.only_fold is not None and self.only_fold > self.folds:
+        if self.folds is not None and (self.only_fold or 1) > self.folds:
             raise InputError(
                 f"got {self.only_fold}, expected 1 to {self.folds}", option="only_fold"
             )
