@@ -129,7 +129,9 @@ def _fragments(neighbors: list[NDArray[np.intp]], rows: int) -> NDArray[np.intp]
     """Return, for each row, the first row of its fragment."""
     fragments = np.arange(rows)
     while True:
-        lower = np.min([fragments, *(fragments[neighbor] for neighbor in neighbors)], axis=0)
+        lower = fragments.copy()
+        for neighbor in neighbors:  # in half of the time of a minimum of all at once
+            np.minimum(lower, fragments[neighbor], out=lower)
         lower = lower[lower]  # pointer jumping: few iterations even for a long chain
         if np.array_equal(lower, fragments):
             return fragments

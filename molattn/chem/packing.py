@@ -128,11 +128,11 @@ def _words(atoms: NDArray[np.uint8], featurizer: Featurizer) -> NDArray[np.uint3
 
 
 def _codes(words: NDArray[np.uint32], featurizer: Featurizer) -> NDArray[np.uint8]:
-    digits = zip(_digits(featurizer), featurizer.atom_sizes, strict=True)
-    codes = [
-        words[:, word] // np.uint32(weight) % np.uint32(size) for (word, weight), size in digits
-    ]
-    return np.stack(codes, axis=1).astype(np.uint8)
+    sizes = featurizer.atom_sizes
+    atoms = np.empty((len(words), len(sizes)), dtype=np.uint8)
+    for column, (word, weight) in enumerate(_digits(featurizer)):
+        atoms[:, column] = words[:, word] // np.uint32(weight) % np.uint32(sizes[column])
+    return atoms
 
 
 def _slices(
