@@ -56,20 +56,24 @@ class PackedMolecules:
     @classmethod
     def pack(cls, records: Sequence[MoleculeRecord], featurizer: Featurizer) -> "PackedMolecules":
         """Pack the atoms and pairs of records of a featurizer."""
-        num_atoms = [record.num_atoms for record in records]
+        num_atoms = np.array([record.num_atoms for record in records], dtype=np.intp)
         no_atoms = np.zeros((0, len(featurizer.atom_sizes)), dtype=np.uint8)
-        ends, codes = [np.zeros((0, 2), dtype=np.intp)], [np.zeros(0, dtype=np.uint8)]
-        for record in records:
-            bonds = np.argwhere(record.pairs >= featurizer.first_bond_code)
-            ends.append(bonds[bonds[:, 0] < bonds[:, 1]])
-            codes.append(record.pairs[tuple(ends[-1].T)])
+        # The pairs of all molecules at once: one at a time takes a tenth of the time of reading.
+        pairs = [np.zeros(0, np.uint8), *(record.pairs.reshape(-1) for record in records)]
+        codes = np.concatenate(pairs)
+        is_bond = np.flatnonzero(codes >= featurizer.first_bond_code)
+        molecule = np.repeat(np.arange(len(records)), num_atoms**2)[is_bond]
+        first, second = np.divmod(is_bond - row_starts(num_atoms**2)[molecule], num_atoms[molecule])
+        once = first < second
+        num_bonds = np.bincount(molecule[once], minlength=len(records))
+        ends = np.stack((first[once], second[once]), axis=1)
         return cls(
             featurizer,
-            np.cumsum([0, *num_atoms]),
-            np.cumsum(list(map(len, codes))),
+            np.concatenate([[0], np.cumsum(num_atoms)]),
+            np.concatenate([[0], np.cumsum(num_bonds)]),
             _words(np.concatenate([no_atoms, *(record.atoms for record in records)]), featurizer),
-            np.concatenate(ends).astype(np.min_scalar_type(max(num_atoms, default=1) - 1)),
-            np.concatenate(codes),
+            ends.astype(np.min_scalar_type(max(num_atoms, default=1) - 1)),
+            codes[is_bond[once]],
         )
 
     @classmethod

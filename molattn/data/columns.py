@@ -128,8 +128,7 @@ def weight(cell: str) -> float:
 
 
 def _column(error: LabelError, labels: int, relations: int | None) -> int:
-    is_relation = isinstance(error, RelationError) and relations is not None
-    return relations if is_relation else labels
+    return labels if relations is None or not isinstance(error, RelationError) else relations
 
 
 def _located(table: Table, row: Row, index: int, error: InputError) -> InputError:

@@ -158,7 +158,8 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
 
 
 def _order(table: TrainingTable, rows: NDArray[np.int64], column: str | None) -> list[float]:
-    cells = [(table.order or ())[row].strip() for row in rows.tolist()]
+    order: Sequence[str] = table.order or []
+    cells = [order[row].strip() for row in rows.tolist()]
     are_numbers = bool(cells) and _number(cells[0]) is not None
     values: list[float] = []
     for row, cell in zip(rows.tolist(), cells, strict=True):
