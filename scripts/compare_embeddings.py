@@ -29,6 +29,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.chem import parse_smiles
+from molattn.config import Kernel
 from molattn.errors import SmilesError
 from molattn.model.config import substructure_counter
 from molattn.model.gaussian_process.head import GaussianProcessHead
@@ -68,7 +69,7 @@ def _key(smiles: str) -> str:
         return ""
 
 
-def error(inputs: KernelInputs, labels: Array, task: Task, kernels: Sequence[str]) -> float:
+def error(inputs: KernelInputs, labels: Array, task: Task, kernels: Sequence[Kernel]) -> float:
     """Return the mean error over the folds."""
     config = MolAttnConfig(tasks=(task,), kernels=(*kernels, "embedding"))
     is_class = task.kind == "binary"

@@ -159,7 +159,7 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
 
 def _order(table: TrainingTable, rows: NDArray[np.int64], column: str | None) -> list[float]:
     order: Sequence[str] = table.order or []
-    cells = [order[row].strip() for row in rows.tolist()]
+    cells = [order[int(row)].strip() for row in rows]
     are_numbers = bool(cells) and _number(cells[0]) is not None
     values: list[float] = []
     for row, cell in zip(rows.tolist(), cells, strict=True):
