@@ -35,9 +35,9 @@ class PackedMolecules:
         codes: Joint pair code of each bond, ``uint8 [bonds]``.
 
     Example:
-        >>> from molattn.chem import featurize_smiles
+        >>> from molattn.chem.reader import MoleculeReader
         >>> featurizer = Featurizer.default()
-        >>> records = list(featurize_smiles(["CCO", "C#N"], featurizer))
+        >>> records = list(MoleculeReader(featurizer)(["CCO", "C#N"]))
         >>> packed = PackedMolecules.pack(records, featurizer)
         >>> [record.num_atoms for record in packed.unpack([1, 0])]
         [2, 3]

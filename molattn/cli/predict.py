@@ -49,8 +49,7 @@ def predict(
             documentation). A column that the input has already gets an underscore. An existing file
             is replaced. An interrupted CSV, TSV, SDF or SMILES file is kept in FILE.unfinished:
             --resume goes on with it, without --resume it is replaced. By default, and as -, CSV on
-            standard output; predictions of SMILES are aligned if it is a terminal, with a line for
-            each column if the lines would be too long.
+            standard output; on a terminal, predictions of SMILES are aligned.
     """
     console = make_console(stderr=True)
     table = input_table(inputs, config)
@@ -68,16 +67,14 @@ def predict(
     elif sys.stdout is None:
         raise InputError("standard output is closed; use --output")
     elif isinstance(table, SMILESList) and sys.stdout.isatty():
-        written = BytesIO()
-        screening = screen_table(model, table, written, config, console)
+        screening = screen_table(model, table, written := BytesIO(), config, console)
         text = written.getvalue().decode(errors="replace")
         print(aligned(text, shutil.get_terminal_size().columns), end="")
     else:
         screening = screen_table(model, table, sys.stdout.buffer, config, console)
         sys.stdout.buffer.flush()
     print_screening(screening, console)
-    done, errors = RowCounts.of(screening.tally)
-    seconds = screening.tally["seconds"]
+    (done, errors), seconds = RowCounts.of(screening.tally), screening.tally["seconds"]
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, in {seconds:.1f} s "

@@ -219,20 +219,9 @@ def read_training_table(
     }
     chosen = [number for number in range(len(complete)) if number not in reasons]
     is_baseline = baseline and len(chosen) <= MOST_BASELINE_ROWS
-    fields = Fields(
-        numbers=table_calculator(config),
-        counts=counter,
-        baseline_numbers=_BASELINE if is_baseline else None,
-        fingerprint=True,
-        smiles=True,
-        scaffold=config.split == "scaffold",
-    )
-    options = {"standardize": config.standardize, "radius": radius, "cache_size": 20_000}
-    reader = MoleculeReader(
-        featurizer, fields, limits=config, num_workers=config.num_workers, **options
-    )
+    reader = _reader(config, featurizer, counter, radius, is_baseline)
     records, errors = _read_molecules(reader, Selection(complete, chosen), columns, console)
-    invalid |= {chosen[place]: (error.code, error.reason) for place, error in errors.items()}
+    invalid |= {chosen[index]: (error.code, error.reason) for index, error in errors.items()}
     for number, (code, reason) in invalid.items():
         row = complete[number]
         skipped.append(SkippedRow(row.line, row.cells[columns.smiles], code, reason))
@@ -241,6 +230,32 @@ def read_training_table(
         raise _no_usable_row(table, config, skipped)
     kept = [number for number in chosen if number not in invalid]
     return _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+
+
+def _reader(
+    config: DataConfig,
+    featurizer: Featurizer,
+    counter: SubstructureCounter | None,
+    radius: int | None,
+    baseline: bool,
+) -> MoleculeReader:
+    fields = Fields(
+        numbers=table_calculator(config),
+        counts=counter,
+        baseline_numbers=_BASELINE if baseline else None,
+        fingerprint=True,
+        smiles=True,
+        scaffold=config.split == "scaffold",
+    )
+    return MoleculeReader(
+        featurizer,
+        fields,
+        limits=config,
+        num_workers=config.num_workers,
+        standardize=config.standardize,
+        radius=radius,
+        cache_size=20_000,
+    )
 
 
 def _read_molecules(

@@ -91,7 +91,7 @@ def cross_validate(
     follows, in ``model/``: the scores are those of the folds, as no row is left to test it.
 
     Returns:
-        The content of ``metrics.json``; nothing in another of several processes than the first.
+        The content of ``metrics.json``; in other processes than the first, nothing.
 
     Raises:
         InputError: If the table is invalid, or it or an option has changed since a round was
@@ -107,9 +107,8 @@ def cross_validate(
         todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
         splits = [split_rows(table, one.config.data, one.config.training.seed) for one in todo]
-        finished = broadcast(
-            {one.name for one in todo if (folder / one.name / RESULT_FILE).exists()}
-        )
+        found = {one.name for one in todo if (folder / one.name / RESULT_FILE).exists()}
+        finished = broadcast(found)
         work = _Work(config, table, pretrained, folder, console, make_model, finished)
         if rank:  # of several processes, the first one does the rest
             work.join(todo, splits)

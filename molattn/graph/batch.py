@@ -65,8 +65,6 @@ class MoleculeBatch(OnDevice):
         numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
         partners: The distinct second molecules; None = no second molecules.
         partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
-        partner_atoms: Number of atoms of the second molecules, each as often as it occurs;
-            None = they are counted.
     """
 
     x: Tensor
@@ -76,7 +74,6 @@ class MoleculeBatch(OnDevice):
     numbers: Optional[Tensor] = None
     partners: Optional["MoleculeBatch"] = None
     partner_index: Optional[Tensor] = None
-    partner_atoms: Optional[int] = None
 
     @property
     def num_graphs(self) -> int:
@@ -125,31 +122,29 @@ def collate(
     counts = np.bincount(pairs, minlength=NO_EDGE + 1)
     counts = counts[:NO_EDGE] if edge_codes is None else counts[: len(edge_codes)] * edge_codes
     present = np.flatnonzero(counts).astype(np.uint8)
-    place = np.full(NO_EDGE + 1, len(present), dtype=np.uint8)
-    place[present] = np.arange(len(present))
-    places = torch.from_numpy(place[pairs])
+    index = np.full(NO_EDGE + 1, len(present), dtype=np.uint8)
+    index[present] = np.arange(len(present))
+    codes = torch.from_numpy(index[pairs])
     if isinstance(graphs, CompleteGraphs) and (
         edge_codes is not None or int(counts.sum()) < graphs.num_edges
     ):
-        graphs = graphs.with_edges(places < len(present))
+        graphs = graphs.with_edges(codes < len(present))
     numbers = _of_all(records, "numbers")
-    seconds = _of_all(records, "partner")
     partners = partner_index = None
-    if seconds:
+    if seconds := _of_all(records, "partner"):
         distinct = {id(second): second for second in seconds}
-        order = {key: place for place, key in enumerate(distinct)}
+        order = {key: number for number, key in enumerate(distinct)}
         options = {"self_loops": self_loops, "edge_codes": edge_codes, "device": device}
         partners = collate(list(distinct.values()), **options)
         partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),
         graphs,
-        places,
+        codes,
         torch.from_numpy(present),
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,
-        sum(second.num_atoms for second in seconds) if seconds else None,
     )
 
 

@@ -132,11 +132,8 @@ def open_output(
         return
     folder, identity, kept = _folder(output), run(), resume_hint(output).partition(";")[0]
     if resume and output.exists() and not kept:
-        raise InputError(
-            f"{output} exists, and there is no interrupted run ({folder}) to go on with; leave out "
-            "--resume to replace it",
-            option="resume",
-        )
+        message = f"got an interrupted run of {output}, but {folder} does not exist"
+        raise InputError(message, option="resume")
     check_output_folder(folder, "an interrupted run", lambda name: bool(_OWN.fullmatch(name)))
     folder.mkdir(exist_ok=True)
     with locked(folder):

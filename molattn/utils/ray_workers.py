@@ -97,10 +97,8 @@ def ray_map(
     except ray.exceptions.RayTaskError as error:
         raise (error.cause or error) from None
     except ray.exceptions.RayError as error:
-        raise MolattnError(
-            f"Ray: {' '.join(str(error).split())[:300]}; is there enough memory? Fewer "
-            "--num-workers on each node need less, and so does a smaller --batch-size"
-        ) from error
+        reason = " ".join(str(error).split())[:300]
+        raise MolattnError(f"Ray: {reason}; fewer --num-workers need less memory") from error
     finally:
         if is_own:
             ray.shutdown()
