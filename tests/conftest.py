@@ -252,6 +252,14 @@ def benchmark_accuracy() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def layer_table() -> Iterator[str]:
+    """The table of layers, made by the sources of the documentation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "docs" / "_site")
+        yield importlib.import_module("layer_table").layer_table()
+
+
+@pytest.fixture(scope="session")
 def accuracy(benchmark_accuracy: Any) -> Callable[[str], Any]:
     """A module of that script by its name."""
     return lambda name: importlib.import_module(f"accuracy.{name}")

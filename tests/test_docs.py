@@ -10,7 +10,7 @@ from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import REASONS, reason_table
 from molattn.model.artefact import PACKAGED
-from molattn.nn import LAYERS, layer_table
+from molattn.nn import LAYERS
 
 pytestmark = pytest.mark.docs
 
@@ -30,8 +30,8 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
-def test_tables_of_layers_and_reason_codes_are_current():
-    assert layer_table() in (ROOT / "docs/layers/index.md").read_text()
+def test_tables_of_layers_and_reason_codes_are_current(layer_table):
+    assert layer_table in (ROOT / "docs/layers/index.md").read_text()
     assert reason_table() in (ROOT / "docs/reasons.md").read_text()
     endpoints = MolAttn.from_pretrained(PACKAGED / "admet").endpoints
     page = (ROOT / "docs/admet.md").read_text()
@@ -59,14 +59,14 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_every_layer_has_a_page_with_its_formula(site):
+def test_every_layer_has_a_page_with_its_formula(site, layer_table):
     overview = (site / "layers" / "index.html").read_text()
     for name, layer in LAYERS.items():
         page = (site / "layers" / f"{name}.html").read_text()
         assert f'id="molattn.nn.{layer.conv.__name__}"' in page
         assert '<div class="formula"><math' in page
         assert layer.conv.__name__ in overview
-    assert overview.count("<tr>") == len(layer_table().splitlines()) - 1
+    assert overview.count("<tr>") == len(layer_table.splitlines()) - 1
 
 
 def test_formulas_and_roles_are_all_drawn(site):

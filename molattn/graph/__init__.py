@@ -1,6 +1,6 @@
 """Complete graphs, batches of them, and transforms that make them."""
 
-from molattn.graph.batch import EdgeLists as EdgeLists
+from molattn.graph.batch import ListedGraphs as ListedGraphs
 from molattn.graph.batch import MoleculeBatch as MoleculeBatch
 from molattn.graph.batch import collate as collate
 from molattn.graph.complete import Block as Block

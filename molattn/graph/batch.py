@@ -21,7 +21,7 @@ number of rows differs from batch to batch. Batches have such a number, so that 
 
 
 @dataclass(frozen=True)
-class EdgeLists(OnDevice):
+class ListedGraphs(OnDevice):
     """Graphs whose edges are listed, as everywhere in PyG, in memory linear in their number.
 
     Args:
@@ -39,11 +39,6 @@ class EdgeLists(OnDevice):
         """Number of graphs."""
         return len(self.sizes)
 
-    @property
-    def most_nodes(self) -> int:
-        """Number of nodes of the largest graph."""
-        return max(self.sizes, default=0)
-
     def _map(self, move: Callable[[Any], Any]) -> Self:
         return replace(self, edge_index=move(self.edge_index), batch=move(self.batch))
 
@@ -52,7 +47,7 @@ class EdgeLists(OnDevice):
 class MoleculeBatch(OnDevice):
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`), or as lists of edges.
 
-    With :class:`EdgeLists` rows are atoms, and pairs are edges.
+    With :class:`ListedGraphs` rows are atoms, and pairs are edges.
 
     Args:
         x: Codes of each atom, ``uint8 [num_rows, A]``, or floating-point coefficients of all codes
@@ -68,7 +63,7 @@ class MoleculeBatch(OnDevice):
     """
 
     x: Tensor
-    edge_index: Union[CompleteGraphs, EdgeLists]
+    edge_index: Union[CompleteGraphs, ListedGraphs]
     edge_attr: Tensor
     pair_codes: Tensor
     numbers: Optional[Tensor] = None
@@ -83,8 +78,8 @@ class MoleculeBatch(OnDevice):
     @property
     def layout(self) -> CompleteGraphs:
         """The layout of complete graphs."""
-        if isinstance(self.edge_index, EdgeLists):
-            raise ValueError("edge_index: got EdgeLists, expected CompleteGraphs")
+        if isinstance(self.edge_index, ListedGraphs):
+            raise ValueError("edge_index: got ListedGraphs, expected CompleteGraphs")
         return self.edge_index
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
@@ -108,7 +103,7 @@ def collate(
     Args:
         records: At least one molecule, all of the same featurizer. A second molecule that is the
             same object in several records is stored once. With ``edge_index`` in one of them, the
-            batch has :class:`EdgeLists`.
+            batch has :class:`ListedGraphs`.
         self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
         device: Where the batch will be used, see :class:`CompleteGraphs`; it is made on the CPU.
@@ -160,7 +155,7 @@ def _padded(
     for record, start in zip(records, graphs.graph_starts(), strict=True):
         n = record.num_atoms
         x[start.row : start.row + n] = record.atoms
-        block = pairs[start.pair : start.pair + start.width**2].reshape(start.width, start.width)
+        block = pairs[start.pair : start.pair + start.padded**2].reshape(start.padded, start.padded)
         block[:n, :n] = record.pairs.T  # senders along the last axis
         if not self_loops:
             np.fill_diagonal(block, NO_EDGE)
@@ -169,7 +164,7 @@ def _padded(
 
 def _listed(
     records: Sequence[MoleculeRecord], self_loops: bool
-) -> tuple[NDArray[np.uint8], EdgeLists, NDArray[np.uint8]]:
+) -> tuple[NDArray[np.uint8], ListedGraphs, NDArray[np.uint8]]:
     """Atoms and listed pairs."""
     sizes = [record.num_atoms for record in records]
     starts = np.cumsum([0, *sizes[:-1]])
@@ -184,7 +179,7 @@ def _listed(
         kept = edge_index[0] != edge_index[1]
         edge_index, pairs = edge_index[:, kept], pairs[kept]
     batch = np.repeat(np.arange(len(sizes)), sizes)
-    graphs = EdgeLists(torch.from_numpy(edge_index), torch.from_numpy(batch), tuple(sizes))
+    graphs = ListedGraphs(torch.from_numpy(edge_index), torch.from_numpy(batch), tuple(sizes))
     return np.concatenate([record.atoms for record in records]), graphs, pairs
 
 

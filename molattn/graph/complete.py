@@ -48,7 +48,7 @@ class GraphStart(NamedTuple):
 
     row: int
     pair: int
-    width: int
+    padded: int
 
 
 def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
@@ -135,12 +135,11 @@ class CompleteGraphs(OnDevice):
         if any(n < 0 for n in self.sizes):
             raise ValueError(f"sizes: got {self.sizes}, expected numbers of at least 0")
         self.self_loops = self_loops
-        self.most_nodes = max(self.sizes, default=0)
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
         self._cache: dict[str, Any] = {}  # see _derived
         count = np.asarray(self.sizes, dtype=np.int64)
-        self._all_edges = _of_length(int((count * (count - (not self_loops))).sum()))
-        self._some_edges: Optional[Tensor] = self._all_edges  # None = not counted
+        self._all_as_length = _of_length(int((count * (count - (not self_loops))).sum()))
+        self._edges_as_length: Optional[Tensor] = self._all_as_length  # None = not counted
         order = np.argsort(count, kind="stable")
         row_start, pair_start, width = (np.zeros_like(count) for _ in range(3))
         blocks: list[Block] = []
@@ -221,15 +220,15 @@ class CompleteGraphs(OnDevice):
             )
         fewer = self._map(lambda t: t)
         fewer.kept = kept
-        fewer._some_edges = None
+        fewer._edges_as_length = None
         if kept.device.type == "cpu":  # for the number of a GPU one would have to wait
-            fewer._some_edges = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
+            fewer._edges_as_length = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
         return fewer
 
     @property
     def num_edges(self) -> int:
         """Number of edges, without padding."""
-        return len(self.edge_row if self._some_edges is None else self._some_edges)
+        return len(self.edge_row if self._edges_as_length is None else self._edges_as_length)
 
     @property
     def device(self) -> torch.device:
@@ -295,7 +294,7 @@ class CompleteGraphs(OnDevice):
         size, row_start, pair_start, width = self._places[:, self.batch]  # [num_nodes]
         place = self.node_row - row_start  # of a node in its graph
         node = torch.arange(self.num_nodes, device=self.device)
-        edge = torch.arange(len(self._all_edges), device=self.device)
+        edge = torch.arange(len(self._all_as_length), device=self.device)
         degree = size if self.self_loops else size - 1
         end = degree.cumsum(0)
         start = end - degree  # first edge of a receiver
@@ -308,7 +307,7 @@ class CompleteGraphs(OnDevice):
         index = torch.stack([sender, receiver])
         if self.kept is None:
             return index, row
-        counted = self._some_edges
+        counted = self._edges_as_length
         kept = true_places(self.kept[row], None if counted is None else len(counted))
         return index[:, kept], row[kept]
 
@@ -403,7 +402,7 @@ class CodedEdges(OnDevice):
 
 def join_pairs(parts: list[Tensor], like: Tensor) -> Tensor:
     """Join pairs ``[B N N, ...]`` of each block to pair rows, empty ones if there is no block."""
-    return torch.cat(parts) if parts else like[:0]  # in its graph of gradients
+    return torch.cat(parts) if parts else like[:0]  # keeps the autograd graph
 
 
 def true_places(mask: Tensor, count: Optional[int]) -> Tensor:

@@ -17,7 +17,7 @@ from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.model.config import MolAttnConfig
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import CrossAttention, Encoder
-from molattn.nn.prediction_head import HEADS
+from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 
@@ -80,7 +80,7 @@ class Network(nn.Module):
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
         widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
-        self.head = HEADS[net.head](*widths, net.head_dropout) if head is None else head
+        self.head = PREDICTION_HEADS[net.head](*widths, net.head_dropout) if head is None else head
 
     def _make_encoder(self, config: MolAttnConfig) -> Encoder:
         net = config.network

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor, Size
+from torch_geometric.typing import OptTensor, PairTensor, Size
 
 from molattn._torch_compat import has_hooks
 from molattn.errors import check_one_of
@@ -17,15 +17,15 @@ from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths
 from molattn.nn.dense_attention import (
     Attended,
-    Function,
     PairInputs,
+    ScoreMod,
     adjust,
     dense_attention,
     weighted_values,
 )
 from molattn.nn.functional import (
     DenseRows,
-    Receivers,
+    Neighborhoods,
     ScatteredEdges,
     check_temperature,
     normalize,
@@ -37,7 +37,6 @@ from molattn.nn.graph_inputs import (
     Globals,
     Graph,
     Nodes,
-    Pair,
     edge_features,
     read_globals,
     read_graph,
@@ -63,12 +62,22 @@ _SUBSTITUTES = {
 }
 
 
+class _Terms(NamedTuple):
+    """What changes the logits and the weights of pairs; see :meth:`AttentionConv.attend`."""
+
+    attn_bias: OptTensor
+    edge_gate: OptTensor
+    score_mod: ScoreMod
+
+
 class AttentionConv(MessagePassing):
     """Base class of the attention layers.
 
-    A subclass makes the linear maps below and combines the heads. ``lin_edge_key`` is None if edge
-    features are not added to keys, ``lin_edge_value`` if they are not added to values; values need
-    keys. It may override :meth:`weigh`.
+    A subclass makes the linear maps of queries, keys and values, combines the heads, and calls
+    :meth:`reset_parameters` last. Edge features are added to keys by its ``lin_edge_key``, and then
+    to values by its ``lin_edge_value``; both are None at first. It may override :meth:`weigh`, and
+    :meth:`attend` to change logits and weights; of an ``edge_attr``, which may be
+    :class:`~molattn.graph.CodedEdges`, ``molattn.nn.graph_inputs.edge_features`` are the features.
 
     On :class:`~molattn.graph.CompleteGraphs` there are no messages to hook. A layer runs on the
     list of their edges, which is slower, if its class overrides a step of message passing, while
@@ -89,13 +98,32 @@ class AttentionConv(MessagePassing):
         dropout: Dropout probability of the attention weights.
         aggr: How messages are aggregated: ``sum``, ``mean``, ``max`` or ``min``.
         flow: See :class:`torch_geometric.nn.conv.MessagePassing`.
+
+    Example:
+        >>> from molattn.nn.graph_inputs import edge_features
+        >>> class Conv(AttentionConv):
+        ...     def __init__(self, width, heads, edge_dim):
+        ...         sizes = {"head_channels": width // heads, "query_channels": width // heads}
+        ...         super().__init__(width, width, heads, edge_dim=edge_dim, score="dot", **sizes)
+        ...         self.lin_query, self.lin_key = Linear(width, width), Linear(width, width)
+        ...         self.lin_value = Linear(width, width)
+        ...         self.lin_bias, self.lin_gate = Linear(edge_dim, heads), Linear(edge_dim, heads)
+        ...         self.reset_parameters()
+        ...     def attend(self, projected, edges, edge_attr=None, **options):
+        ...         e = edge_features(edge_attr)
+        ...         terms = {"attn_bias": self.lin_bias(e), "edge_gate": self.lin_gate(e).sigmoid()}
+        ...         terms["score_mod"] = lambda a: 5 * (a / 5).tanh()
+        ...         return super().attend(projected, edges, edge_attr, **terms, **options)
+        ...     def combine_heads(self, heads, x):
+        ...         return x + heads.flatten(1)
+        >>> edge_index, edge_attr = torch.tensor([[0, 1], [1, 2]]), torch.randn(2, 3)
+        >>> Conv(8, 2, edge_dim=3)(torch.randn(3, 8), edge_index, edge_attr).shape
+        torch.Size([3, 8])
     """
 
     lin_query: Linear
     lin_key: Linear
     lin_value: Linear
-    lin_edge_key: Optional[Linear]
-    lin_edge_value: Optional[Linear]
 
     _overrides_steps = False
     _overrides_weigh = False
@@ -145,6 +173,8 @@ class AttentionConv(MessagePassing):
         self.head_gate: Optional[HeadGate] = None
         self.global_dim: Optional[int] = None
         self.update_edges = False
+        self.lin_edge_key: Optional[Linear] = None
+        self.lin_edge_value: Optional[Linear] = None
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
@@ -161,7 +191,7 @@ class AttentionConv(MessagePassing):
         return_attention_weights: Optional[bool] = False,
         *,
         u: OptTensor = None,
-        batch: Union[Tensor, Pair, None] = None,
+        batch: Union[Tensor, PairTensor, None] = None,
         size: Size = None,
     ) -> Any:
         """Update nodes.
@@ -205,16 +235,16 @@ class AttentionConv(MessagePassing):
 
     def attend_heads(
         self,
-        x: Pair,
+        x: PairTensor,
         edges: Edges,
         attr: EdgeAttr,
         globals_: Globals,
-        return_pairs: bool,
+        return_weights: bool,
         return_messages: bool,
     ) -> Attended:
         """Return the gated heads, not yet combined."""
         projected = self.project_heads(x, globals_)
-        requested: Any = {"return_pairs": return_pairs, "return_messages": return_messages}
+        requested: Any = {"return_weights": return_weights, "return_messages": return_messages}
         found = self.attend(projected, edges, attr, **requested)
         if self.head_gate is None:
             return found
@@ -223,19 +253,19 @@ class AttentionConv(MessagePassing):
             messages = messages * edges.receivers_to_pairs(gate)
         return found._replace(nodes=found.nodes * gate, messages=messages)
 
-    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
+    def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries, keys and values ``[N, H, C]``."""
         widths = (self.query_channels, self.query_channels, self.head_channels)
         projected = zip(self.project(x), widths, strict=True)
         return [part.view(-1, self.heads, width) for part, width in projected]
 
-    def project(self, x: Pair) -> tuple[Tensor, ...]:
+    def project(self, x: PairTensor) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
         if x[0] is x[1]:
             return linear_together(x[0], self.lin_query, self.lin_key, self.lin_value)
         return self.lin_query(x[1]), *linear_together(x[0], self.lin_key, self.lin_value)
 
-    def weigh(self, logits: Tensor, receivers: Receivers, features: OptTensor) -> Tensor:
+    def weigh(self, logits: Tensor, receivers: Neighborhoods, features: OptTensor) -> Tensor:
         """Weights of logits.
 
         Args:
@@ -251,10 +281,10 @@ class AttentionConv(MessagePassing):
         edges: Edges,
         edge_attr: EdgeAttr = None,
         *,
-        bias: OptTensor = None,
-        gate: OptTensor = None,
-        function: Function = None,
-        return_pairs: bool = False,
+        attn_bias: OptTensor = None,
+        edge_gate: OptTensor = None,
+        score_mod: ScoreMod = None,
+        return_weights: bool = False,
         return_messages: bool = False,
     ) -> Attended:
         """Score, weigh and mix.
@@ -264,22 +294,23 @@ class AttentionConv(MessagePassing):
                 and values ``[N_src, H, C]``.
             edges: From :func:`~molattn.nn.graph_inputs.read_graph`, as ``edge_attr``.
             edge_attr: Edge features.
-            bias: Added to the logits, ``[E, H]``.
-            gate: What weights are multiplied by, ``[E, H]``.
-            function: Applied to each logit before the bias; without parameters to learn.
-            return_pairs: Also return the weights before gate and dropout, and the logits.
+            attn_bias: Added to the logits, ``[E, H]``.
+            edge_gate: What weights are multiplied by, ``[E, H]``.
+            score_mod: Applied to each logit by itself, before the bias.
+            return_weights: Also return the weights before gate and dropout, and the logits.
             return_messages: Also return the weighted values, after gate and dropout.
         """
-        terms, requested = (bias, gate, function), (return_pairs, return_messages)
-        # Without a node there is no block, and nothing that blocks could differentiate.
+        terms = _Terms(attn_bias, edge_gate, score_mod)
+        # An empty graph has no block, and the output would have no grad_fn.
         if not isinstance(edges, CompleteGraphs) or not edges.num_rows or self.needs_messages():
             return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
+        inputs, requested = (projected, edges, edge_attr), (return_weights, return_messages)
         if not self.dropout or not self.training:
-            return self._attend_pairs(projected, edges, edge_attr, terms, requested)
+            return self._attend_pairs(*inputs, terms, *requested)
         # Dropout is a random gate.
         left = torch.rand(edges.num_pairs, self.heads, device=edges.device) >= self.dropout
-        terms = (bias, left if gate is None else gate * left, function)
-        found = self._attend_pairs(projected, edges, edge_attr, terms, requested)
+        terms = terms._replace(edge_gate=left if edge_gate is None else edge_gate * left)
+        found = self._attend_pairs(*inputs, terms, *requested)
         messages = None if found.messages is None else found.messages / (1 - self.dropout)
         return found._replace(nodes=found.nodes / (1 - self.dropout), messages=messages)
 
@@ -301,32 +332,36 @@ class AttentionConv(MessagePassing):
         projected: Sequence[Tensor],
         graph: CompleteGraphs,
         attr: EdgeAttr,
-        terms: tuple[OptTensor, OptTensor, Function],
-        requested: tuple[bool, bool],
+        terms: _Terms,
+        return_weights: bool,
+        return_messages: bool,
     ) -> Attended:
-        """Attend on the blocks of complete graphs, in one fused step where possible."""
-        score, temperature, (bias, gate, function) = self.head_score, self.temperature, terms
+        """Attend on the blocks of complete graphs, as one step of autograd where possible."""
+        score, temperature, (bias, gate, score_mod) = self.head_score, self.temperature, terms
         query, key, value = projected
         basis = self._basis(attr)
         inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
-        return_messages = requested[1]
-        pairs = any(requested)
-        # Logits are divided by the temperature; with a bias or a function they are not a product.
-        alone = function is None and bias is None and not requested[0]
+        with_weights = return_weights or return_messages
+        # Logits are divided by the temperature; with a bias or a score_mod they are not a product.
+        alone = score_mod is None and bias is None and not return_weights
         tempered = temperature == 1 or (alone and _COLDEST < temperature < math.inf)
-        if score.rule.bilinear and tempered and not self._overrides_weigh:
+        # The one step has no gradient of parameters of a score_mod.
+        learned = score_mod is not None and score_mod(query.new_zeros(1)).requires_grad
+        dot = score.rule.pair is None
+        if dot and tempered and not learned and not self._overrides_weigh:
             scale = score.scale / temperature
-            found = fused_attention(graph, inputs, scale, function, return_pairs=pairs)
+            found = fused_attention(graph, inputs, scale, score_mod, return_weights=with_weights)
         else:
+            features = edge_features(attr) if self._overrides_weigh else None
             with without_autocast(query):
                 found = dense_attention(
                     graph,
                     inputs,
                     score.scale,
-                    function,
-                    score=None if score.rule.bilinear else score,
-                    weigh=partial(self._weigh_block, attr),
-                    return_pairs=pairs,
+                    score_mod,
+                    score=None if dot else score,
+                    weigh=partial(self._weigh_block, features),
+                    return_weights=with_weights,
                 )
         if return_messages:
             assert found.weights is not None
@@ -334,10 +369,8 @@ class AttentionConv(MessagePassing):
             found = found._replace(messages=weighted_values(graph, applied, inputs))
         return found
 
-    def _weigh_block(self, attr: EdgeAttr, logits: Tensor, mask: Tensor, block: Block) -> Tensor:
-        features = None
-        if self._overrides_weigh and attr is not None:
-            features = block.pairs(edge_features(attr))
+    def _weigh_block(self, pairs: OptTensor, logits: Tensor, mask: Tensor, block: Block) -> Tensor:
+        features = None if pairs is None else block.pairs(pairs)
         return self.weigh(logits, DenseRows(mask), features)
 
     def _basis(self, attr: EdgeAttr) -> tuple[OptTensor, OptTensor, OptTensor]:
@@ -363,15 +396,15 @@ class AttentionConv(MessagePassing):
         projected: Sequence[Tensor],
         edges: Edges,
         attr: EdgeAttr,
-        terms: tuple[OptTensor, OptTensor, Function],
+        terms: _Terms,
         return_messages: bool,
     ) -> Attended:
         """Attend on a list of edges, by message passing."""
-        score, graph, function = self.head_score, edges.edge_index, terms[2]
+        score, graph = self.head_score, edges.edge_index
         query, key, value = map(edges.rows_to_nodes, projected)
         attr, bias, gate = (
             None if x is None else edges.pairs_to_edges(x)
-            for x in (edge_features(attr), *terms[:2])
+            for x in (edge_features(attr), terms.attn_bias, terms.edge_gate)
         )
         query, key = score.query(query) * score.scale, score.key(key)
         edge_key = edge_value = None
@@ -382,7 +415,7 @@ class AttentionConv(MessagePassing):
         if self.flow == "target_to_source":
             graph, size = graph.flip(0), (size[1], size[0])
         logits = self.edge_updater(graph, query=query, key=key, edge_key=edge_key, size=size)
-        logits = adjust(logits, function, bias)
+        logits = adjust(logits, terms.score_mod, bias)
         weights = self.weigh(logits, receivers, attr)
         applied = weights if gate is None else weights * gate
         messages: Optional[list[Tensor]] = [] if return_messages else None

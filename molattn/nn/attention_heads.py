@@ -70,7 +70,8 @@ class HeadCombine(nn.Module):
     ``weighted`` :math:`\sum_h w_h y^h`, ``w`` learned     ``C = out``
     ============ ========================================= ==============
 
-    Subclasses registered in ``COMBINES`` are further names. Heads that share the width divide it.
+    Subclasses registered in ``COMBINES`` are further names. ``out_channels`` must
+    be divisible by heads that share it.
     """
 
     splits_width: bool = False
@@ -80,9 +81,6 @@ class HeadCombine(nn.Module):
         super().__init__()
         self.heads = heads
         self.head_channels = split_width(heads, out_channels) if self.splits_width else out_channels
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters, if there are any."""
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, C]`` to ``[..., out_channels]``."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from molattn._torch_compat import is_transformed
 from molattn.graph.complete import Block, CompleteGraphs, join_pairs
 
-Function = Optional[Callable[[Tensor], Tensor]]
+ScoreMod = Optional[Callable[[Tensor], Tensor]]
 
 # Logit of pairs that are not edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
@@ -37,8 +37,8 @@ class PairInputs(NamedTuple):
     edges: Optional[Tensor] = None  # features of each pair row [P, M], or codes int64 [P]
     edge_key: Optional[Tensor] = None  # basis of the edges' keys, [M, H, C]
     edge_value: Optional[Tensor] = None  # basis of the edges' values, [M, H, V]; None = 0
-    bias: Optional[Tensor] = None  # term of each logit, [P, H]
-    gate: Optional[Tensor] = None  # factor of each weight, [P, H]
+    attn_bias: Optional[Tensor] = None  # term of each logit, [P, H]
+    edge_gate: Optional[Tensor] = None  # factor of each weight, [P, H]
 
     def converted(self) -> "PairInputs":
         """The same in the type in which attention is computed."""
@@ -51,8 +51,8 @@ class Attended(NamedTuple):
     """The result of attention, before heads are combined."""
 
     nodes: Tensor  # sum of the weighted values, [N, H, V]
-    weights: Optional[Tensor] = None  # before the gate and dropout, [E, H], if requested
-    logits: Optional[Tensor] = None  # of which the weights are the softmax, [E, H], if requested
+    weights: Optional[Tensor] = None  # before the edge gate and dropout, [E, H], if requested
+    logits: Optional[Tensor] = None  # of which the weights are made, [E, H], if requested
     messages: Optional[Tensor] = None  # weighted value of each edge, [E, H, V], if requested
 
 
@@ -60,12 +60,12 @@ def dense_attention(
     graph: CompleteGraphs,
     inputs: PairInputs,
     scale: float = 1.0,
-    function: Function = None,
+    score_mod: ScoreMod = None,
     *,
     score: Optional[Callable[[Tensor, Tensor], Tensor]] = None,
     weigh: Optional[Callable[[Tensor, Tensor, Block], Tensor]] = None,
-    return_pairs: bool = False,
-    kept: Optional[list[Tensor]] = None,
+    return_weights: bool = False,
+    saved: Optional[list[Tensor]] = None,
 ) -> Attended:
     r"""Attend over all pairs of each graph.
 
@@ -82,27 +82,27 @@ def dense_attention(
         inputs: Queries, keys, values, the edges :math:`f` with their bases :math:`K, V`, the bias
             :math:`d` and the gate :math:`g`.
         scale: :math:`c`.
-        function: :math:`\phi`, of each number by itself and without parameters to learn.
+        score_mod: :math:`\phi`, of each number by itself.
         score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``, with
             a tensor ``[P, H, C]``; None = inner products.
         weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
             returns weights; None = softmax over the edges of each receiver.
-        return_pairs: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
-        kept: A list to which the tensors are added that :func:`fused_attention` differentiates.
+        return_weights: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
+        saved: A list to which the tensors are added that the backward pass needs.
     """
     dtype, inputs = inputs.value.dtype, inputs.converted()
     out, found = graph.empty_rows(inputs.value), ([], [])
     masks = zip(graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True)
     for block, mask, isolated in masks:
-        pairs = Pairs(block, inputs)
-        coded = pairs.coded and function is weigh is score is None
+        pairs = BlockView(block, inputs)
+        coded = pairs.coded and score_mod is weigh is score is None
         logits = pairs.products(scale, coded) if score is None else pairs.rate(scale, score)
-        logits = adjust(logits, function, pairs.by_head(inputs.bias))
+        logits = adjust(logits, score_mod, pairs.by_head(inputs.attn_bias))
         if weigh is not None:
             weights = weigh(pairs.by_graph(logits), mask, block).flatten(0, 1)
         else:
             if not coded:  # pairs that are not edges have no code of their own
-                logits = logits if function is None else logits.clone()  # autograd may read it
+                logits = logits if score_mod is None else logits.clone()  # autograd may read it
                 cut = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
                 pairs.by_graph(logits).add_(cut)
             weights = _softmax(logits)
@@ -110,27 +110,27 @@ def dense_attention(
                 if torch.is_grad_enabled():  # autograd reads the result of softmax again
                     weights = weights.clone()
                 pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
-        if return_pairs:
+        if return_weights:
             shown = pairs.by_graph(logits).masked_fill(~mask, 0.0)
             for parts, x in zip(found, (pairs.by_graph(weights), shown), strict=True):
                 parts.append(x.permute(1, 2, 3, 0).flatten(0, 2))
         del logits
-        applied = weights if inputs.gate is None else weights * pairs.by_head(inputs.gate)
+        applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
         y, pooled = torch.bmm(applied, pairs.read(inputs.value)), None
         if inputs.edge_value is not None:
             pooled = pairs.pool(applied, len(inputs.edge_value))
             add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
         pairs.write(y, out)
-        if kept is not None:
-            kept.extend(x for x in (weights, pooled) if x is not None)
-    joined = (join_pairs(parts, inputs.value).to(dtype) for parts in found if return_pairs)
+        if saved is not None:
+            saved.extend(x for x in (weights, pooled) if x is not None)
+    joined = (join_pairs(parts, inputs.value).to(dtype) for parts in found if return_weights)
     return Attended(out.to(dtype), *joined)
 
 
-def adjust(logits: Tensor, function: Function, bias: Optional[Tensor]) -> Tensor:
+def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> Tensor:
     """A function of the logits, and a bias."""
-    logits = logits if function is None else function(logits)
-    return logits if bias is None else logits + bias
+    logits = logits if score_mod is None else score_mod(logits)
+    return logits if attn_bias is None else logits + attn_bias
 
 
 def weighted_values(graph: CompleteGraphs, weights: Tensor, inputs: PairInputs) -> Tensor:
@@ -139,12 +139,12 @@ def weighted_values(graph: CompleteGraphs, weights: Tensor, inputs: PairInputs) 
     for block in graph.blocks:
         value = block.rows(inputs.value).unsqueeze(1)
         if inputs.edge_value is not None:
-            value = value + Pairs(block, inputs).terms(inputs.edge_value)
+            value = value + BlockView(block, inputs).terms(inputs.edge_value)
         parts.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
     return join_pairs(parts, inputs.value)
 
 
-class Pairs:
+class BlockView:
     """The pairs of a block ``[H B, N receivers, N senders]`` and what attention reads of them."""
 
     def __init__(self, block: Block, inputs: PairInputs) -> None:

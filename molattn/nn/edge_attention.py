@@ -4,15 +4,11 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.typing import PairTensor
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
-from molattn.nn.graph_inputs import (
-    EdgeAttr,
-    Globals,
-    Pair,
-    edge_features,
-)
+from molattn.nn.graph_inputs import EdgeAttr, Globals, edge_features
 from molattn.nn.linear import Linear
 
 
@@ -159,15 +155,14 @@ class EdgeAttentionConv(AttentionConv):
         assert self.lin_edge_out is not None
         return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
 
-    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
+    def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries, keys and values ``[N, H, C]``."""
         terms = super().project_heads(x, globals_)
         if globals_ is None:
             return terms
         senders, receivers = globals_
-        lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
+        lins: Any = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
         return [
             term + of.at_rows(lin(of.values)).view(-1, self.heads, self.head_channels)
             for term, lin, of in zip(terms, lins, (receivers, senders, senders), strict=True)
-            if lin is not None
         ]

@@ -1,7 +1,8 @@
 r"""Attention as pure functions: score, normalize, mix.
 
-Every layer of molattn consists of the three steps below, for a query :math:`q_r` of a
-receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
+Every layer of molattn consists of the three steps below (on ``CompleteGraphs`` as in
+``dense_attention.py``), for a query :math:`q_r` of a receiver and the keys :math:`k_s` and values
+:math:`v_s` of its senders:
 
 .. math::
     a_{rs} = \mathrm{score}(q_r, k_s), \qquad
@@ -28,7 +29,7 @@ from molattn.utils.registry import Registry
 __all__ = [
     "SCORES",
     "DenseRows",
-    "Receivers",
+    "Neighborhoods",
     "ScatteredEdges",
     "Score",
     "attention",
@@ -51,7 +52,7 @@ class Score:
         pair: :math:`f`: logits ``[...]`` of projected queries and keys ``[..., C]``, which
             broadcast against each other, and ``w`` ``[..., C]`` (None without ``vector``).
             None = their inner product, which needs no tensor of all pairs and channels, and which
-            :class:`~molattn.graph.CompleteGraphs` compute in one fused step.
+            on :class:`~molattn.graph.CompleteGraphs` is one step of autograd.
         query: :math:`g_q`: projected queries ``[..., L, C]`` of queries ``[..., L, C]`` and
             ``W`` ``[..., C, weight * C]`` (None where ``weight`` is 0). None = the query itself.
         key: :math:`g_k`, likewise. It must be linear in the key, because edge features enter keys
@@ -71,11 +72,6 @@ class Score:
     scaled: bool = False
     weight: int = 0
     vector: bool = False
-
-    @property
-    def bilinear(self) -> bool:
-        """Whether the score is an inner product of the projected query and the projected key."""
-        return self.pair is None
 
 
 def _general_query(query: Tensor, weight: Any) -> Tensor:
@@ -167,7 +163,7 @@ class ScatteredEdges:
     """Receiver of each edge, ``[E]``."""
     num_receivers: int
 
-    def valid(self, weights: Tensor) -> Tensor:
+    def masked(self, weights: Tensor) -> Tensor:
         """Return the weights: every listed pair is an edge."""
         return weights
 
@@ -194,7 +190,7 @@ class DenseRows:
     mask: Tensor | None
     """True where the pair is an edge, broadcastable to the logits; None = all pairs are."""
 
-    def valid(self, weights: Tensor) -> Tensor:
+    def masked(self, weights: Tensor) -> Tensor:
         """Return weights that are zero outside the mask."""
         return weights if self.mask is None else weights.masked_fill(~self.mask, 0.0)
 
@@ -210,7 +206,7 @@ class DenseRows:
 
     def softmax(self, logits: Tensor) -> Tensor:
         """Row softmax inside the mask; a row without edges is 0."""
-        return self.valid(self._cut(logits).softmax(dim=-1))
+        return self.masked(self._cut(logits).softmax(dim=-1))
 
     def _cut(self, logits: Tensor) -> Tensor:
         """Logits that are as low as possible, but finite, outside the mask."""
@@ -218,11 +214,11 @@ class DenseRows:
         return logits if self.mask is None else logits.masked_fill(~self.mask, lowest)
 
 
-Receivers = Union[ScatteredEdges, DenseRows]
+Neighborhoods = Union[ScatteredEdges, DenseRows]
 """Which logits belong to the same receiver."""
 
 
-def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) -> Tensor:
+def normalize(logits: Tensor, receivers: Neighborhoods, temperature: float = 1.0) -> Tensor:
     r"""Turn logits into weights that sum to 1 over the edges of each receiver.
 
     :math:`b = \mathrm{softmax}(a / T)`; for :math:`T = \infty` the mean over the edges, for
@@ -251,7 +247,7 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         rounding = max(32 * torch.finfo(logits.dtype).eps, torch.finfo(dtype).eps)
         near = most - logits < rounding * most.abs()
         weights = (near | (logits == most)).to(logits.dtype)
-    weights = receivers.valid(weights)
+    weights = receivers.masked(weights)
     return (weights / receivers.sum(weights).clamp_min(1)).to(dtype)
 
 

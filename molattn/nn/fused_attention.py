@@ -1,7 +1,8 @@
-"""Attention over complete graphs as one step of autograd.
+"""Attention over complete graphs as one step of autograd: the same forward, a backward by hand.
 
-Ordinary autograd would store and read several tensors of all pairs and heads. Here a layer stores
-one, its weights. The step has a gradient; all other derivatives are those of ordinary operations.
+It is no fused kernel. Ordinary autograd would store and read several tensors of all pairs and
+heads; here a layer stores one, its weights. All derivatives but the gradient are those of ordinary
+operations.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -14,9 +15,9 @@ from molattn._torch_compat import is_transformed
 from molattn.graph.complete import Block, CompleteGraphs
 from molattn.nn.dense_attention import (
     Attended,
-    Function,
+    BlockView,
     PairInputs,
-    Pairs,
+    ScoreMod,
     add_product,
     dense_attention,
     sum_dtype,
@@ -27,15 +28,18 @@ def fused_attention(
     graph: CompleteGraphs,
     inputs: PairInputs,
     scale: float = 1.0,
-    function: Function = None,
+    score_mod: ScoreMod = None,
     *,
-    return_pairs: bool = False,
+    return_weights: bool = False,
 ) -> Attended:
-    """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step."""
-    options = scale, function, return_pairs
+    """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step.
+
+    A ``score_mod`` has no parameters to learn: the step has no gradient of them.
+    """
+    options = scale, score_mod, return_weights
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
-            return dense_attention(graph, inputs, scale, function, return_pairs=return_pairs)
+            return dense_attention(graph, inputs, scale, score_mod, return_weights=return_weights)
         found: Any = _FusedAttention.apply(graph, *options, *inputs)
         return Attended(*found)
 
@@ -50,14 +54,14 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
 class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, graph: CompleteGraphs, scale: float, function: Function, pairs: bool, *inputs: Any
+        ctx: Any, graph: CompleteGraphs, scale: float, score_mod: ScoreMod, more: bool, *inputs: Any
     ) -> Any:
-        kept: list[Tensor] = []
-        ctx.options = graph, scale, function, pairs
+        saved: list[Tensor] = []
+        ctx.options = graph, scale, score_mod, more
         given = PairInputs(*inputs)
-        found = dense_attention(graph, given, scale, function, return_pairs=pairs, kept=kept)
+        found = dense_attention(graph, given, scale, score_mod, return_weights=more, saved=saved)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, found.nodes, *kept)
+        ctx.save_for_backward(*inputs, found.nodes, *saved)
         return tuple(found[:3])
 
     @staticmethod
@@ -81,9 +85,9 @@ class _Gradients:
         grad_weights: Optional[Tensor],
         grad_logits: Optional[Tensor],
     ) -> None:
-        inputs, (nodes, *kept) = PairInputs(*ctx.saved_tensors[:8]), ctx.saved_tensors[8:]
-        self.graph, self.scale, self.function, _ = ctx.options
-        self.inputs, self.kept = inputs.converted(), iter(kept)
+        inputs, (nodes, *saved) = PairInputs(*ctx.saved_tensors[:8]), ctx.saved_tensors[8:]
+        self.graph, self.scale, self.score_mod, _ = ctx.options
+        self.inputs, self.saved = inputs.converted(), iter(saved)
         dtype, wide = self.inputs.value.dtype, sum_dtype(nodes)
         grad_nodes = torch.zeros_like(nodes) if grad_nodes is None else grad_nodes
         self.grad_nodes = grad_nodes.to(dtype)
@@ -112,24 +116,24 @@ class _Gradients:
         return tuple(self.grads.values())
 
     def _add_block(self, block: Block, mask: Tensor) -> None:
-        inputs, grads, pairs = self.inputs, self.grads, Pairs(block, self.inputs)
-        q, k, u = (pairs.read(x) for x in (inputs.query, inputs.key, self.grad_nodes))
+        inputs, grads, pairs = self.inputs, self.grads, BlockView(block, self.inputs)
+        q, k, grad_y = (pairs.read(x) for x in (inputs.query, inputs.key, self.grad_nodes))
         q.mul_(self.scale)
-        weights, slopes = next(self.kept), None
-        applied = weights if inputs.gate is None else weights * pairs.by_head(inputs.gate)
+        weights, slopes = next(self.saved), None
+        applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
         if inputs.edge_value is not None:  # dL/db through the edges' values
-            slopes = pairs.by_node(u) @ inputs.edge_value.transpose(0, 1).mT
-            add_product(grads["edge_value"], next(self.kept).mT, pairs.by_node(u))
-        grad = self._of_logits(pairs, u, weights, slopes)
+            slopes = pairs.by_node(grad_y) @ inputs.edge_value.transpose(0, 1).mT
+            add_product(grads["edge_value"], next(self.saved).mT, pairs.by_node(grad_y))
+        grad = self._of_logits(pairs, grad_y, weights, slopes)
         if self.grad_logits is not None:
             pairs.by_graph(grad).add_(
                 pairs.by_graph(pairs.by_head(self.grad_logits)).masked_fill(~mask, 0.0)
             )
-        self._put(pairs, "bias", grad)
-        if self.function is not None:
+        self._put(pairs, "attn_bias", grad)
+        if self.score_mod is not None:
             with torch.enable_grad():
                 raw = pairs.products(self.scale, coded=False).detach().requires_grad_()
-                (grad,) = torch.autograd.grad(self.function(raw), raw, grad)
+                (grad,) = torch.autograd.grad(self.score_mod(raw), raw, grad)
         grad_query = torch.bmm(grad, k)
         if inputs.edge_key is not None:
             basis = inputs.edge_key.transpose(0, 1)
@@ -143,31 +147,32 @@ class _Gradients:
                 block.pairs(grads["edges"]).copy_(part)
         pairs.write(grad_query.mul_(self.scale), grads["query"])
         pairs.write(torch.bmm(grad.mT, q), grads["key"])
-        pairs.write(torch.bmm(applied.mT, u), grads["value"])
+        pairs.write(torch.bmm(applied.mT, grad_y), grads["value"])
 
     def _of_logits(
-        self, pairs: Pairs, u: Tensor, weights: Tensor, slopes: Optional[Tensor]
+        self, pairs: BlockView, grad_y: Tensor, weights: Tensor, slopes: Optional[Tensor]
     ) -> Tensor:
         """The gradient of a block's logits, ``[H B, N, N]``, through its nodes and weights."""
-        v, least, gate = pairs.read(self.inputs.value), pairs.read(self.shift), self.inputs.gate
+        v, shift = pairs.read(self.inputs.value), pairs.read(self.shift)
+        gate = self.inputs.edge_gate
         of_weights = pairs.by_head(self.grad_weights)
         if of_weights is not None:
-            least = least + (weights * of_weights).sum(dim=-1, keepdim=True)
-        # A pair has one code: shifting the codes, of which there are few, shifts the pairs.
+            shift = shift + (weights * of_weights).sum(dim=-1, keepdim=True)
+        # Subtract per code, before codes are expanded to pairs, of which there are more.
         shifted = pairs.coded and slopes is not None and gate is None
         if slopes is None:
-            grad = torch.bmm(u, v.mT)
+            grad = torch.bmm(grad_y, v.mT)
         else:
-            slopes = slopes.sub_(pairs.by_node(least)) if shifted else slopes
-            grad = pairs.contract(slopes).baddbmm_(u, v.mT)
+            slopes = slopes.sub_(pairs.by_node(shift)) if shifted else slopes
+            grad = pairs.contract(slopes).baddbmm_(grad_y, v.mT)
         if gate is not None:
-            self._put(pairs, "gate", grad * weights)
+            self._put(pairs, "edge_gate", grad * weights)
             grad.mul_(pairs.by_head(gate))
         if of_weights is not None:
             grad.add_(of_weights)
-        return (grad if shifted else grad.sub_(least)).mul_(weights)
+        return (grad if shifted else grad.sub_(shift)).mul_(weights)
 
-    def _put(self, pairs: Pairs, name: str, grad: Tensor) -> None:
+    def _put(self, pairs: BlockView, name: str, grad: Tensor) -> None:
         """Copy the gradient of pairs ``[H B, N, N]`` to their rows, if it is needed."""
         if self.grads[name] is not None:
             pairs.block.pairs(self.grads[name]).copy_(pairs.by_pair(grad))
@@ -176,12 +181,12 @@ class _Gradients:
 def _differentiable_gradients(ctx: Any, grads: tuple[Optional[Tensor], ...]) -> Any:
     """Gradients that have gradients themselves."""
     needs = ctx.needs_input_grad[4:]
-    graph, scale, function, pairs = ctx.options
+    graph, scale, score_mod, more = ctx.options
     with torch.enable_grad():
         # Views, so that a tensor in two places has a gradient in each.
         views: list[Any] = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:8]]
         inputs = PairInputs(*views)
-        found = dense_attention(graph, inputs, scale, function, return_pairs=pairs)
+        found = dense_attention(graph, inputs, scale, score_mod, return_weights=more)
     given = [(x, grad) for x, grad in zip(found, grads, strict=False) if grad is not None]
     outs, of_outs = zip(*given, strict=True)
     needed = [view for view, need in zip(views, needs, strict=True) if need]

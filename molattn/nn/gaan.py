@@ -5,11 +5,12 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch_geometric.typing import PairTensor
 
 from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate, split_width
-from molattn.nn.graph_inputs import Globals, Pair
+from molattn.nn.graph_inputs import Globals
 from molattn.nn.linear import Linear
 
 
@@ -111,11 +112,11 @@ class GaANConv(AttentionConv):
         self.lin_out = Linear(-1 if target < 0 else target + width, out_channels, bias=bias)
         self.reset_parameters()
 
-    def project_heads(self, x: Pair, globals_: Globals) -> list[Tensor]:
+    def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries, keys and values ``[N, H, C]``."""
         query, key, value = super().project_heads(x, globals_)
         if self.variant == "authors":
-            query = query / self.query_channels
+            query = query / self.query_channels  # both by its root
         return [query, key, F.leaky_relu(value, 0.1)]
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:

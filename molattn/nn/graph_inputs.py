@@ -4,13 +4,12 @@ from typing import Any, NamedTuple, Optional, Protocol, Union
 
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import Size
+from torch_geometric.typing import OptPairTensor, PairTensor, Size
 from torch_geometric.utils import is_sparse, to_edge_index
 
 from molattn.graph.complete import CodedEdges, CompleteGraphs
 
-Pair = tuple[Tensor, Tensor]
-Nodes = Union[Tensor, Pair, tuple[Tensor, None]]
+Nodes = Union[Tensor, OptPairTensor]
 Graph = Any  # [2, E], EdgeIndex, sparse adj_t or CompleteGraphs
 EdgeAttr = Union[Tensor, CodedEdges, None]
 
@@ -45,16 +44,17 @@ def edge_features(attr: EdgeAttr) -> Any:
 
 
 class Reader(Protocol):
-    """What of a layer decides how its inputs are read."""
+    """Attributes of a layer that :func:`read_graph` uses."""
 
-    in_channels: Union[int, tuple[int, int]]
+    source_channels: int
+    target_channels: int
     edge_dim: Optional[int]
     flow: str
 
 
 def read_graph(
     layer: Reader, x: Nodes, graph: Graph, edge_attr: EdgeAttr, size: Size = None
-) -> tuple[Pair, Edges, EdgeAttr]:
+) -> tuple[PairTensor, Edges, EdgeAttr]:
     """Convert the inputs of a layer, and check their shapes.
 
     Args:
@@ -88,8 +88,8 @@ def read_graph(
             )
     if size and any(n not in (None, len(of)) for n, of in zip(size, pair, strict=True)):
         raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
-    for name, nodes, width in zip(("x", "x[1] (receivers)"), pair, _widths(layer), strict=True):
-        check_shape(name, nodes, None, width)
+    check_shape("x", pair[0], None, layer.source_channels)
+    check_shape("x[1] (receivers)", pair[1], None, layer.target_channels)
     if (edge_attr is None) != (layer.edge_dim is None):
         got = "None" if edge_attr is None else "a value"
         raise ValueError(f"edge_attr: got {got}, but the layer has edge_dim={layer.edge_dim}")
@@ -101,18 +101,13 @@ def read_graph(
     return pair, edges, edge_attr
 
 
-def _widths(layer: Reader) -> tuple[int, int]:
-    width = layer.in_channels
-    return (width, width) if isinstance(width, int) else width
-
-
-def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> Pair:
+def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> PairTensor:
     """Features of senders and of receivers."""
     if isinstance(x, Tensor):
         return x, x
     senders, receivers = x
     if receivers is None:
-        width, reverse = _widths(layer)[1], layer.flow == "target_to_source"
+        width, reverse = layer.target_channels, layer.flow == "target_to_source"
         if width < 0:
             raise ValueError("x: got (senders, None), which cannot be used with in_channels=-1")
         count = None if size is None else size[1]
@@ -155,8 +150,8 @@ Globals = Optional[tuple[NodeGlobals, NodeGlobals]]  # of senders and of receive
 
 def read_globals(
     u: Optional[Tensor],
-    batch: Union[Tensor, Pair, None],
-    x: Pair,
+    batch: Union[Tensor, PairTensor, None],
+    x: PairTensor,
     edges: Edges,
     global_dim: Optional[int],
 ) -> Globals:

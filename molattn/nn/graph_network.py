@@ -6,7 +6,7 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor, Size
+from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.errors import check_one_of
@@ -19,7 +19,6 @@ from molattn.nn.graph_inputs import (
     Globals,
     Graph,
     Nodes,
-    Pair,
     edge_features,
     read_globals,
     read_graph,
@@ -171,12 +170,12 @@ class GraphNetwork(MessagePassing):
         return_attention_weights: Optional[bool] = False,
         *,
         u: OptTensor = None,
-        batch: Union[Tensor, Pair, None] = None,
+        batch: Union[Tensor, PairTensor, None] = None,
         size: Size = None,
     ) -> Any:
         """See :meth:`AttentionConv.forward`."""
         requested = bool(return_attention_weights)
-        nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
+        nodes, edges, attr = read_graph(self.attention, x, edge_index, edge_attr, size)
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
         found = self._attend(nodes, edges, attr, globals_, requested)
         # From here on nodes are a list, without padding.
@@ -212,7 +211,7 @@ class GraphNetwork(MessagePassing):
         return tuple(result) if len(result) > 1 else result[0]
 
     def _attend(
-        self, x: Pair, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
+        self, x: PairTensor, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
     ) -> Attended:
         """Attend with zeros in place of what is switched off."""
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}

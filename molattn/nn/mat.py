@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.attention_heads import split_width
-from molattn.nn.functional import Receivers, normalize
+from molattn.nn.functional import Neighborhoods, normalize
 from molattn.nn.linear import Linear
 
 _EPSILON = 1e-6  # of the row normalization of bonds, as in the authors' code
@@ -101,7 +101,6 @@ class MATConv(AttentionConv):
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
         self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
-        self.lin_edge_key = self.lin_edge_value = None  # edges enter the prior alone
         self.lin_out = Linear(out_channels, out_channels, bias=bias)
         self.log_lambdas = nn.Parameter(torch.empty(3)) if learn_lambdas else None
         self.reset_parameters()
@@ -122,7 +121,7 @@ class MATConv(AttentionConv):
         """Nodes of heads ``[N, H, C]``."""
         return self.lin_out(heads.flatten(1))
 
-    def weigh(self, logits: Tensor, receivers: Receivers, features: OptTensor) -> Tensor:
+    def weigh(self, logits: Tensor, receivers: Neighborhoods, features: OptTensor) -> Tensor:
         """The weights :math:`A^h`."""
         assert features is not None
         distance, bonded = features.to(logits.dtype).unbind(dim=-1)
@@ -130,8 +129,8 @@ class MATConv(AttentionConv):
             near = normalize(-distance, receivers)
         else:
             # Elsewhere the features may be of any size, and exp would overflow.
-            near = receivers.valid((-receivers.valid(distance)).exp())
-        bonded = receivers.valid(bonded)
+            near = receivers.masked((-receivers.masked(distance)).exp())
+        bonded = receivers.masked(bonded)
         adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
         share = self.lambdas
         fixed = share[1] * near + share[2] * adjacency

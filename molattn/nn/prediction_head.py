@@ -10,13 +10,13 @@ from torch.nn import functional
 
 from molattn.utils.registry import Registry
 
-HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
+PREDICTION_HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
 """Every prediction head by its name: all have the arguments ``(channels, numbers, width, out,
 dropout)`` of :class:`MLPHead`, and are called with molecules, and with extra features if the model
 has some."""
 
 
-@HEADS.register("mlp")
+@PREDICTION_HEADS.register("mlp")
 class MLPHead(nn.Sequential):
     r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
 
@@ -43,7 +43,7 @@ class MLPHead(nn.Sequential):
         return super().forward(_joined(molecules, numbers))
 
 
-@HEADS.register("fourier")
+@PREDICTION_HEADS.register("fourier")
 class FourierHead(nn.Module):
     r"""Learned Fourier features of a Gaussian kernel, and a linear layer.
 
@@ -84,7 +84,7 @@ class FourierHead(nn.Module):
         return self.out(self.dropout(math.sqrt(2 / len(self.phases)) * waves))
 
 
-@HEADS.register("both")
+@PREDICTION_HEADS.register("both")
 class MLPFourierHead(nn.Module):
     r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
 

@@ -17,7 +17,7 @@ from molattn.nn.gaan import GaANConv
 from molattn.nn.graph_inputs import EdgeAttr, edge_features
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
-from molattn.nn.prediction_head import HEADS
+from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import check_readout
 from molattn.utils.registry import Registry
 
@@ -41,6 +41,7 @@ class Layer:
         edge_columns: Names of the edge features, for a layer that reads fixed quantities; empty =
             ``conv`` has the argument ``edge_dim``, and edge features are arbitrary or None.
         always: Arguments of ``conv`` that networks leave at their defaults.
+        splits_width: Whether ``heads`` must divide ``out_channels``, whatever ``combine`` is.
         normalized: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
@@ -61,6 +62,7 @@ class Layer:
     source: str = ""
     edge_columns: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
+    splits_width: bool = False
     normalized: bool = True
     bipartite: bool = True
     complete_graphs: bool = True
@@ -143,7 +145,9 @@ LAYERS.register("edge_attention")(
     )
 )
 LAYERS.register("gaan")(
-    Layer(GaANConv, "A gate for each head", "Zhang et al. 2018", always=("gate",))
+    Layer(
+        GaANConv, "A gate for each head", "Zhang et al. 2018", always=("gate",), splits_width=True
+    )
 )
 LAYERS.register("mat")(
     Layer(
@@ -151,6 +155,7 @@ LAYERS.register("mat")(
         "Attention mixed with distances and bonds",
         "Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
+        splits_width=True,
         normalized=False,
     )
 )
@@ -166,14 +171,16 @@ def check_network(network: NetworkConfig) -> None:
     check_unused(network, (True, " ".join(unused_options(network)), reason))
     check_one_of("score", network.score, SCORES)
     check_one_of("combine", network.combine, COMBINES)
-    check_one_of("head", network.head, ("auto", *HEADS))
+    check_one_of("head", network.head, ("auto", *PREDICTION_HEADS))
     check_readout(network.readout)
 
 
-def check_heads(network: NetworkConfig) -> None:
-    """Raise InputError unless heads that share the width divide it."""
-    shares = getattr(COMBINES[network.combine], "splits_width", False)
-    if "combine" not in unused_options(network) and shares and network.width % network.heads:
+def check_head_width(network: NetworkConfig) -> None:
+    """Raise InputError where the width must be divisible by the heads, and is not."""
+    splits = LAYERS[network.layer].splits_width
+    if "combine" not in unused_options(network):
+        splits |= getattr(COMBINES[network.combine], "splits_width", False)
+    if splits and network.width % network.heads:
         message = f"got {network.heads}, expected a divisor of --width ({network.width})"
         raise InputError(message, option="heads")
 
@@ -194,25 +201,3 @@ def layer_options(network: NetworkConfig) -> dict[str, Any]:
         for name, argument in LAYER_ARGUMENTS.items()
         if argument != "edge_dim" and getattr(network, name) != getattr(NetworkConfig, name)
     }
-
-
-_SUPPORT = {
-    "Updates edges": lambda layer: layer.has("update_edges"),
-    "Graph features": lambda layer: layer.has("global_dim"),
-    "Updates graph": lambda layer: layer.has("update_global"),
-    "Gates": lambda layer: layer.has("gate"),
-    "Weights sum to 1": lambda layer: layer.normalized,
-    "Bipartite": lambda layer: layer.bipartite,
-    "`CompleteGraphs`": lambda layer: layer.complete_graphs,
-}
-
-
-def layer_table() -> str:
-    """All layers and what they support, as a Markdown table."""
-    columns = ["`name`", "Layer", "What it is", "Source", "Edge features", *_SUPPORT]
-    rows = [columns, ["---"] * len(columns)]
-    for name, layer in LAYERS.items():
-        described = [f"`{name}`", f"`{layer.conv.__name__}`", layer.summary, layer.source]
-        supported = ["yes" if has(layer) else "-" for has in _SUPPORT.values()]
-        rows.append([*described, ", ".join(layer.edge_columns) or "any", *supported])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -149,7 +149,7 @@ class MaskedLoader(ResumableLoader):
             is_bonded = record.pairs >= featurizer.first_bond_code
             atoms, pairs = make_mask(is_bonded, *drawn[row])
             bonds = featurizer.pair_table[record.pairs[*pairs], 0]
-            indices = start.pair + pairs * start.width + pairs[::-1]
+            indices = start.pair + pairs * start.padded + pairs[::-1]
             codes = record.atoms[atoms].T
             found.append((start.row + atoms, codes, indices, start.row + pairs, bonds))
         width = len(featurizer.atom_names)

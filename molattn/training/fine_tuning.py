@@ -12,7 +12,7 @@ from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, Trai
 from molattn.errors import InputError
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn.registry import check_heads, check_network
+from molattn.nn.registry import check_head_width, check_network
 from molattn.training.optimizer import FineTuningPlan
 
 __all__ = ["NO_MODEL", "PretrainedWeights", "load_pretrained"]
@@ -124,7 +124,7 @@ def load_pretrained(
     options, network = getattr(config, section), config.network
     check_network(network)
     if not {"heads", "width", "combine"} & set(varied):
-        check_heads(network)
+        check_head_width(network)
     molecules = config.data if isinstance(config, TrainConfig) else config.molecules
     featurizer = FEATURIZERS[molecules.featurizer]()
     name = options.init_from

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from molattn.config import NetworkConfig, TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, did_you_mean, quoted
-from molattn.nn.registry import check_heads, check_network, unused_options
+from molattn.nn.registry import check_head_width, check_network, unused_options
 from molattn.utils.files import write_file
 
 __all__ = [
@@ -147,7 +147,7 @@ def check_space(space: Space, config: TrainConfig) -> None:
             if varied == [name]:
                 is_range = isinstance(of, IntDistribution)
                 for value in range(of.low, of.high + 1) if is_range else bounds:
-                    check_heads(with_options(config, {name: value}).network)
+                    check_head_width(with_options(config, {name: value}).network)
     except InputError as error:
         raise InputError(f"search space: {error}") from error
 

@@ -32,7 +32,7 @@ from molattn.config.yaml_file import check_unchanged, write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.errors import InputError, MolattnError
-from molattn.nn.registry import check_heads, check_network
+from molattn.nn.registry import check_head_width, check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.loop import check_processes
 from molattn.training.resolve import resolve
@@ -162,7 +162,7 @@ class _Search:
             # Values that are valid one by one, but perhaps not together.
             config = _network_alone(with_options(self.config, options))
             check_network(config.network)
-            check_heads(config.network)
+            check_head_width(config.network)
             table, parts = self.rows(config.data)
             job = TrainingJob(config, table, parts, self.base)
             fit_networks(job, resolve(config, table, parts, self.base), report)

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 import molattn
 from molattn.config import NetworkConfig
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn import HEADS, LAYERS, FourierHead, MLPFourierHead, MLPHead
+from molattn.nn import LAYERS, PREDICTION_HEADS, FourierHead, MLPFourierHead, MLPHead
 from molattn.nn.registry import unused_options
 from molattn.task import Task
 
@@ -61,7 +61,7 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
     config = MolAttnConfig(tasks, replace(SMALL, head=chosen))
     (net,) = MolAttn(config).nets
     assert type(net.head) is expected
-    assert config.network.head == next(n for n, h in HEADS.items() if h is expected)
+    assert config.network.head == next(n for n, h in PREDICTION_HEADS.items() if h is expected)
     assert MolAttnConfig.from_dict(config.to_dict()) == config
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from molattn import MolAttn
 from molattn.config import NetworkConfig
-from molattn.graph import EdgeLists
+from molattn.graph import ListedGraphs
 from molattn.model.model import MolAttnConfig
 from molattn.nn import LAYERS
 
@@ -56,7 +56,7 @@ def test_the_edges_of_a_long_chain_take_memory_in_proportion_to_its_length():
     model = pair_of_models(4)[1]
     record = model.featurize("C" * 2000)
     assert record.edge_index.shape == (2, 9 * 2000 - 20)
-    assert isinstance(model.collate([record, record]).edge_index, EdgeLists)
+    assert isinstance(model.collate([record, record]).edge_index, ListedGraphs)
 
 
 def test_records_with_and_without_all_pairs_are_not_mixed():

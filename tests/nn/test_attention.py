@@ -35,15 +35,15 @@ FORMS = {
     "features": {"edges": "features"},
     "codes": {"edges": "codes"},
     "keys_alone": {"edges": "codes", "edge_value": False},
-    "bias": {"edges": "codes", "bias": True},
-    "gate": {"edges": "features", "gate": True},
-    "gated_codes": {"edges": "codes", "gate": True, "bias": True},
-    "function": {"edges": "codes", "function": torch.tanh},
-    "all": {"edges": "features", "bias": True, "gate": True, "function": torch.tanh},
+    "bias": {"edges": "codes", "attn_bias": True},
+    "gate": {"edges": "features", "edge_gate": True},
+    "gated_codes": {"edges": "codes", "edge_gate": True, "attn_bias": True},
+    "score_mod": {"edges": "codes", "score_mod": torch.tanh},
+    "all": {"edges": "features", "attn_bias": True, "edge_gate": True, "score_mod": torch.tanh},
 }
 
 
-def inputs_of(graphs, edges, edge_value=True, bias=False, gate=False, **_):
+def inputs_of(graphs, edges, edge_value=True, attn_bias=False, edge_gate=False, **_):
     """Leaves for each of the inputs, of which the codes are none."""
     values = dict.fromkeys(PairInputs._fields)
     for name, width in (("query", 2), ("key", 2), ("value", 1)):
@@ -55,12 +55,12 @@ def inputs_of(graphs, edges, edge_value=True, bias=False, gate=False, **_):
     if edges:
         values["edge_key"] = leaf(3, 2, 2)
         values["edge_value"] = leaf(3, 2, 1) if edge_value else None
-    values["bias"] = leaf(graphs.num_pairs, 2) if bias else None
-    values["gate"] = leaf(graphs.num_pairs, 2) if gate else None
+    values["attn_bias"] = leaf(graphs.num_pairs, 2) if attn_bias else None
+    values["edge_gate"] = leaf(graphs.num_pairs, 2) if edge_gate else None
     return values
 
 
-def runner(graphs, values, function, attend, return_pairs):
+def runner(graphs, values, score_mod, attend, return_weights):
     """A function of the leaves, and the leaves."""
     names = [name for name, x in values.items() if x is not None and x.is_floating_point()]
 
@@ -70,43 +70,43 @@ def runner(graphs, values, function, attend, return_pairs):
             for name in ("edge_key", "edge_value"):
                 if given[name] is not None:
                     given[name] = torch.nn.functional.pad(given[name], (0, 0, 0, 0, 0, 1))
-        out = attend(graphs, PairInputs(**given), 0.7, function, return_pairs=return_pairs)
+        out = attend(graphs, PairInputs(**given), 0.7, score_mod, return_weights=return_weights)
         nodes = out.nodes[graphs.row_mask]
-        if not return_pairs:
+        if not return_weights:
             return nodes
         return nodes, *(graphs.pairs_to_edges(x) for x in (out.weights, out.logits))
 
     return run, [values[name] for name in names]
 
 
-@pytest.mark.parametrize("return_pairs", [False, True])
+@pytest.mark.parametrize("return_weights", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_fused_step_has_all_derivatives(form, return_pairs):
-    options = {"function": None} | FORMS[form]
+def test_the_fused_step_has_all_derivatives(form, return_weights):
+    options = {"score_mod": None} | FORMS[form]
     graphs = CompleteGraphs([2, 1], self_loops=False)  # padding and an isolated node
     values = inputs_of(graphs, **options)
-    plain, leaves = runner(graphs, values, options["function"], dense_attention, return_pairs)
-    run, _ = runner(graphs, values, options["function"], fused_attention, return_pairs)
+    plain, leaves = runner(graphs, values, options["score_mod"], dense_attention, return_weights)
+    run, _ = runner(graphs, values, options["score_mod"], fused_attention, return_weights)
     torch.testing.assert_close(run(*leaves), plain(*leaves))
     with torch.no_grad():
         torch.testing.assert_close(run(*leaves), plain(*leaves))
     assert torch.autograd.gradcheck(run, leaves)
     # Fast mode compares random projections: each number would take seconds.
-    every_way = {"check_batched_grad": not return_pairs, "fast_mode": True}
+    every_way = {"check_batched_grad": not return_weights, "fast_mode": True}
     assert torch.autograd.gradcheck(run, leaves, check_forward_ad=True, **every_way)
     assert torch.autograd.gradgradcheck(run, leaves, check_fwd_over_rev=True, **every_way)
 
 
-def test_bias_gate_and_function_on_complete_graphs_equal_the_edge_list():
+def test_bias_gate_and_score_mod_on_complete_graphs_equal_the_edge_list():
     graphs = CompleteGraphs([3, 1, 4], self_loops=False)
     nodes = [leaf(graphs.num_nodes, 2, 3) for _ in "qkv"]
     bias, gate = leaf(graphs.num_edges, 2), leaf(graphs.num_edges, 2)
-    options = {"function": lambda a: a.clamp(-0.2, 0.3), "return_pairs": True}
+    options = {"score_mod": lambda a: a.clamp(-0.2, 0.3), "return_weights": True}
     for temperature, score in ((1.0, "scaled_dot"), (0.5, "dot"), (1.0, "gatv2")):
         conv = EdgeAttentionConv(4, 6, 2, score=score, temperature=temperature).double()
-        edges = conv.attend(nodes, as_edges(graphs), bias=bias, gate=gate, **options)
+        edges = conv.attend(nodes, as_edges(graphs), attn_bias=bias, edge_gate=gate, **options)
         rows = [graphs.nodes_to_rows(x) for x in nodes]
-        extra = {"bias": graphs.edges_to_pairs(bias), "gate": graphs.edges_to_pairs(gate)}
+        extra = {"attn_bias": graphs.edges_to_pairs(bias), "edge_gate": graphs.edges_to_pairs(gate)}
         pairs = conv.attend(rows, graphs, **extra, **options)
         found = graphs.rows_to_nodes(pairs.nodes), *map(graphs.pairs_to_edges, pairs[1:3])
         for one, other in zip(found, edges, strict=False):
@@ -115,6 +115,26 @@ def test_bias_gate_and_function_on_complete_graphs_equal_the_edge_list():
         total = torch.zeros(graphs.num_nodes, 2, dtype=DOUBLE)
         powers = (logits / temperature).exp()
         near(weights, powers / total.index_add(0, receiver, powers)[receiver])
+
+
+@pytest.mark.parametrize("sizes", [[3, 1, 4], [1]])
+def test_a_score_mod_with_parameters_gives_them_their_gradient(sizes):
+    class Scaled(EdgeAttentionConv):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.sharpness = torch.nn.Parameter(torch.tensor(1.5))
+
+        def attend(self, *args, **options):
+            return super().attend(*args, score_mod=lambda a: a * self.sharpness, **options)
+
+    graphs, conv = CompleteGraphs(sizes), Scaled(4, 6, 2).double()
+    x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE)
+    of_rows = graphs.rows_to_nodes(conv(graphs.nodes_to_rows(x), graphs))
+    gradients = [
+        torch.autograd.grad(out.square().sum(), conv.sharpness)[0]
+        for out in (of_rows, conv(x, graphs.edge_index))
+    ]
+    near(*gradients)
 
 
 def as_edges(graphs):

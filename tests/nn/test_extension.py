@@ -20,7 +20,7 @@ from molattn.errors import InputError
 from molattn.explain import explain
 from molattn.graph import CompleteGraphs
 
-REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.HEADS)
+REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.PREDICTION_HEADS)
 SMALL = {"width": 8, "heads": 2, "layers": 1}
 SMILES = ["CCO", "c1ccccc1CC.Cl", "C", "CC(=O)N"]
 
@@ -72,7 +72,7 @@ def registered(monkeypatch):
     )
     parts.COMBINES.register("median")(Median)
     parts.READOUTS.register("sharp")(lambda _: aggr.SoftmaxAggregation(t=0.5))
-    parts.HEADS.register("linear")(LinearHead)
+    parts.PREDICTION_HEADS.register("linear")(LinearHead)
 
 
 EXTENDED = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.graph import CompleteGraphs
+from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import MATConv
 
 from .conftest import DOUBLE, assert_near
@@ -101,3 +101,14 @@ def test_lambdas_start_where_they_were_given_and_stay_a_mixture():
     conv.reset_parameters()
     torch.testing.assert_close(conv.lambdas, torch.tensor([0.6, 0.3, 0.1]))
     assert MATConv(4, 6, lambda_attention=0.6, lambda_distance=0.4).lambdas == (0.6, 0.4, 0.0)
+
+
+def test_features_of_coded_pairs_are_made_once_for_all_blocks(monkeypatch):
+    made, dense = [], CodedEdges.dense
+    monkeypatch.setattr(CodedEdges, "dense", lambda self: made.append(1) or dense(self))
+    graphs = CompleteGraphs([2] * 64 + [40] * 8)
+    assert len(graphs.blocks) > 1
+    codes = torch.randint(0, 3, (graphs.num_edges,))
+    edges = CodedEdges.from_edges(graphs, codes, torch.rand(3, 2))
+    MATConv(4, 4)(torch.randn(graphs.num_rows, 4), graphs, edges)
+    assert len(made) == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.nn.prediction_head import HEADS, FourierHead, MLPHead
+from molattn.nn.prediction_head import PREDICTION_HEADS, FourierHead, MLPHead
 
 CHANNELS, NUMBERS, OUT = 6, 3, 2
 
@@ -60,7 +60,7 @@ def test_fourier_features_begin_as_a_gaussian_kernel():
     assert float((found - expected).abs().max()) < 5 / kept[0].size(1) ** 0.5 + 2 / x.size(1)
 
 
-@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("kind", PREDICTION_HEADS.values(), ids=PREDICTION_HEADS)
 def test_heads_read_molecules_without_numbers_and_a_molecule_alone(kind):
     head = kind(CHANNELS, 0, 8, OUT, 0.0).double()
     h, _ = inputs()
