@@ -8,7 +8,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from molattn.cli import app
+from molattn.cli.program import make_app
 from molattn.nn import LAYERS
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -46,6 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Insert the help of the commands."""
     if "<!-- commands -->" in markdown:
+        app = make_app(all_options=True)
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.
         commands = commands.replace(" -m mkdocs", "").replace(" *[default: ]*", "")

@@ -5,6 +5,5 @@ whatever is not 0 comes with one line on stderr that begins with ``error:``. Hea
 inside the commands, so that ``--help`` answers at once.
 """
 
-from molattn.cli.program import app as app
 from molattn.cli.program import main as main
 from molattn.cli.program import run as run

@@ -15,9 +15,9 @@ from molattn.cli.shared import (
     check_is_path,
     group,
     make_console,
-    report_same_name,
     resumable,
     section,
+    warn_if_ambiguous,
 )
 from molattn.config import EmbedConfig, ExplainConfig, PrepareConfig, ServeConfig, TableConfig
 from molattn.data.table import open_table
@@ -105,7 +105,7 @@ def explain(
     check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
-    report_same_name(console, model)
+    warn_if_ambiguous(console, model)
     from molattn.explain import explain_table
 
     counts = explain_table(model, table, output, config, console)
@@ -132,13 +132,13 @@ def fingerprint(
     check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
-    report_same_name(console, model)
+    warn_if_ambiguous(console, model)
     reuse_memory()
-    from molattn.inference import fingerprint_table
+    from molattn.inference import embed_table
     from molattn.inference.parts import resume_hint
 
     with resumable(output, resume_hint):
-        counts = fingerprint_table(model, table, output, config, console)
+        counts = embed_table(model, table, output, config, console)
     rows = f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error"
     print_line(console, f"{rows}; written to {output}")
 
@@ -171,7 +171,7 @@ def serve(
         ) from error
     console = make_console(stderr=True)
     for model in models:
-        report_same_name(console, model)
+        warn_if_ambiguous(console, model)
     run_server(models, config, console)
 
 

@@ -1,5 +1,6 @@
 """Options from the file of ``--config``, or from the run of ``--resume``."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ from cyclopts import App, ArgumentCollection, Token
 from cyclopts.config import Dict
 
 from molattn.cli.shared import make_console
-from molattn.config import PretrainConfig, TrainConfig
-from molattn.errors import InputError
+from molattn.config import PretrainConfig, RunConfig, TrainConfig
+from molattn.errors import InputError, did_you_mean
 from molattn.utils.console import print_line
 
 
@@ -46,6 +47,8 @@ class OptionsFile:
                 table.append(Token(value=str(file), source=str(path), index=index))
         options: dict[str, Any] = {}
         for name, value in content.items():
+            if isinstance(value, dict):
+                _check_section(f"{path}, {name}", run, name, value)
             options |= value if isinstance(value, dict) else {name: value}
         Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)
         self._path = path
@@ -54,6 +57,14 @@ class OptionsFile:
             for argument in arguments
             if any(token.source == str(path) for token in argument.tokens)
         }
+
+
+def _check_section(place: str, run: type[RunConfig], name: str, options: Iterable[str]) -> None:
+    if name not in run.sections():
+        raise InputError(f"{place}: unknown section{did_you_mean(name, run.sections())}")
+    for option in options:
+        if (known := run.options().get(option)) and known.section != name:
+            raise InputError(f"{place}: {option} is an option of the section {known.section}")
 
 
 def _config_to_resume(folder: Path, *, is_study: bool) -> Path:

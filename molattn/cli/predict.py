@@ -2,9 +2,10 @@
 
 import shutil
 import sys
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from molattn.cli.inputs import input_table
 from molattn.cli.shared import (
@@ -13,9 +14,9 @@ from molattn.cli.shared import (
     ModelFolder,
     group,
     make_console,
-    report_same_name,
     resumable,
     section,
+    warn_if_ambiguous,
 )
 from molattn.config import PredictConfig
 from molattn.data.table import SMILESList
@@ -53,30 +54,30 @@ def predict(
     """
     console = make_console(stderr=True)
     table = input_table(inputs, config)
-    report_same_name(console, model)
+    warn_if_ambiguous(console, model)
     reuse_memory()
-    from molattn.evaluation.label_scores import print_screening, screen_table
+    from molattn.evaluation.label_scores import print_label_scores
+    from molattn.inference import predict_table
     from molattn.inference.parts import resume_hint
-    from molattn.inference.streaming import RowCounts
 
-    place = ""
+    written: Path | IO[bytes] = BytesIO()
+    place, with_hint = "", nullcontext()
     if output is not None and str(output) != STREAM:
-        with resumable(output, resume_hint):
-            screening = screen_table(model, table, output, config, console)
+        written, with_hint = output, resumable(output, resume_hint)
         place = f"; written to {output}"
     elif sys.stdout is None:
         raise InputError("standard output is closed; use --output")
-    elif isinstance(table, SMILESList) and sys.stdout.isatty():
-        screening = screen_table(model, table, written := BytesIO(), config, console)
+    elif not (isinstance(table, SMILESList) and sys.stdout.isatty()):
+        written = sys.stdout.buffer
+    with with_hint:
+        predicted = predict_table(model, table, written, config, console)
+    if isinstance(written, BytesIO):
         text = written.getvalue().decode(errors="replace")
         print(aligned(text, shutil.get_terminal_size().columns), end="")
-    else:
-        screening = screen_table(model, table, sys.stdout.buffer, config, console)
-        sys.stdout.buffer.flush()
-    print_screening(screening, console)
-    (done, errors), seconds = RowCounts.of(screening.tally), screening.tally["seconds"]
-    print_line(
-        console,
-        f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, in {seconds:.1f} s "
-        f"({rate_text((done + errors) / seconds)} a second)",
-    )
+    elif not isinstance(written, Path):
+        written.flush()
+    print_label_scores(predicted, console)
+    (done, errors), seconds = predicted.counts, predicted.tally["seconds"]
+    rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
+    rate = rate_text((done + errors) / seconds)
+    print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")

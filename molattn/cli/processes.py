@@ -31,15 +31,14 @@ from molattn.utils.signals import (
 if TYPE_CHECKING:
     from molattn.config import TrainingLoopConfig
 
-__all__ = ["is_launched", "launch", "needs_processes", "process_group"]
+__all__ = ["launch", "needs_processes", "process_group", "world_size"]
 
-_COMMANDS = ("train", "pretrain")
 _GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
 
 
-def is_launched(words: Sequence[str]) -> bool:
-    """Return whether this process of a command was started beside others."""
-    return bool(words) and words[0] in _COMMANDS and int(os.environ.get("WORLD_SIZE", "1")) > 1
+def world_size() -> int:
+    """Return how many processes were started together, this one among them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
@@ -61,7 +60,7 @@ def process_group() -> Iterator[None]:
 
 def needs_processes(training: "TrainingLoopConfig") -> bool:
     """Return whether a command is to be run by :func:`launch`, on one machine."""
-    if training.devices * training.num_nodes == 1 or is_launched(_COMMANDS):
+    if training.devices * training.num_nodes == 1 or world_size() > 1:
         return False
     if training.num_nodes > 1:
         reason = "start the command on each machine with torchrun"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from molattn.cli import models, predict, train
 from molattn.cli.options_file import OptionsFile
-from molattn.cli.processes import is_launched, launch, process_group
+from molattn.cli.processes import launch, process_group, world_size
 from molattn.cli.shared import STREAM
 from molattn.config.base import input_error
 from molattn.errors import InputError, MolattnError, os_error_line
@@ -91,15 +91,11 @@ def _print_group(
     DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=shown))
 
 
-app = make_app(all_options=True)
-"""The program with all options in its help, as the documentation lists them."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     with signals_handled():
-        return _run(words)
+        return _exit_code(words)
 
 
 def run(argv: Sequence[str] | None = None) -> None:
@@ -117,20 +113,22 @@ def run(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _run(words: list[str]) -> int:
+def _exit_code(words: list[str]) -> int:
+    """Run a command, also in several processes if it returns how it trains."""
+    is_beside_others = words[:1] in (["train"], ["pretrain"]) and world_size() > 1
     options_file = OptionsFile()
     try:
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
-        with process_group() if is_launched(words) else nullcontext():
-            several = make_app(options_file, all_options=_HELP_ALL in words)(
+        with process_group() if is_beside_others else nullcontext():
+            to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
                 [STREAM if word == "-" else word for word in words],
                 exit_on_error=False,
                 print_error=False,
                 result_action="return_value",
             )
-        if several is not None:
-            return launch(several, words)
+        if to_launch is not None:
+            return launch(to_launch, words)
     except BrokenPipeError:  # the reader of standard output has closed it
         return 141  # 128 + SIGPIPE
     except SystemExit as end:  # of a process that trains beside the first one

@@ -122,7 +122,7 @@ def resumable(output: Path, hint: Callable[[Path, BaseException], str]) -> Itera
         raise
 
 
-def report_same_name(console: "Console", name: str | Path) -> None:
+def warn_if_ambiguous(console: "Console", name: str | Path) -> None:
     """Log which model is used if a folder has the name of a packaged model."""
     if Path(name).exists():
         from molattn.model.artefact import is_packaged

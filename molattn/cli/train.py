@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from molattn.cli.processes import needs_processes
-from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
+from molattn.cli.shared import RunOptions, group, make_console, section, warn_if_ambiguous
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
@@ -141,9 +141,9 @@ def train(
     """Train a model on a table of molecules and their properties."""
     console = make_console()
     config = options.train_config(table)
-    report_same_name(console, config.fine_tuning.init_from)
+    warn_if_ambiguous(console, config.fine_tuning.init_from)
     if needs_processes(config.training):
-        return config.training
+        return config.training  # to be launched in several processes
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
         if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)
@@ -215,11 +215,11 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
-    report_same_name(console, config.training.init_from)
+    warn_if_ambiguous(console, config.training.init_from)
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
     if needs_processes(training):
-        return training
+        return training  # to be launched in several processes
     with run.open_folder("pretrain", "pretrained") as (output, folder):
         from molattn.pretraining import describe_scores, write_pretraining
         from molattn.pretraining import pretrain as run_pretraining

@@ -72,12 +72,14 @@ def read_targets(
     )
     targets: list[Labels] = []
     reasons: dict[int, str] = {}
-    for index, sign, (choice, transform, positive, unit) in zip(
+    for index, relation_column, (choice, transform, positive, unit) in zip(
         columns.targets, columns.relations, each, strict=True
     ):
         name = table.header[index]
         cells = [row.cells[index] for row in rows]
-        relations = None if sign is None else [row.cells[sign] for row in rows]
+        relations = (
+            None if relation_column is None else [row.cells[relation_column] for row in rows]
+        )
         try:
             labels = read_labels(
                 name,
@@ -90,7 +92,9 @@ def read_targets(
             )
         except LabelError as error:
             row = cells.index(error.text) if error.row is None else error.row
-            raise _located(table, rows[row], _column(error, index, sign), error) from None
+            raise _located(
+                table, rows[row], _column(error, index, relation_column), error
+            ) from None
         except InputError as error:
             message = f"{table.path}, column {quoted(name)}: {error.command_line()}"
             raise InputError(message, option=error.option) from None
@@ -101,7 +105,7 @@ def read_targets(
                 option="positive_class",
             )
         for row, error in labels.invalid.items():
-            column = table.header[_column(error, index, sign)]
+            column = table.header[_column(error, index, relation_column)]
             reasons.setdefault(row, f"column {quoted(column)}: {error.command_line()}")
         targets.append(labels)
     return targets, reasons

@@ -63,9 +63,9 @@ class Molecules(NamedTuple):
     bounds: NDArray[np.float64] | None = None
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def labels_or_bounds(self) -> NDArray[np.float64]:
         """The labels, and in place of a censored one its bound, ``[n, T]``."""
-        return _values(self.targets, self.bounds)
+        return _labels_or_bounds(self.targets, self.bounds)
 
 
 class SkippedRow(NamedTuple):
@@ -129,9 +129,9 @@ class TrainingTable:
         return len(self.rows) + len(self.skipped)
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def labels_or_bounds(self) -> NDArray[np.float64]:
         """The labels, and in place of a censored one its bound, ``[n, T]``."""
-        return _values(self.targets, self.bounds)
+        return _labels_or_bounds(self.targets, self.bounds)
 
     @property
     def standardized(self) -> int | None:
@@ -367,7 +367,7 @@ def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> s
     return ""
 
 
-def _values(
+def _labels_or_bounds(
     targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
     return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))

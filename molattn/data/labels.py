@@ -106,20 +106,22 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
     """
     if is_missing(cell):
         return nan, 0
-    mark = _mark(relation)
-    if mark not in _RELATIONS:
+    column_relation = _mark(relation)
+    if column_relation not in _RELATIONS:
         raise RelationError(relation, "one of >, >=, <, <=, =, ~ or an empty cell")
-    own, text = _RELATION_WITHIN.fullmatch(cell.strip()).groups()  # pyright: ignore
+    cell_relation, text = _RELATION_WITHIN.fullmatch(cell.strip()).groups()  # pyright: ignore
     try:
         value = number(text)
     except LabelError as error:
         expected = f"{error.expected}; for class labels use --task classification"
         raise LabelError(cell, expected) from None
-    if own not in _RELATIONS or isnan(value):
+    if cell_relation not in _RELATIONS or isnan(value):
         raise LabelError(cell, "a number or an empty cell")
-    if own and mark and _RELATIONS[own] != _RELATIONS[mark]:
-        raise LabelError(cell, f"the relation {quoted(mark)} as in the relation column, or none")
-    return value, _RELATIONS[own or mark]
+    both = {_RELATIONS[one] for one in (cell_relation, column_relation) if one}
+    if len(both) > 1:
+        expected = f"the relation {quoted(column_relation)} as in the relation column, or none"
+        raise LabelError(cell, expected)
+    return value, _RELATIONS[cell_relation or column_relation]
 
 
 def positive_class(classes: Sequence[str]) -> str | None:
@@ -257,14 +259,14 @@ def _distinct(cells: Iterable[str]) -> list[str]:
 def _are_numbers(cells: Sequence[str], choice: TaskChoice | None) -> bool:
     """Return whether labels are taken for a regression, even if some are not numbers.
 
-    They may be 0 and 1 without the others.
+    Checked again once invalid cells are removed: 0 and 1 alone are classes.
     """
     if choice is not None:
         return choice == "regression"
     distinct = _distinct(cells)
     if all(_NUMBER.fullmatch(text) for text in distinct):
         return {float(text) for text in distinct} not in _BINARY_NUMBERS
-    # 45% or >5 is a number that the user has to correct, not the name of a class.
+    # Text that begins like a number (45%, >5) means a regression.
     is_number = any(_NUMBER_WITHIN.match(text) for text in distinct)
     return is_number or len(distinct) > _MOST_CLASSES_FOUND
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, count, islice, takewhile
 from pathlib import Path
 from typing import Any
@@ -314,11 +314,10 @@ class _BlockReader:
     config: PrepareConfig
     numbers: Sequence[str]
 
-    @cached_property
-    def _reader(self) -> MoleculeReader:  # which cannot be pickled
+    def __post_init__(self) -> None:
         targets = pretraining_target if self.config.pretraining_targets else None
         fields = Fields(fingerprint=True, smiles=True, targets=targets)
-        return MoleculeReader(self.featurizer, fields, limits=self.config)
+        self._reader = MoleculeReader(self.featurizer, fields, limits=self.config)
 
     def __call__(self, block: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
         rows, numbers = self._with_numbers([row for _, row in block])

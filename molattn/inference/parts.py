@@ -112,15 +112,15 @@ def open_output(
     output: Path | IO[bytes],
     header: Sequence[str],
     schema: Any,
-    run: Callable[[], Mapping[str, Any]],
+    identity: Callable[[], Mapping[str, Any]],
     resume: bool,
     console: Console,
 ) -> Iterator[OutputFile]:
     """Write a table, whole or not at all; if that is interrupted, its parts are kept.
 
     With ``resume`` it goes on with the rows of an interrupted run, otherwise they are replaced. A
-    binary stream gets CSV. ``run`` returns what identifies the run, as JSON types: SHA-256 of its
-    ``model`` and ``input``, ``options`` and ``versions``.
+    binary stream gets CSV. ``identity`` returns what identifies the run, as JSON types: SHA-256 of
+    its ``model`` and ``input``, ``options`` and ``versions``.
 
     Raises:
         InputError: The table cannot be written, another process writes it, the interrupted run is
@@ -130,7 +130,7 @@ def open_output(
         with write_table(output, header, schema) as write:
             yield OutputFile(write)
         return
-    folder, identity, kept = _folder(output), run(), resume_hint(output).partition(";")[0]
+    folder, run, kept = _folder(output), identity(), resume_hint(output).partition(";")[0]
     if resume and output.exists() and not kept:
         message = f"got an interrupted run of {output}, but {folder} does not exist"
         raise InputError(message, option="resume")
@@ -138,14 +138,14 @@ def open_output(
     folder.mkdir(exist_ok=True)
     with locked(folder):
         if kept and resume:
-            _check_same(folder, identity, console)
+            _check_same(folder, run, console)
             print_line(console, f"resuming: {kept}")
         else:
             if kept:
                 print_line(console, f"replaced, as --resume is not given: {kept}")
             for part in folder.glob("*.rows"):
                 part.unlink()
-            write_json(folder / _RUN, identity)
+            write_json(folder / _RUN, run)
         file = _Parts(output, folder, header)
         try:
             yield file

@@ -4,31 +4,36 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.reader import Fields
 from molattn.config import EmbedConfig, PredictConfig
-from molattn.data.table import Table
-from molattn.errors import ReasonCode
+from molattn.data.labels import LabelError, label_values
+from molattn.data.table import Row, Table
+from molattn.errors import InputError, ReasonCode
+from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
     OutputSpec,
     ReadRow,
-    Reads,
     RowCounts,
     map_table,
     open_with_model,
 )
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
+from molattn.record import MoleculeRecord
+from molattn.task import Task
 from molattn.utils.console import print_line
 
 __all__ = [
     "DOMAIN_SIMILARITY",
-    "fingerprint_table",
-    "open_prediction",
+    "PredictedTable",
+    "embed_table",
     "predict_table",
     "prediction_spec",
 ]
@@ -37,14 +42,37 @@ DOMAIN_SIMILARITY = 0.4
 """A molecule less similar to the nearest training molecule is beyond the domain of the model."""
 
 
+class PredictedTable(NamedTuple):
+    """What is counted in a table that is predicted.
+
+    Args:
+        tally: What :func:`molattn.inference.streaming.map_table` counts; the molecules ``outside``
+            the domain of the model, the labeled ones ``trained``, which have the fingerprint of a
+            training molecule, and by task the ``unusable`` and the ``censored`` labels.
+        tasks: The T tasks of the model.
+        prediction: Predictions ``[n, outputs]`` of the rows with a label.
+        target: The labels ``[n, T]``, NaN where missing.
+    """
+
+    tally: Tally
+    tasks: tuple[Task, ...]
+    prediction: NDArray[np.float64]
+    target: NDArray[np.float64]
+
+    @property
+    def counts(self) -> RowCounts:
+        """The numbers of rows with a prediction, and of those with an error."""
+        return RowCounts.of(self.tally)
+
+
 def predict_table(
     model_folder: str | Path | MolAttn,
     source: str | Path | Table,
     output: str | Path | IO[bytes],
     config: PredictConfig | None = None,
     console: Console | None = None,
-) -> RowCounts:
-    """Predict every row of a table.
+) -> PredictedTable:
+    """Predict every row of a table, and collect its labels in columns named like targets.
 
     The output has all rows and columns of the table, in order, the columns of the prediction (see
     :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
@@ -56,6 +84,9 @@ def predict_table(
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
     ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
     if the model keeps SMILES, ``NAME_neighbor_1_smiles``.
+
+    Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
+    censored: they are counted alone.
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
@@ -71,24 +102,62 @@ def predict_table(
         InputError: The model, the table or the output cannot be used.
     """
     config = config or PredictConfig()
-    table, model, spec = open_prediction(model_folder, source, output, config, console)
-    return RowCounts.of(map_table(table, model, output, spec, config, console))
-
-
-def open_prediction(
-    model_folder: str | Path | MolAttn,
-    source: str | Path | Table,
-    output: str | Path | IO[bytes],
-    config: PredictConfig,
-    console: Console | None,
-) -> tuple[Table, MolAttn, OutputSpec]:
-    """Return what :func:`map_table` takes for a prediction; print what it lacks."""
     table, model = open_with_model(source, model_folder, config, console, output)
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
     spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
-    return table, model, spec
+    tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
+    tasks, width = model.config.tasks, len(model.config.output_names)
+    numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
+    return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:])
+
+
+class _LabelCounter:
+    """Counts labels beside their predictions, and molecules beyond the domain."""
+
+    def __init__(self, model: MolAttn, table: Table) -> None:
+        self._tasks = model.config.tasks
+        self._labels = [_column(table, task.name) for task in self._tasks]
+        relations = model.config.relation_columns or [""] * len(self._tasks)
+        self._relations = [_column(table, name) for name in relations]
+        columns = [*PredictionColumns(model).columns]
+        self._outputs = [columns.index(name) for name in model.config.output_names]
+        name = "training_similarity"
+        self._similarity = columns.index(name) if name in columns else None
+
+    def __call__(self, rows: Sequence[tuple[Row, Cells]]) -> Tally:
+        """Count rows, given their cells and those of their predictions."""
+        similarity = np.full(len(rows), np.nan)
+        if self._similarity is not None:
+            similarity[:] = [cells[self._similarity] for _, cells in rows]
+        outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
+        labels = np.full((len(rows), len(self._tasks)), np.nan)
+        tally: Tally = {"unusable": {}, "censored": {}}
+        for index, task in enumerate(self._tasks):
+            column, relation = self._labels[index], self._relations[index]
+            if column is None:
+                continue
+            cells = [row.cells[column] for row, _ in rows]
+            relations = None if relation is None else [row.cells[relation] for row, _ in rows]
+            wrong: dict[int, LabelError] = {}
+            labels[:, index], bounds = label_values(cells, task, relations, wrong)
+            tally["unusable"][task.name] = len(wrong)
+            tally["censored"][task.name] = int((~np.isnan(bounds)).sum())
+        is_labeled = ~np.isnan(labels).all(axis=1)
+        tally["outside"] = int((similarity < DOMAIN_SIMILARITY).sum())
+        tally["trained"] = int((similarity[is_labeled] >= 1.0).sum())
+        if rows:
+            tally["labeled"] = np.hstack([outputs, labels])[is_labeled].ravel().tolist()
+        return tally
+
+
+def _column(table: Table, name: str) -> int | None:
+    """Return the index of a column, None if there is not exactly one."""
+    try:
+        return table.column(name, "")
+    except InputError:
+        return None
 
 
 def prediction_spec(
@@ -116,7 +185,7 @@ def prediction_spec(
         "predicting",
         {**columns.columns, **names},
         partial(_predictions, model, columns, level, batch_size, neighbors, [*fields]),
-        Reads(similarity=model.uncertainty is not None),
+        model.config.input_fields(fingerprint=model.uncertainty is not None),
     )
 
 
@@ -127,10 +196,10 @@ def _predictions(
     batch_size: int,
     neighbors: int | None,
     fields: Sequence[str],
-    molecules: Sequence[ReadRow],
+    rows: Sequence[ReadRow],
+    records: list[MoleculeRecord],
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
-    features = [molecule.features for molecule in molecules] if model.config.features else None
-    records = [molecule.record for molecule in molecules if molecule.record is not None]
+    features = [row.features for row in rows] if model.config.features else None
     networks, inputs = model.network_outputs(records, batch_size, features=features)
     outputs = model.combined(networks, inputs)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
@@ -138,7 +207,7 @@ def _predictions(
     fingerprints: list[Any] = [record.fingerprint for record in records]
     known = [*compress(fingerprints, is_finite)]
     prediction = model.prediction(outputs[:, is_finite], known, level)
-    rows = iter(range(len(prediction.prediction)))
+    position = iter(range(len(prediction.prediction)))
     near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
     for index, good in enumerate(is_finite):
         if not good:
@@ -146,10 +215,10 @@ def _predictions(
             continue
         nearest = [one for by_row in near.values() for one in by_row[index]]
         cells: list[Any] = [getattr(one, name) for one in nearest for name in fields]
-        yield [[*columns.cells(prediction, next(rows)), *cells]]
+        yield [[*columns.cells(prediction, next(position)), *cells]]
 
 
-def fingerprint_table(
+def embed_table(
     model_folder: str | Path | MolAttn,
     source: str | Path | Table,
     output: str | Path,
@@ -177,26 +246,24 @@ def fingerprint_table(
         "embedding atoms" if config.atoms else "embedding",
         columns,
         partial(_embeddings, model, config),
-        Reads(numbers=False, atoms=config.atoms),
+        Fields(symbols=config.atoms),
         keeps_columns=not config.atoms,
     )
     return RowCounts.of(map_table(table, model, output, spec, config, console))
 
 
 def _embeddings(
-    model: MolAttn, config: EmbedConfig, molecules: Sequence[ReadRow]
+    model: MolAttn, config: EmbedConfig, rows: Sequence[ReadRow], records: list[MoleculeRecord]
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
-    records = [molecule.record for molecule in molecules if molecule.record is not None]
     embeddings = model.embed_records(records, config.batch_size, atoms=config.atoms)
     ends = np.cumsum([record.num_atoms if config.atoms else 1 for record in records])
-    for molecule, record, rows in zip(
-        molecules, records, np.split(embeddings, ends[:-1]), strict=True
-    ):
-        if not np.isfinite(rows).all():
+    parts = np.split(embeddings, ends[:-1])
+    for row, record, part in zip(rows, records, parts, strict=True):
+        if not np.isfinite(part).all():
             yield "not_finite"
         elif config.atoms:
-            smiles = record.standardized or str(molecule.smiles)
-            named = zip(record.atom_numbers or (), record.symbols or (), rows.tolist(), strict=True)
-            yield [[number, symbol, smiles, *row] for number, symbol, row in named]
+            smiles = record.standardized or row.smiles
+            named = zip(record.atom_numbers or (), record.symbols or (), part.tolist(), strict=True)
+            yield [[number, symbol, smiles, *cells] for number, symbol, cells in named]
         else:
-            yield rows.tolist()
+            yield part.tolist()

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from molattn.chem.limits import read_mol_block
 from molattn.chem.parse import Molecule, mol_of_mol_block
-from molattn.chem.reader import Fields, MoleculeReader
+from molattn.chem.reader import Fields
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
@@ -50,13 +50,13 @@ from molattn.version import package_versions
 
 __all__ = [
     "Cells",
+    "LabelCount",
     "OutputRows",
     "OutputSpec",
     "ReadRow",
-    "Reads",
     "RowCounts",
-    "computed",
-    "computing",
+    "compute_rows",
+    "inference_context",
     "map_table",
     "molecule_batches",
     "open_with_model",
@@ -73,6 +73,11 @@ class RowCounts(NamedTuple):
     done: int
     errors: int
 
+    @property
+    def total(self) -> int:
+        """The number of input rows."""
+        return self.done + self.errors
+
     @classmethod
     def of(cls, tally: Tally) -> "RowCounts":
         """Return those that :func:`map_table` has counted."""
@@ -87,26 +92,12 @@ class ReadRow(NamedTuple):
     """
 
     number: int
-    row: Row
+    table_row: Row
     smiles: str
     record: MoleculeRecord | None
     features: list[float]
     code: ReasonCode | Literal[""]
     molecule: Molecule = ""
-
-
-class Reads(NamedTuple):
-    """What is read of a molecule.
-
-    Args:
-        numbers: Whether to read extra features: columns, descriptors and Morgan counts.
-        similarity: Whether to read the fingerprint that similarity is computed from.
-        atoms: Whether to read the atoms' symbols and numbers, in the order of the input.
-    """
-
-    numbers: bool = True
-    similarity: bool = False
-    atoms: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,20 +107,22 @@ class OutputSpec:
     Args:
         verb: Label of the progress bar, such as ``predicting``.
         columns: The output columns, each with its Arrow type, such as ``float64``.
-        compute: Returns the output rows of each molecule, or a reason code.
-        reads: What it is computed from.
+        compute: Returns the output rows of each molecule, or a reason code, given rows and records.
+        fields: What it is computed from; with ``numbers`` also the feature columns of the model.
         keeps_columns: Whether the output begins with the columns of the input, or else with the row
             number.
     """
 
     verb: str
     columns: Mapping[str, str]
-    compute: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
-    reads: Reads
+    compute: Callable[
+        [Sequence[ReadRow], list[MoleculeRecord]], Iterable[Sequence[Cells] | ReasonCode]
+    ]
+    fields: Fields
     keeps_columns: bool = True
 
 
-Count = Callable[[Sequence[tuple[Row, Cells]]], Tally]
+LabelCount = Callable[[Sequence[tuple[Row, Cells]]], Tally]
 """Counts more of rows with an output, given their cells and those of their output."""
 
 
@@ -140,7 +133,7 @@ def map_table(
     spec: OutputSpec,
     config: StreamConfig,
     console: Console | None = None,
-    count: Count | None = None,
+    count: LabelCount | None = None,
 ) -> Tally:
     """Apply a model to every row of a table.
 
@@ -160,14 +153,14 @@ def map_table(
     start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
     console = console or Console(quiet=True)
-    reader = _RowReader(table, model.config, config, spec.reads)
+    reader = _RowReader(table, model.config, config, spec.fields)
     rows = OutputRows(table, model, spec, config, output)
     apply = partial(_apply, model, spec, config, reader, rows, count)
     size = config.batch_size * -(-_BLOCK_ROWS // config.batch_size)
-    run = partial(_identity, model, table, config)
+    identity = partial(_identity, model, table, config)
     total = None if console.quiet else table.count()
     with (
-        open_output(output, rows.header, rows.schema, run, config.resume, console) as file,
+        open_output(output, rows.header, rows.schema, identity, config.resume, console) as file,
         row_progress(console, spec.verb, total, done=file.rows) as advance,
         closing(worker_map(apply, _blocks(table, size, file.rows), config, config.threads)) as done,
     ):
@@ -176,8 +169,8 @@ def map_table(
                 file.write(cells, structure)
             counts = RowCounts.of(tally)
             tally["seconds"], start = time.perf_counter() - start, time.perf_counter()
-            file.commit(sum(counts), tally)
-            advance(sum(counts), counts.errors)
+            file.commit(counts.total, tally)
+            advance(counts.total, counts.errors)
     _print_counts(file.tally, model, console)
     return file.tally
 
@@ -195,24 +188,26 @@ def _apply(
     config: StreamConfig,
     reader: "_RowReader",
     rows: "OutputRows",
-    count: Count | None,
+    count: LabelCount | None,
     block: Sequence[tuple[int, Row]],
 ) -> tuple[list[tuple[list[object], str]], Tally]:
     """Return the output rows of a block, and what is counted in them, in any process."""
-    with computing(model, config.threads, in_bf16=config.precision == "bf16"):
-        found = [*computed(spec, [*reader(block)])]
-    done = [(molecule.row, cells[0]) for molecule, cells, code in found if not code]
+    with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
+        found = [*compute_rows(spec, [*reader.read(block)])]
+    done = [(row.table_row, cells[0]) for row, cells, code in found if not code]
     tally = {
         "done": len(done),
         "error": Counter(code for *_, code in found if code),
-        "groups": sum(one.row.has_stereo_groups(one.smiles) for one, _, code in found if not code),
+        "groups": sum(
+            row.table_row.has_stereo_groups(row.smiles) for row, _, code in found if not code
+        ),
         **(count(done) if count else {}),
     }
-    return [row for one in found for row in rows(*one)], tally
+    return [row for one in found for row in rows.cells(*one)], tally
 
 
 @contextmanager
-def computing(model: MolAttn, num_threads: int, *, in_bf16: bool = False) -> Iterator[None]:
+def inference_context(model: MolAttn, num_threads: int, *, in_bf16: bool = False) -> Iterator[None]:
     """Compute within the block with some threads, and in mixed precision if asked for.
 
     oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where all
@@ -228,16 +223,17 @@ def computing(model: MolAttn, num_threads: int, *, in_bf16: bool = False) -> Ite
         yield
 
 
-def computed(
-    spec: OutputSpec, molecules: Sequence[ReadRow]
+def compute_rows(
+    spec: OutputSpec, rows: Sequence[ReadRow]
 ) -> Iterator[tuple[ReadRow, Sequence[Cells], str]]:
     """Yield each row with its output rows and reason code."""
-    readable = [molecule for molecule in molecules if molecule.record is not None]
-    results = iter(spec.compute(readable) if readable else ())
+    readable = [row for row in rows if row.record is not None]
+    records = [row.record for row in rows if row.record is not None]
+    results = iter(spec.compute(readable, records) if readable else ())
     nothing = [[None] * len(spec.columns)]
-    for molecule in molecules:
-        result = molecule.code if molecule.record is None else next(results)
-        yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")
+    for row in rows:
+        result = row.code if row.record is None else next(results)
+        yield (row, nothing, result) if isinstance(result, str) else (row, result, "")
 
 
 class OutputRows:
@@ -267,20 +263,21 @@ class OutputRows:
         self._escape = escape_formula if escapes else str
         self.header = [self._escape(name) for name in header]
 
-    def __call__(
-        self, molecule: ReadRow, rows: Sequence[Cells], code: str
+    def cells(
+        self, row: ReadRow, results: Sequence[Cells], code: str
     ) -> Iterator[tuple[list[object], str]]:
-        """Yield the rows of a molecule, given what :func:`computed` yields, each with a structure.
+        """Yield the cells of a row, given what :func:`compute_rows` yields, with a structure.
 
         The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
         """
-        row, own, structure = molecule.row, list[object]([molecule.number]), ""
+        source, own, structure = row.table_row, list[object]([row.number]), ""
         if self._keeps_columns:
             has_types = self.schema is not None
-            own = [*(row.values or row.cells)] if has_types else [*map(self._escape, row.cells)]
-            structure = row.block or ("" if code else molecule.smiles)
-        forms = standardized_cells(molecule.record, self._model)
-        for cells in rows:
+            texts = map(self._escape, source.cells)
+            own = [*(source.values or source.cells)] if has_types else [*texts]
+            structure = source.block or ("" if code else row.smiles)
+        forms = standardized_cells(row.record, self._model)
+        for cells in results:
             more = [*cells, *forms]
             texts = map(self._text, more) if self.schema is None else more
             yield [*own, *texts, code], structure
@@ -295,34 +292,23 @@ class _RowReader:
     """Reads the molecules of blocks of rows for a model, in any process."""
 
     def __init__(
-        self, table: Table, model: MolAttnConfig, config: TableConfig, reads: Reads
+        self, table: Table, model: MolAttnConfig, config: TableConfig, fields: Fields
     ) -> None:
         if config.partner_column is not None and not model.has_partner:
             raise InputError("the model takes one molecule per row", option="partner_column")
         table.check_featurizer(model.featurizer)
-        self._model, self._limits, self._reads = model, config, reads
+        self._reader, self._in_order = model.reader(fields, config), fields.symbols
         self._smiles = table.column(config.smiles_column, "--smiles-column")
         partner = config.partner_column or model.partner_column
         self._partner = None if partner is None else table.column(partner, "--partner-column")
-        features = model.features if reads.numbers else ()
+        features = () if fields.numbers is None else model.features
         self._features = [table.column(name, "a feature of the model") for name in features]
 
-    @cached_property
-    def _reader(self) -> MoleculeReader:  # which cannot be pickled
-        model, reads = self._model, self._reads
-        fields = Fields(
-            numbers=model.calculator if reads.numbers else None,
-            counts=model.counter if reads.numbers else None,
-            fingerprint=reads.similarity,
-            symbols=reads.atoms,
-        )
-        options = {"standardize": model.standardize, "radius": model.network.radius}
-        return MoleculeReader(model.featurizer, fields, limits=self._limits, **options)
-
-    def __call__(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
+    def read(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
+        """Yield the rows of a block with their molecules."""
         whole = [row for _, row in block if not row.code]
         molecules = [row.structure(self._smiles) for row in whole]
-        if self._reads.atoms:  # in the order of a mol block
+        if self._in_order:  # in the order of a mol block
             molecules = [
                 (row.block and read_mol_block(row.block, mol_of_mol_block)) or one
                 for row, one in zip(whole, molecules, strict=True)
@@ -351,15 +337,15 @@ def _features(cells: Sequence[str]) -> tuple[list[float], ReasonCode | Literal["
 
 
 def molecule_batches(
-    table: Table, model: MolAttn, config: TableConfig, reads: Reads
+    table: Table, model: MolAttn, config: TableConfig, fields: Fields
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
     Raises:
         InputError: A column that the model needs is missing.
     """
-    reader = _RowReader(table, model.config, config, reads)
-    rows = chain.from_iterable(map(reader, _blocks(table, _BLOCK_ROWS)))
+    reader = _RowReader(table, model.config, config, fields)
+    rows = chain.from_iterable(map(reader.read, _blocks(table, _BLOCK_ROWS)))
     return batches(rows, config.batch_size, lambda row: row.record)
 
 

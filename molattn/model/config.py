@@ -15,7 +15,8 @@ from pydantic import BeforeValidator, InstanceOf, PlainSerializer, TypeAdapter
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprints import KINDS, SubstructureCounter
-from molattn.config import Kernel, NetworkConfig
+from molattn.chem.reader import Fields, MoleculeReader
+from molattn.config import Kernel, MoleculeLimits, NetworkConfig
 from molattn.config.base import NonNegativeInt, Unique, checked
 from molattn.errors import InputError, quoted
 from molattn.model.target_transform import AnyTransform, TargetTransform
@@ -134,6 +135,20 @@ class MolAttnConfig:
     def counter(self) -> SubstructureCounter | None:
         """The counter of the substructures that the kernels compare; None = they compare none."""
         return substructure_counter(self.kernels)
+
+    def input_fields(self, *, fingerprint: bool = False, symbols: bool = False) -> Fields:
+        """Return what predictions are computed from, and more if asked for."""
+        return Fields(self.calculator, self.counter, fingerprint=fingerprint, symbols=symbols)
+
+    def reader(self, fields: Fields, limits: MoleculeLimits | None = None) -> MoleculeReader:
+        """Return a reader of molecules for the networks."""
+        return MoleculeReader(
+            self.featurizer,
+            fields,
+            limits or MoleculeLimits(),
+            self.standardize,
+            self.network.radius,
+        )
 
     @cached_property
     def edge_codes(self) -> NDArray[np.bool_] | None:

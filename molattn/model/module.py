@@ -199,14 +199,8 @@ class NetworkModule(nn.Module):
         if (partners is not None) != self.config.has_partner:
             words = "needs a" if self.config.has_partner else "takes no"
             raise ValueError(f"partners: the model {words} second molecule")
-        config = self.config
-        extra = (config.calculator, config.counter) if numbers else (None, None)
-        return MoleculeReader(
-            config.featurizer,
-            Fields(*extra, fingerprint=fingerprint),
-            standardize=config.standardize,
-            radius=config.network.radius,
-        )
+        fields = self.config.input_fields(fingerprint=fingerprint) if numbers else Fields()
+        return self.config.reader(fields)
 
     def collate(self, records: Records) -> MoleculeBatch:
         """Collate molecules into a batch, on the CPU, laid out for the model's device."""

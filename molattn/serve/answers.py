@@ -74,7 +74,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         answer: Molecule = {
             "smiles": None if code == "missing_value" else row.smiles,
             "error": code or None,
-            "message": (row.row.reason or reason_meaning(row.code or code)) if code else None,
+            "message": (row.table_row.reason or reason_meaning(row.code or code)) if code else None,
             "training_similarity": similarity,
             "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
             "predictions": {
@@ -86,7 +86,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         if model.standardize:
             answer["standardized_smiles"] = (row.record and row.record.standardized) or None
         for key, column in texts.items():
-            answer[key] = row.row.cells[column]
+            answer[key] = row.table_row.cells[column]
         if model.features:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
@@ -133,7 +133,7 @@ def file_writer(
         writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
         async for batch in predicted:
             for row, cells, code in batch:
-                for line in rows(row, [cells], code):
+                for line in rows.cells(row, [cells], code):
                     writer.write(*line)
             if file_format.is_resumable:  # text, which is sent as it is written
                 yield buffer.getvalue()

@@ -13,7 +13,13 @@ from typing import NamedTuple, TypeVar
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import Row, Table
 from molattn.errors import MolattnError
-from molattn.inference.streaming import Cells, ReadRow, computed, computing, molecule_batches
+from molattn.inference.streaming import (
+    Cells,
+    ReadRow,
+    compute_rows,
+    inference_context,
+    molecule_batches,
+)
 from molattn.model.inputs import batches
 from molattn.serve.catalog import ServedModel
 from molattn.serve.guard import Metrics
@@ -132,8 +138,8 @@ class Worker:
 
     def _read(self, work: Work, table: Table) -> Iterator[list[ReadRow]]:
         options = table_options(self._config, work.smiles_column, work.level)
-        reads = work.served.spec(work.level).reads
-        return molecule_batches(table, work.served.model, options, reads)
+        fields = work.served.spec(work.level).fields
+        return molecule_batches(table, work.served.model, options, fields)
 
     async def _predicted(
         self, work: Work, read: Callable[[], list[ReadRow]]
@@ -194,8 +200,8 @@ class Worker:
         rows = [row for task in tasks for row in task.rows or ()]
         for batch in batches(rows, self._config.batch_size, lambda row: row.record):
             self._metrics.batches.observe(len(batch))
-            with computing(served.model, self._config.threads):
-                for row, cells, code in computed(served.spec(level), batch):
+            with inference_context(served.model, self._config.threads):
+                for row, cells, code in compute_rows(served.spec(level), batch):
                     self._metrics.molecules.labels(served.name, code or "predicted").inc()
                     results.append((row, cells[0], code))
         return results

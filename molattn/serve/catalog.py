@@ -15,7 +15,12 @@ from molattn.config import PredictConfig
 from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
 from molattn.inference.predict import prediction_spec
-from molattn.inference.streaming import OutputSpec, computed, computing, molecule_batches
+from molattn.inference.streaming import (
+    OutputSpec,
+    compute_rows,
+    inference_context,
+    molecule_batches,
+)
 from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, Endpoint, LabelDistribution, percentile
@@ -207,9 +212,9 @@ def add_reference(served: ServedModel, path: Path, options: PredictConfig) -> in
     table, spec = open_table(path), served.spec(LEVEL)
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
     values, refused = list[list[Any]](), 0
-    with computing(served.model, options.threads):
-        for batch in molecule_batches(table, served.model, options, spec.reads):
-            for _, rows, code in computed(spec, batch):
+    with inference_context(served.model, options.threads):
+        for batch in molecule_batches(table, served.model, options, spec.fields):
+            for _, rows, code in compute_rows(spec, batch):
                 refused += bool(code)
                 if not code:
                     values.append([rows[0][column] for column in columns])

@@ -284,7 +284,7 @@ def _new_model(
             table.tasks,
             job.config.data.target_transform,
             training.targets,
-            np.concatenate([training.values, validation.values]),
+            np.concatenate([training.labels_or_bounds, validation.labels_or_bounds]),
         )
         scale_by(model, training, transforms)
     if job.config.gaussian_process.predictor == _NO_NETWORK:
@@ -332,7 +332,7 @@ def _fingerprints(
 ) -> FingerprintIndex:
     seed = config.training.seed
     rows = sample_rows(table, rows, 2 * MOST_KEPT, seed)  # more than are kept: some may be equal
-    labeled = ~np.isnan(table.values[rows])
+    labeled = ~np.isnan(table.labels_or_bounds[rows])
     return FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
 
 

@@ -40,7 +40,7 @@ def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransfo
 
     The bounds of censored labels count as labels: they are to lie near them.
     """
-    targets = rows.values
+    targets = rows.labels_or_bounds
     if transforms:
         targets = transformed_labels(torch.from_numpy(targets), transforms).numpy()
     model.set_target_scaling(*target_scaling(targets, model.config.tasks), transforms)
@@ -174,7 +174,8 @@ def check_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) 
         InputError: A training or validation label without a logarithm; names its row and column.
     """
     rows = np.concatenate([split.train, split.val])
-    columns = zip(config.tasks, config.target_transforms, table.values[rows].T, strict=True)
+    values = table.labels_or_bounds[rows].T
+    columns = zip(config.tasks, config.target_transforms, values, strict=True)
     for task, transform, labels in columns:
         if transform.kind == "log" and (wrong := rows[labels <= 0.0]).size:
             raise InputError(

@@ -115,7 +115,7 @@ def test_an_error_of_another_file_is_not_taken_for_standard_output(
     def failing(*args, **kwargs):
         raise OSError(5, "Input/output error", "model")
 
-    monkeypatch.setattr(streaming, "computed", failing)
+    monkeypatch.setattr(streaming, "compute_rows", failing)
     assert predict(model_folder, "CCO", "--output", "out.csv") == 1
     assert "error: model: Input/output error" in capsys.readouterr().err
 

@@ -122,6 +122,8 @@ def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
         ("train --config d.yaml --learning-rate -2", "--learning-rate: '-2'"),
         ("train --config e.yaml", "e.yaml epoch --epochs"),
         ("train --config f.yaml", "f.yaml training"),
+        ("train --config g.yaml", "g.yaml networks 'network'"),
+        ("train --config h.yaml", "h.yaml network patience training"),
         ("predict . t.csv", "config.json"),
         ("pretrain", "INPUT"),
         ("pretrain t.csv --num-workers -1", "--num-workers"),
@@ -142,6 +144,8 @@ def test_a_wrong_command_line_is_one_line_and_leaves_nothing(fails, words, parts
     Path("d.yaml").write_text("training: {learning_rate: -1}\n")
     Path("e.yaml").write_text("training: {epoch: 1}\n")
     Path("f.yaml").write_text("training: 3")
+    Path("g.yaml").write_text("networks: {width: 8}")
+    Path("h.yaml").write_text("network: {patience: 7}")
     Path("t.csv").write_text('smiles,y\nC,1\nCC,"1,5"\n')
     before = os.listdir()
     line = fails(2, *words.split(" "))

@@ -192,14 +192,14 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     np.testing.assert_array_equal(table.bounds[0, :, 0], [nan, 2.0, nan, nan, nan])
     np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, nan, 0.5, nan, nan])
     assert np.isnan(table.bounds[:, :, 1]).all()
-    np.testing.assert_array_equal(table.values[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
+    np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
     assert describe_tasks(table, CONFIG) == [
         "'y': regression, 2 labels from 1 to 7; 2 censored labels (1 lower and 1 upper bounds)",
         "'z': regression, 4 labels from 1 to 5",
     ]
     some = table.molecules(np.array([1, 0]))
     np.testing.assert_array_equal(some.bounds, table.bounds[:, [1, 0]])
-    np.testing.assert_array_equal(some.values, [[2.0, 1.0], [1.0, 2.0]])
+    np.testing.assert_array_equal(some.labels_or_bounds, [[2.0, 1.0], [1.0, 2.0]])
 
 
 CHEMBL = "smiles,standard_value,Standard_Relation\n"

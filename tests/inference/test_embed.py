@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from molattn import MolAttn, from_smiles
 from molattn.config import EmbedConfig, NetworkConfig
-from molattn.inference import fingerprint_table
+from molattn.inference import embed_table
 from molattn.model.model import MolAttnConfig
 
 from ..conftest import rows_of, saved
@@ -55,7 +55,7 @@ def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model):
     source = saved(tmp_path, "smiles,embedding_3\nCCO,1\nnonsense,2\nC,3\n4\nc1ccccc1,5\n")
     for kind in ("csv", "parquet"):
         output = tmp_path / f"out.{kind}"
-        assert fingerprint_table(model, source, output) == (3, 2)
+        assert embed_table(model, source, output) == (3, 2)
         rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
         new = [f"embedding_{n}" + "_" * (n == 3) for n in range(16)]
         assert list(rows[0]) == ["smiles", "embedding_3", *new, "error"]
@@ -73,7 +73,7 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model, kind):
     # A column of the input may have a name of the output, which has none of its columns.
     source = saved(tmp_path, "smiles,atom\n" + "".join(f"{text},x\n" for text in texts))
     output = tmp_path / f"out.{kind}"
-    assert fingerprint_table(model, source, output, EmbedConfig(atoms=True, batch_size=2)) == (4, 1)
+    assert embed_table(model, source, output, EmbedConfig(atoms=True, batch_size=2)) == (4, 1)
     rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
     width = model.embedding_width(atoms=True)
     assert list(rows[0])[:4] == ["row", "atom", "symbol", "smiles"]
@@ -95,7 +95,7 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model, kind):
 def test_atoms_are_those_of_the_standardized_smiles_and_no_features_are_needed(tmp_path):
     model = made(0, features=("pH",), standardize=True)
     source, output = saved(tmp_path, "smiles\n[Na+].[O-]C(C)=O\nOCC\n"), tmp_path / "out.csv"
-    fingerprint_table(model, source, output, EmbedConfig(atoms=True))
+    embed_table(model, source, output, EmbedConfig(atoms=True))
     rows = rows_of(output)
     assert [row["symbol"] for row in rows] == [*"CCOO", *"OCC"]
     assert [row["standardized_smiles"] for row in rows] == ["CC(=O)O"] * 4 + [""] * 3
@@ -108,5 +108,5 @@ def test_an_embedding_that_is_no_number_becomes_a_reason(tmp_path, model, monkey
     monkeypatch.setattr(nn.LayerNorm, "forward", lambda self, x: x + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
     for atoms in (False, True):
-        assert fingerprint_table(model, source, tmp_path / "o.csv", EmbedConfig(atoms=atoms))[1]
+        assert embed_table(model, source, tmp_path / "o.csv", EmbedConfig(atoms=atoms))[1]
         assert [row["error"] for row in rows_of(tmp_path / "o.csv")] == ["not_finite"]

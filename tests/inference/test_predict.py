@@ -13,7 +13,7 @@ from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import SMILESList, open_table
 from molattn.data.table.text import DelimitedTable
 from molattn.errors import InputError
-from molattn.evaluation.label_scores import print_screening, screen_table
+from molattn.evaluation.label_scores import print_label_scores
 from molattn.inference import predict_table, streaming
 from molattn.model import inputs as batching
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -59,7 +59,7 @@ def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_fo
     text = 'id,smiles,note\n1,CCO,"a, b"\n2,nan,\n3,c1ccccc1,x\n4,C(C,\n5,CC\n6,CCO,y\n7,,\n'
     source, output = saved(tmp_path, text), tmp_path / "out.csv"
     for path in (model_folder.parent, model_folder, model_folder / "model.safetensors"):
-        assert predict_table(path, source, output) == (3, 4)
+        assert predict_table(path, source, output).counts == (3, 4)
     rows = rows_of(output)
     assert list(rows[0]) == ["id", "smiles", "note", "y_predicted", "z_predicted", "error"]
     assert [row["id"] for row in rows] == list("1234567")
@@ -218,7 +218,7 @@ def test_the_standardized_smiles_is_written_where_it_differs(tmp_path, kind, num
 
 def screened(model, folder, text, **options):
     config = PredictConfig(**options)
-    return screen_table(model, saved(folder, text), folder / "out.csv", config)
+    return predict_table(model, saved(folder, text), folder / "out.csv", config)
 
 
 def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model):
@@ -230,7 +230,7 @@ def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model)
     assert found.tally["unusable"] == {"y": 1, "z": 0}
     assert found.tally["seconds"] > 0.0
     console = shown()
-    print_screening(found, console)
+    print_label_scores(found, console)
     assert "3 rows with labels" in console.file.getvalue()
     assert f"{np.sqrt(np.mean((prediction[[0, 2], 0] - target[[0, 2], 0]) ** 2)):.3f}" in (
         console.file.getvalue()
@@ -297,7 +297,7 @@ def test_workers_change_no_byte(tmp_path, model, monkeypatch, request, engine, n
         address = request.getfixturevalue("ray_cluster").address
         workers = replace(config, engine="ray", ray_address=address)
     one, other = (
-        screen_table(model, source, tmp_path / f"{number}-{name}", options)
+        predict_table(model, source, tmp_path / f"{number}-{name}", options)
         for number, options in enumerate((config, workers))
     )
     assert (tmp_path / f"0-{name}").read_bytes() == (tmp_path / f"1-{name}").read_bytes()

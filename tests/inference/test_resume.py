@@ -15,8 +15,7 @@ import torch
 from molattn.cli import main
 from molattn.config import EmbedConfig, NetworkConfig, PredictConfig
 from molattn.errors import InputError
-from molattn.evaluation.label_scores import screen_table
-from molattn.inference import fingerprint_table, parts, predict_table, streaming
+from molattn.inference import embed_table, parts, predict_table, streaming
 from molattn.inference.parts import resume_hint
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
@@ -53,15 +52,15 @@ def _folder(tmp_path, monkeypatch):
 
 def interrupted(output, act, blocks):
     """Interrupt what is done after some blocks."""
-    count, original = iter(range(blocks)), streaming.computed
+    count, original = iter(range(blocks)), streaming.compute_rows
 
-    def computed(*args):
+    def compute_rows(*args):
         if next(count, None) is None:
             raise KeyboardInterrupt
         return original(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "computed", computed)
+        patch.setattr(streaming, "compute_rows", compute_rows)
         with pytest.raises(KeyboardInterrupt):
             act()
     assert not Path(output).exists()
@@ -76,8 +75,8 @@ def content(path):
 
 @pytest.mark.parametrize("name", ["o.sdf", "o.csv.zst"])
 def test_after_any_part_the_result_is_the_same(model, name):
-    whole = screen_table(model, "in.csv", f"whole-{name}", CONFIG).tally
-    folder = interrupted(name, lambda: screen_table(model, "in.csv", name, CONFIG), 7)
+    whole = predict_table(model, "in.csv", f"whole-{name}", CONFIG).tally
+    folder = interrupted(name, lambda: predict_table(model, "in.csv", name, CONFIG), 7)
     shutil.copytree(folder, "kept")
     for count in (0, 1, 4, 7):
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +84,7 @@ def test_after_any_part_the_result_is_the_same(model, name):
         Path(name).unlink(missing_ok=True)
         for part in sorted(folder.glob("*.rows"))[count:]:
             part.unlink()
-        tally = screen_table(model, "in.csv", name, RESUME).tally
+        tally = predict_table(model, "in.csv", name, RESUME).tally
         assert repr({**tally, "seconds": 0}) == repr({**whole, "seconds": 0})
         assert content(name) == content(f"whole-{name}")
         assert sorted(os.listdir()) == sorted(["in.csv", "kept", name, f"whole-{name}"])
@@ -96,22 +95,22 @@ def test_only_the_rows_that_are_missing_are_computed(model, monkeypatch):
     for config in (CONFIG, RESUME):
         folder = interrupted("o.csv", lambda: predict_table(model, "in.csv", "o.csv", config), 5)  # noqa: B023
     assert [int(part.stem) for part in sorted(folder.glob("*.rows"))] == [12, 24]
-    numbers, original = [], streaming.computed
+    numbers, original = [], streaming.compute_rows
 
-    def computed(spec, batch):
+    def compute_rows(spec, batch):
         numbers.extend(row.number for row in batch)
         return original(spec, batch)
 
-    monkeypatch.setattr(streaming, "computed", computed)
+    monkeypatch.setattr(streaming, "compute_rows", compute_rows)
     predict_table(model, "in.csv", "o.csv", RESUME)
     assert numbers == [*range(25, len(ROWS) + 1)]
 
 
 def test_embeddings_are_resumed(model):
     config, again = (EmbedConfig(batch_size=SIZE, atoms=True, resume=r) for r in (False, True))
-    counts = fingerprint_table(model, "in.csv", "whole.csv", config)
-    interrupted("o.csv", lambda: fingerprint_table(model, "in.csv", "o.csv", config), 5)
-    assert fingerprint_table(model, "in.csv", "o.csv", again) == counts
+    counts = embed_table(model, "in.csv", "whole.csv", config)
+    interrupted("o.csv", lambda: embed_table(model, "in.csv", "o.csv", config), 5)
+    assert embed_table(model, "in.csv", "o.csv", again) == counts
     assert content("o.csv") == content("whole.csv")
 
 

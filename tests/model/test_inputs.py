@@ -19,7 +19,7 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
-from molattn.inference import fingerprint_table
+from molattn.inference import embed_table
 from molattn.inference.predict import predict_table
 from molattn.model import inputs
 from molattn.model.inputs import CLIP, MOST_PAIRS, batches, scaled_numbers, table_features
@@ -82,7 +82,7 @@ def test_molecules_are_batched_in_one_way_wherever_they_are_predicted(monkeypatc
         lambda: model.embed(smiles, 3, atoms=True),
         lambda: model.predict_interval(smiles, 0.5, 3),
         lambda: predict_table(model, table, tmp_path / "a.csv", PredictConfig(batch_size=3)),
-        lambda: fingerprint_table(model, table, tmp_path / "b.csv", EmbedConfig(batch_size=3)),
+        lambda: embed_table(model, table, tmp_path / "b.csv", EmbedConfig(batch_size=3)),
     ):
         seen.clear()
         call()

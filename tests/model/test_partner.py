@@ -68,7 +68,7 @@ def test_a_loaded_model_predicts_the_same_and_every_row_comes_out(run, tmp_path)
     source, output = tmp_path / "in.csv", tmp_path / "out.csv"
     lines = [*map(",".join, pairs), "CCO,=cmd()", "nonsense,O", "CCO,"]
     source.write_text("smiles,solvent\n" + "\n".join(lines) + "\n")
-    assert predict_table(tmp_path / "model", source, output) == (3, 3)
+    assert predict_table(tmp_path / "model", source, output).counts == (3, 3)
     with open(output) as file:
         rows = list(csv.DictReader(file))
     found = [float(row["y_predicted"]) for row in rows[:3]]
@@ -80,7 +80,7 @@ def test_a_loaded_model_predicts_the_same_and_every_row_comes_out(run, tmp_path)
     with pytest.raises(InputError, match="no column 'solvent'"):
         predict_table(tmp_path / "model", renamed, output)
     asked = PredictConfig(partner_column="medium", batch_size=2)
-    assert predict_table(tmp_path / "model", renamed, output, asked) == (3, 3)
+    assert predict_table(tmp_path / "model", renamed, output, asked).counts == (3, 3)
 
 
 def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):

@@ -409,7 +409,7 @@ def test_an_error_of_the_server_tells_nothing(client, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("secret C1CCC1")
 
-    monkeypatch.setattr(batching, "computed", broken)
+    monkeypatch.setattr(batching, "compute_rows", broken)
     assert error(client.post("/predict", json={"smiles": ["C1CCC1"]}), 500) == "internal"
     (record,) = (one for one in caplog.records if one.name == "molattn.serve")
     assert "/predict: RuntimeError at" in record.getMessage()

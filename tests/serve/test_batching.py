@@ -21,9 +21,14 @@ def run(monkeypatch):
 
     Returns their results, or errors, and the sizes of the batches.
     """
-    entered, opened, sizes, original = threading.Event(), threading.Event(), [], batching.computed
+    entered, opened, sizes, original = (
+        threading.Event(),
+        threading.Event(),
+        [],
+        batching.compute_rows,
+    )
 
-    def computed(spec, batch):
+    def compute_rows(spec, batch):
         sizes.append(len(batch))
         entered.set()
         assert opened.wait(60)
@@ -63,7 +68,7 @@ def run(monkeypatch):
         ]
         return run_apart(whole(served, split, cancelled, options)), sizes
 
-    monkeypatch.setattr(batching, "computed", computed)
+    monkeypatch.setattr(batching, "compute_rows", compute_rows)
     return run
 
 

@@ -76,7 +76,7 @@ def test_the_answers_have_the_statuses_that_are_described(client, document, monk
     def broken(*_):
         raise RuntimeError
 
-    monkeypatch.setattr(batching, "computed", broken)
+    monkeypatch.setattr(batching, "compute_rows", broken)
     monkeypatch.setattr(explanations, "draw_molecule", broken)
     ask("/predict", json={"smiles": ["C"]})
     ask("/depict?smiles=CCCC")

@@ -27,7 +27,6 @@ from molattn.explain.page.page import ExplanationPage, InvalidRow
 from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
-    Reads,
     RowCounts,
     molecule_batches,
     open_with_model,
@@ -141,9 +140,9 @@ def _explained_rows(
     table: Table, model: MolAttn, config: ExplainConfig
 ) -> Iterator[tuple[ReadRow, _Explained | ReasonCode]]:
     """Yield each row, with its molecule and an explanation of each method or its reason code."""
-    reads = Reads(similarity=model.uncertainty is not None, atoms=True)
+    fields = model.config.input_fields(fingerprint=model.uncertainty is not None, symbols=True)
     baseline = baseline_atom(model.config.featurizer)
-    rows = (row for batch in molecule_batches(table, model, config, reads) for row in batch)
+    rows = (row for batch in molecule_batches(table, model, config, fields) for row in batch)
     for row in islice(rows, config.limit):
         if row.record is None or row.code:
             yield row, row.code or "not_finite"
@@ -221,7 +220,7 @@ class _Files:
         instance, explanations = explained
         self._write(number, explanations)
         self.page.add(number, explanations)
-        self.groups += row.row.has_stereo_groups(smiles)
+        self.groups += row.table_row.has_stereo_groups(smiles)
         # A uniform random sample for the check (reservoir sampling), without caches.
         k = self.done if self.done < _MOST_CHECKED else int(self._rng.integers(self.done + 1))
         if k < _MOST_CHECKED:
