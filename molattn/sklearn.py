@@ -22,20 +22,18 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.parse import Molecule, written
 from molattn.config import TrainConfig
-from molattn.data.dataset import TrainingTable, read_training_table
+from molattn.data.dataset import TrainingTable
 from molattn.data.labels import ordered_classes
 from molattn.data.splitting import split_rows
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles
-from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn
 from molattn.training.fine_tuning import load_pretrained
-from molattn.training.run import TrainingJob, train_model
+from molattn.training.run import TrainingJob, fit_model, read_rows
 from molattn.utils.reproducibility import exclusive
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
@@ -140,13 +138,7 @@ class _MolAttnEstimator(BaseEstimator):
         if len(classes) == 2:  # of which the table holds the indices
             *_, positive = ordered_classes(classes, *data.positive_class)
             data = replace(data, positive_class=(str(classes.index(positive)),))
-        table = read_training_table(
-            source,
-            data,
-            FEATURIZERS[data.featurizer](),
-            counter=substructure_counter(config.kernels),
-            radius=config.network.radius,
-        )
+        table = read_rows(replace(config, data=data), frame=source)
         _check_rows(table)
         if classes:
             (task,) = table.tasks
@@ -154,7 +146,7 @@ class _MolAttnEstimator(BaseEstimator):
             table = replace(table, tasks=(replace(task, classes=names),))
         splits = split_rows(table, data, config.training.seed)
         job = TrainingJob(config, table, splits, pretrained)
-        self.model_, self.histories_, _ = train_model(job)
+        self.model_, self.histories_, _ = fit_model(job)
 
     def _predict(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)

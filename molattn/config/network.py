@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from molattn.config.base import Fraction, Width, check_unused, checked
+from molattn.config.base import BelowOne, Fraction, Width, check_unused, checked
 
 Pairs = Literal["all", "bonds"]
 _OWN = {"from_pretrained": False}  # a run does not take it over from a pretrained model
@@ -25,7 +25,8 @@ class NetworkConfig:
 
     Args:
         width: Hidden size of atoms.
-        heads: Number of attention heads; must divide the width.
+        heads: Number of attention heads; must divide the width with --combine linear or concat.
+            Another value starts from random weights, unless --init-from has it.
         layers: Number of attention blocks.
         edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network.
@@ -39,7 +40,7 @@ class NetworkConfig:
         update_edges: Update pair features in each block but the last.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
-        head: Prediction head: mlp, fourier, both, or auto (fourier if all targets are classes).
+        head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
         head_dropout: Dropout rate in the prediction head.
         attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
@@ -64,7 +65,7 @@ class NetworkConfig:
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)
-    attention_dropout: Fraction = field(default=0.0, metadata=_OWN)
+    attention_dropout: BelowOne = field(default=0.0, metadata=_OWN)
     readout: str = "attentional+variance_preserving"
     partner: Literal["concat", "cross_attention"] = field(default="concat", metadata=_OWN)
 

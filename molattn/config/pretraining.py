@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import MinLen
 
 from molattn.config.base import (
-    RESUMABLE,
     Between,
     Count,
     Fraction,
@@ -71,17 +70,14 @@ class PretrainLoopConfig(TrainingLoopConfig):
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds, and the --pretraining-columns (columns).
-        max_hours: Time limit for training, in hours; --resume may change it.
         init_from: Model to continue from: base, base-large, a folder, owner/model, or none.
     """
 
     epochs: Count = 10
     checkpoint: Checkpoint = "best"
-    max_hours: Positive | None = field(default=None, metadata=RESUMABLE)
     batch_size: Count = 64
     learning_rate: Positive = 2e-3
     warmup: Fraction = 0.02
-    devices: Count = field(default=1, metadata=RESUMABLE)
     checkpoint_steps: NonNegativeInt = 1000
     init_from: Name = "none"
     targets: Annotated[tuple[Target, ...], MinLen(1), Unique] = get_args(Target)

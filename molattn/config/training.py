@@ -42,7 +42,8 @@ class TrainingLoopConfig:
     Args:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
-        patience: Stop after this many epochs without a better validation loss.
+        patience: Stop after this many epochs without a better validation loss, and keep the
+            last weights (--checkpoint). Epochs in which only the head is trained do not count.
         max_hours: Time limit in hours for each network; --resume may change it.
         batch_size: Number of molecules per batch, on all devices.
         learning_rate: Peak learning rate, reached after the warm-up.
@@ -82,7 +83,7 @@ class TrainingLoopConfig:
 
     @property
     def num_epochs(self) -> int:
-        """Number of epochs, unless fewer are enough for the table."""
+        """The epochs, or 30 where they are None."""
         return DEFAULT_EPOCHS if self.epochs is None else self.epochs
 
 
@@ -137,7 +138,7 @@ class FineTuningConfig:
         init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base
             if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
-            freezes the encoder below a new head for at most 2,500 labels that are all classes.
+            freezes the encoder below a new head if the table has at most 2,500 labels, all classes.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
         head_steps: Initial steps in which only a new head is trained; at most half of all steps.
     """
@@ -226,7 +227,7 @@ class TrainConfig(RunConfig):
         reason = "cannot be used without validation rows, by --final or --validation-size 0"
         has_none = data.final or data.validation_size == 0.0
         check_unused(self.training, (has_none, "checkpoint patience", reason))
-        if self.gaussian_process.predictor == "gaussian_process":
+        if not self.trains_network:
             self._check_without_training()
         if self.kernels == ("descriptors",) and data.partner_column is not None:
             reason = "expected another kernel beside descriptors with --partner-column"
@@ -252,13 +253,18 @@ class TrainConfig(RunConfig):
             raise InputError(f"{reason}, or use another model", option="init_from")
 
     @property
+    def trains_network(self) -> bool:
+        """Whether a network is trained, and not only a Gaussian process."""
+        return self.gaussian_process.predictor != "gaussian_process"
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """Kernels of the Gaussian process; empty = there is none."""
-        process = self.gaussian_process
-        if process.predictor == "network":
+        gp = self.gaussian_process
+        if gp.predictor == "network":
             return ()
-        if process.kernels:
-            return process.kernels
+        if gp.kernels:
+            return gp.kernels
         has_descriptors = self.data.descriptors != "none"
         return (*DEFAULT_KERNELS, "descriptors") if has_descriptors else DEFAULT_KERNELS
 

@@ -24,7 +24,7 @@ from molattn.evaluation.run_files import write_histories, write_run, write_skipp
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.loop import check_processes
 from molattn.training.out_of_fold import (
     OUT_OF_FOLD_FILE,
@@ -35,10 +35,10 @@ from molattn.training.out_of_fold import (
 from molattn.training.run import (
     TrainingJob,
     TrainingRun,
+    fit_model,
     read_rows,
-    train_model,
-    train_split,
-    training_molecules,
+    train_on_split,
+    training_fingerprints,
 )
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, run_folder
 from molattn.utils.console import print_line
@@ -99,7 +99,7 @@ def cross_validate(
         MolattnError: If training diverges.
     """
     check_processes(config.training)
-    config, pretrained = load_pretrained(config)
+    config, base = load_pretrained(config)
     rank = process_rank()
     with nullcontext() if rank else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console)
@@ -108,8 +108,8 @@ def cross_validate(
         # All splits first, so that an invalid one is found before the first round is trained.
         splits = [split_rows(table, one.config.data, one.config.training.seed) for one in todo]
         found = {one.name for one in todo if (folder / one.name / RESULT_FILE).exists()}
-        finished = broadcast(found)
-        work = _Work(config, table, pretrained, folder, console, make_model, finished)
+        job = TrainingJob(config, table, undivided(table), base, console, folder, make_model)
+        work = _CrossValidation(job, folder, broadcast(found))
         if rank:  # of several processes, the first one does the rest
             work.join(todo, splits)
             return {}
@@ -126,29 +126,20 @@ def cross_validate(
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What the rounds of a cross-validation share."""
+class _CrossValidation:
+    """What the rounds of a cross-validation share: the training on all rows, which others vary."""
 
-    config: TrainConfig
-    table: TrainingTable
-    pretrained: PretrainedWeights | None
+    job: TrainingJob
     folder: Path
-    console: Console | None
-    make_model: Callable[[MolAttnConfig], MolAttn]
     finished: set[str]
-
-    def job(self, config: TrainConfig, split: Split, folder: Path | None = None) -> TrainingJob:
-        """Return the training of a model."""
-        given = config, self.table, split, self.pretrained, self.console, folder
-        return TrainingJob(*given, self.make_model)
 
     def join(self, todo: Sequence[Round], splits: Sequence[Split]) -> None:
         """Train the models together with the first process."""
         for one, split in zip(todo, splits, strict=True):
             if one.name not in self.finished:
-                train_split(self.job(one.config, split))
-        if self.config.data.final:
-            train_model(self.job(self.config, undivided(self.table)))
+                train_on_split(replace(self.job, config=one.config, split=split, folder=None))
+        if self.job.config.data.final:
+            fit_model(replace(self.job, folder=None))
 
     def run(
         self, todo: Sequence[Round], splits: Sequence[Split]
@@ -159,7 +150,7 @@ class _Work:
             group = [*zip(todo, splits, strict=True)][start : start + self.group_size]
             trained = []
             for number, (one, split) in enumerate(group, start=start + 1):
-                print_line(self.console, f"{one.name} ({number} of {len(todo)})")
+                print_line(self.job.console, f"{one.name} ({number} of {len(todo)})")
                 trained.append(self.train(one, split))
             for (one, _), (run, own) in zip(group, trained, strict=True):
                 others = [other for _, other in trained if other is not None and other is not own]
@@ -170,23 +161,25 @@ class _Work:
     @property
     def group_size(self) -> int:
         """How many rounds calibrate each other: without validation rows those of a repetition."""
-        return 1 if self.config.data.validation_size > 0.0 else self.config.data.folds or 1
+        return 1 if self.job.config.data.validation_size > 0.0 else self.job.config.data.folds or 1
 
     def train(self, one: Round, split: Split) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
         path = self.folder / one.name
-        predict = self.group_size > 1 or (self.config.data.final and one.repeat == 1)
+        predict = self.group_size > 1 or (self.job.config.data.final and one.repeat == 1)
         if one.name in self.finished:
             self.metrics(one)
             return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None
         unfinished = path.with_name(path.name + UNFINISHED)
         unfinished.mkdir(exist_ok=True)
         with locked(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
-            run = train_split(self.job(one.config, split, unfinished))
+            run = train_on_split(
+                replace(self.job, config=one.config, split=split, folder=unfinished)
+            )
         if not predict:
             return run, None
-        known = training_molecules(one.config, self.table, split)
-        return run, OutOfFold.of_model(run.model, self.table, split.test, known)
+        fingerprints = training_fingerprints(one.config, run.table, split)
+        return run, OutOfFold.of_model(run.model, run.table, split.test, fingerprints)
 
     def finish(
         self,
@@ -196,17 +189,17 @@ class _Work:
         others: Sequence[OutOfFold],
     ) -> dict[str, Any]:
         """Score a round and write its folder, unless it is finished; return its metrics."""
+        console = self.job.console
         if run is not None:
             if not len(run.split.val):
-                known = training_molecules(one.config, self.table, run.split)
-                print_line(self.console, f"{one.name}: calibration by the other folds")
-                given = run.model, one.config, self.table, others, known, self.console
-                calibrate_out_of_fold(*given)
+                prints = training_fingerprints(one.config, run.table, run.split)
+                print_line(console, f"{one.name}: calibration by the other folds")
+                calibrate_out_of_fold(run.model, one.config, run.table, others, prints, console)
             with run_folder(self.folder / one.name, resume=True) as unfinished:
                 if own is not None:
                     own.write(unfinished / OUT_OF_FOLD_FILE)
-                with step_progress(self.console, "scoring, writing the results"):
-                    write_run(run, score_run(run, self.console), unfinished)
+                with step_progress(console, "scoring, writing the results"):
+                    write_run(run, score_run(run, console), unfinished)
         return self.metrics(one)
 
     def metrics(self, one: Round) -> dict[str, Any]:
@@ -214,20 +207,17 @@ class _Work:
         path = self.folder / one.name
         metrics = read_json(path / RESULT_FILE)
         check_unchanged(path / CONFIG_FILE, one.config)
-        data = f"{self.table.path}: the file has"
-        check_same_digest(data, self.table.digest, metrics["data_sha256"], path)
-        model = f"--init-from: the model {one.config.fine_tuning.init_from} has"
-        digest = self.pretrained and self.pretrained.digest
-        check_same_digest(model, digest, metrics["init_from_sha256"], path)
+        for name, (what, digest) in self.job.sources.items():
+            check_same_digest(f"{what} has", digest, metrics[f"{name}_sha256"], path)
         return metrics
 
     def train_final(self, folds: Sequence[OutOfFold], summary: Mapping[str, Any]) -> dict[str, Any]:
         """Train a model on all rows, calibrate it by the models of the folds, and write it."""
         start = time.perf_counter()
-        config, table, split = self.config, self.table, undivided(self.table)
-        model, histories, _ = train_model(self.job(config, split, self.folder))
-        known = training_molecules(config, table, split)
-        calibrate_out_of_fold(model, config, table, folds, known, self.console)
+        config, table, split = self.job.config, self.job.table, self.job.split
+        model, histories, _ = fit_model(self.job)
+        fingerprints = training_fingerprints(config, table, split)
+        calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
         card = {"scores": _card_scores(table, summary)}
         model.save_pretrained(self.folder / "model", model_card_kwargs=card)

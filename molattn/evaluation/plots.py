@@ -76,7 +76,7 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     """Plot the losses of each model against the epoch, with the epoch of its checkpoint marked."""
     figure = Figure(figsize=(6, _HEIGHT))
     axes = figure.add_subplot()
-    best = ", ".join(str(history.best) for history in histories)
+    best = ", ".join(str(history.kept_epoch) for history in histories)
     for history in histories:
         is_first = history is histories[0]
         epochs = [epoch.epoch for epoch in history.epochs]
@@ -90,7 +90,7 @@ def learning_curve(histories: Sequence[History]) -> Figure:
                 marker = "o" if len(epochs) == 1 else None
                 axes.plot(epochs, losses, line, color=color, label=label, marker=marker)
         label = f"checkpoint (epoch {best})" if is_first else None
-        axes.axvline(history.best, color=_GREY, linestyle=":", label=label)
+        axes.axvline(history.kept_epoch, color=_GREY, linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
     axes.yaxis.set_major_formatter("{x:g}")

@@ -228,7 +228,7 @@ def _worst(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
 def _kept_epochs(run: TrainingRun) -> str:
     if not run.histories:
         return "No network was trained: the predictions are those of a Gaussian process."
-    epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
+    epochs = ", ".join(f"{one.kept_epoch} of {len(one.epochs)}" for one in run.histories)
     is_last = run.config.training.checkpoint == "last"
     return f"Checkpoint: epoch {epochs} ({'last epoch' if is_last else 'lowest validation loss'})."
 

@@ -151,7 +151,7 @@ def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]
         {
             "seed": seed + index,
             "epochs": len(history.epochs),
-            "kept_epoch": history.best,
+            "kept_epoch": history.kept_epoch,
             "frozen_weights": history.frozen_weights,
             "seconds": round(history.seconds, 3),
         }

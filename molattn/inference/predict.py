@@ -201,7 +201,7 @@ def _predictions(
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
     features = [row.features for row in rows] if model.config.features else None
     networks, inputs = model.network_outputs(records, batch_size, features=features)
-    outputs = model.combined(networks, inputs)
+    outputs = model.with_gaussian_process(networks, inputs)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     # None, which is not used, if the model has no training fingerprints.
     fingerprints: list[Any] = [record.fingerprint for record in records]

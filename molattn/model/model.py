@@ -157,7 +157,7 @@ class MolAttn(
         if self.uncertainty is not None:
             calibration = dict(zip(names, self.uncertainty.calibration.parts, strict=True))
             files[artefact.CALIBRATION_FILE] = to_json(calibration, dict[str, Part])
-            files[artefact.FINGERPRINTS_FILE] = self.uncertainty.molecules.to_bytes()
+            files[artefact.FINGERPRINTS_FILE] = self.uncertainty.fingerprints.to_bytes()
         if self.gaussian_process is not None:
             files[artefact.GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
         if self.training_set is not None:

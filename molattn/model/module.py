@@ -111,7 +111,7 @@ class NetworkModule(nn.Module):
     def member_outputs(
         self, batch: Graphs, features: Tensor | None = None, atoms: Tensor | None = None
     ) -> Tensor:
-        """Do the same for each member; ``atoms`` is the output of its encoder, if known."""
+        """Return :meth:`forward` of each member; ``atoms``: the output of its encoder, if known."""
         numbers = self.scaled_features(batch, features)
         return self.outputs_and_embedding(batch, numbers, atoms)[0]
 

@@ -56,10 +56,10 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     return torch.cat(parts, dim=-1)
 
 
-def shares_of_second(
-    tasks: Sequence[Task], first: Array, second: Array, labels: Array
+def gaussian_process_shares(
+    tasks: Sequence[Task], network: Array, gp: Array, labels: Array
 ) -> NDArray[np.float64]:
-    r"""Return the weight of the second of two predictors in their mean, from 0 to 1, ``[T]``.
+    r"""Return the weight of a Gaussian process in its mean with a network, from 0 to 1, ``[T]``.
 
     Of :math:`f = (1 - w) f_1 + w f_2` it is for each task the :math:`w` with the least loss on rows
     that neither has learned from, where half and half counts as much as 20 rows:
@@ -72,7 +72,7 @@ def shares_of_second(
     Outputs are values or logits ``[n, outputs]``, labels ``[n, T]`` are NaN where missing.
     """
     columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
-    return np.array([_share(task, first[:, at], second[:, at], y) for task, at, y in columns])
+    return np.array([_share(task, network[:, at], gp[:, at], y) for task, at, y in columns])
 
 
 def _share(task: Task, first: Array, second: Array, labels: Array) -> float:

@@ -46,7 +46,7 @@ class PredictionColumns:
     """
 
     def __init__(self, model: MolAttn) -> None:
-        tasks, known = model.config.tasks, model.uncertainty and model.uncertainty.molecules
+        tasks, known = model.config.tasks, model.uncertainty and model.uncertainty.fingerprints
         self._tasks = [*zip(tasks, output_slices(tasks), strict=True)]
         self._is_calibrated = known is not None
         self._by_task = known is not None and known.labeled is not None

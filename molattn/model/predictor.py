@@ -79,10 +79,11 @@ class Predictor(NetworkModule):
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
         """Predict with each member on the transformed scale and in logits, ``[members, n, O]``."""
-        return self.combined(*self.network_outputs(records, batch_size, features=features))
+        networks = self.network_outputs(records, batch_size, features=features)
+        return self.with_gaussian_process(*networks)
 
-    def combined(self, outputs: Array, inputs: KernelInputs) -> Array:
-        """Do the same with what :meth:`network_outputs` returned."""
+    def with_gaussian_process(self, outputs: Array, inputs: KernelInputs) -> Array:
+        """Add the Gaussian process to :meth:`network_outputs`; to the transformed scale."""
         if self.gaussian_process is not None:
             outputs = self.gaussian_process.combine(outputs, inputs)
         return self.to_transformed(outputs)
@@ -133,7 +134,7 @@ class Predictor(NetworkModule):
         tasks, mean = self.config.tasks, self._mean(outputs)
         low = high = similarity = np.full((len(mean), len(tasks)), math.nan)
         if self.uncertainty is not None:
-            similarity = self.uncertainty.molecules.task_similarity(molecules, len(tasks))
+            similarity = self.uncertainty.fingerprints.task_similarity(molecules, len(tasks))
             low, high = self.intervals(mean, similarity, level)
         found, std = self.values(outputs), np.full((len(mean), len(tasks)), math.nan)
         if len(outputs) > 1:
@@ -172,7 +173,7 @@ class Predictor(NetworkModule):
         Raises:
             InputError: A model that is not calibrated.
         """
-        return self._check_calibrated().molecules.similarity(self._fingerprints(smiles))
+        return self._check_calibrated().fingerprints.similarity(self._fingerprints(smiles))
 
     def calibrate(
         self,
@@ -221,7 +222,7 @@ class Predictor(NetworkModule):
             )
         if count < 1:
             raise InputError(f"got {count}, expected a whole number of at least 1", option="count")
-        known = self._check_calibrated().molecules
+        known = self._check_calibrated().fingerprints
         return molecules.nearest(self._fingerprints(smiles), count, known, self.config.tasks)
 
     def neighbors(
@@ -251,7 +252,7 @@ class Predictor(NetworkModule):
     def neighbors_of_inputs(
         self, inputs: KernelInputs, count: int
     ) -> dict[str, list[list[Neighbor]]]:
-        """Do the same with what :meth:`network_outputs` returned."""
+        """Return :meth:`neighbors` of molecules by their inputs of kernels."""
         rows = self.training_set and self.training_set.molecules
         smiles = dict(zip(rows.rows.tolist(), rows.smiles, strict=True)) if rows else {}
         process, scales = self.check_neighbors(count), self.target_scale.tolist()

@@ -249,18 +249,18 @@ class Calibration:
 class Uncertainty:
     """The calibration of a model, on the transformed scale, and what it has learned from.
 
-    With a Gaussian process the molecules are those of the validation rows too, which are not among
-    those that the similarities of the calibration are to.
+    The fingerprints are of the training rows; with a Gaussian process also of the validation rows,
+    which are not among those that the similarities of the calibration are to.
     """
 
     calibration: Calibration
-    molecules: FingerprintIndex
+    fingerprints: FingerprintIndex
 
     @classmethod
     def fit(
         cls,
         config: MolAttnConfig,
-        molecules: FingerprintIndex,
+        fingerprints: FingerprintIndex,
         held_out: Sequence[Molecule | Fingerprint],
         outputs: Array,
         targets: Array,
@@ -269,8 +269,8 @@ class Uncertainty:
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
-        similarity = molecules.task_similarity(held_out, len(tasks))
-        return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
+        similarity = fingerprints.task_similarity(held_out, len(tasks))
+        return cls(Calibration.fit(tasks, mean, labels, similarity), fingerprints)
 
 
 class Prediction(NamedTuple):

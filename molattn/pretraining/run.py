@@ -95,9 +95,9 @@ def pretrain(
         objective = _objective(config, data, base, console)
         place = f"{config.molecules.molecules_folder or folder / MOLECULES_FOLDER}: the molecules"
         initial = f"--init-from: the model {loop.init_from}", base and base.digest
-        run = RunCheckpoint(folder, (place, store.digest), initial, objective.model)
+        sources = {"data": (place, store.digest), "init_from": initial}
+        run = RunCheckpoint(folder, sources, objective.model)
         history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
-    seconds = {"training_hours": history.seconds, "hours": preparing + history.seconds}
     metrics = {
         "molecules": {
             **store.about,
@@ -106,9 +106,13 @@ def pretrain(
             "bytes_per_molecule": round(store.num_bytes / len(store), 1),
         },
         "validation": scores,
-        **{"epochs": len(history.epochs), "kept_epoch": history.best, "steps": history.steps},
-        **{name: round(value / 3600.0, 4) for name, value in seconds.items()},
-        **{"seed": loop.seed, "init_from_sha256": base and base.digest},
+        "epochs": len(history.epochs),
+        "kept_epoch": history.kept_epoch,
+        "steps": history.steps,
+        "training_hours": round(history.seconds / 3600.0, 4),
+        "hours": round((preparing + history.seconds) / 3600.0, 4),
+        "seed": loop.seed,
+        "init_from_sha256": base and base.digest,
         "versions": package_versions(),
     }
     return PretrainingRun(config, objective.model, history, metrics)

@@ -3,7 +3,7 @@
 :func:`molattn.train` is the same in one call, with scores. Public here:
 
 - :mod:`molattn.training.run`: ``train``, ``TrainingRun``;
-- :mod:`molattn.training.resolve`: ``resolve``, which decides what is ``auto``;
+- :mod:`molattn.training.resolve`: ``resolve``, which decides what the table leaves open;
 - :mod:`molattn.training.run_folder`: ``run_folder``, ``Epoch``, ``History``;
 - :mod:`molattn.training.losses`: ``TaskLoss``.
 

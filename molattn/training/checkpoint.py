@@ -35,7 +35,7 @@ __all__ = [
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 RUN_KEY = "molattn_about"
-"""Key of a checkpoint for the fingerprint of its run."""
+"""Key of a checkpoint for the identity of its run."""
 STATE_KEY = "molattn_state"
 """Key of a checkpoint for the state that Lightning does not save."""
 _HEADER = "molattn_checkpoint"
@@ -48,23 +48,21 @@ class RunCheckpoint:
 
     Args:
         folder: The folder of the checkpoint.
-        data: What was learned from, as the subject of a message, and its SHA-256.
-        init_from: The initial model, likewise; the SHA-256 is None for random weights.
+        sources: What is learned from (``data``) and the initial model (``init_from``): each as the
+            subject of a message, and its SHA-256; None for random weights.
         model: The new model, whose structure is compared.
     """
 
     folder: Path
-    data: tuple[str, str]
-    init_from: tuple[str, str | None]
+    sources: Mapping[str, tuple[str, str | None]]
     model: MolAttn
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What identifies the run in its checkpoints."""
         config = self.model.config.to_dict()
         return {
-            "init_from": self.init_from[1],
-            "data": self.data[1],
+            **{name: digest for name, (_, digest) in self.sources.items()},
             "versions": package_versions(),
             "model": {name: config[name] for name in ("featurizer", "custom_parts")},
         }
@@ -80,9 +78,9 @@ class RunCheckpoint:
             return None
         checkpoint = read_checkpoint(path)
         before = checkpoint[RUN_KEY]
-        for (what, digest), key in ((self.data, "data"), (self.init_from, "init_from")):
-            check_same_digest(f"{what} has", digest, before[key], self.folder)
-        check_same_values(before["model"], self.fingerprint["model"], self.folder)
+        for name, (what, digest) in self.sources.items():
+            check_same_digest(f"{what} has", digest, before[name], self.folder)
+        check_same_values(before["model"], self.identity["model"], self.folder)
         for line in version_changes(before["versions"]):
             print_line(console, line)
         epochs, step = len(checkpoint[STATE_KEY]["epochs"]), checkpoint["global_step"]

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +22,12 @@ NO_MODEL = "none"
 _DEFAULT_MODEL = "base"
 _BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _HEAD = ("head", "cross")
-# Of the network, on which pretrained weights depend.
-_OPTIONS = [one for one in fields(NetworkConfig) if one.metadata.get("from_pretrained", True)]
+_OPTIONS = {
+    name: option.default
+    for name, option in TrainConfig.options().items()
+    if option.section == "network" and option.from_pretrained
+}
+"""Default of each option of the network on which pretrained weights depend."""
 
 _Run = TypeVar("_Run", TrainConfig, PretrainConfig)
 
@@ -35,6 +39,7 @@ class PretrainedWeights:
     name: str
     model: MolAttn
     digest: str
+    inherited: str = ""  # for the log: options of the network that the run has from it
 
     @classmethod
     def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
@@ -50,9 +55,9 @@ class PretrainedWeights:
         return cls(str(Path(name).absolute()) if is_path else name, model, files.digest)
 
     @property
-    def molecules(self) -> FingerprintIndex | None:
+    def fingerprints(self) -> FingerprintIndex | None:
         """Fingerprints of its training molecules, if saved."""
-        return self.model.uncertainty and self.model.uncertainty.molecules
+        return self.model.uncertainty and self.model.uncertainty.fingerprints
 
     def apply(
         self, model: MolAttn, member: int, options: FineTuningConfig, *, keeps_head: bool = False
@@ -92,7 +97,7 @@ class PretrainedWeights:
         trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
         factors = dict.fromkeys(trained, options.backbone_lr_scale)
         plan = FineTuningPlan(factors, keeps_head, 0 if keeps_head else options.head_steps)
-        message = f"Starting from the pretrained model {self.name}"
+        message = f"Starting from the pretrained model {self.name}{self.inherited}"
         if len(self.model.nets) > 1:
             message += f", member {index + 1}"
         message += " (with its head)" if keeps_head else " (new head)"
@@ -140,13 +145,12 @@ def load_pretrained(
             "it out, or use --init-from none",
             option=key,
         )
-    copied = {one.name: getattr(pretrained, one.name) for one in _OPTIONS}
-    config = replace(
-        config,
-        network=replace(network, **copied),
-        **{section: replace(options, init_from=weights.name)},
-    )
-    return config, weights
+    copied = {name: getattr(pretrained, name) for name in _OPTIONS}
+    other = [f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)]
+    if other:
+        weights = replace(weights, inherited=f" with its {', '.join(other)}")
+    options = replace(options, init_from=weights.name)
+    return replace(config, network=replace(network, **copied), **{section: options}), weights
 
 
 def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
@@ -162,9 +166,9 @@ def _differences(
     network: NetworkConfig, pretrained: NetworkConfig, varied: Collection[str]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the options that are neither at their default nor as in the pretrained model."""
-    for option in _OPTIONS:
-        got, expected = getattr(network, option.name), getattr(pretrained, option.name)
-        if option.name in varied:
+    for name, default in _OPTIONS.items():
+        got, expected = getattr(network, name), getattr(pretrained, name)
+        if name in varied:
             got = "multiple values"
-        if got not in (option.default, expected):
-            yield option.name, got, expected
+        if got not in (default, expected):
+            yield name, got, expected

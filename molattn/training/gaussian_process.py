@@ -14,11 +14,11 @@ from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
-from molattn.model.outputs import mean_of_members, shares_of_second
+from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["KnownRows", "combine", "fit_gaussian_process", "sample_rows", "share_lines"]
+__all__ = ["GaussianProcessRows", "combine", "fit_gaussian_process", "sample_rows", "share_lines"]
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
 
-class KnownRows:
+class GaussianProcessRows:
     """The rows that a Gaussian process learns from, as the trained model of a run sees them.
 
     At most 100,000 training rows come first, then at most 20,000 validation rows.
@@ -61,15 +61,15 @@ class KnownRows:
         on the wrong side of it, and is left out otherwise.
         """
         labels = self.labels[:count]
-        process = self._fit(labels)
+        gp = self._fit(labels)
         if self.bounds is None:
-            return process
+            return gp
         low, high = (bound[:count] for bound in self.bounds)
         starts = [part.start for part in output_slices(self.model.config.tasks)]
-        predicted = process.predict(self.inputs[np.arange(count)])[:, starts]
+        predicted = gp.predict(self.inputs[np.arange(count)])[:, starts]
         violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
         if np.isnan(violated).all():
-            return process
+            return gp
         return self._fit(np.fmax(labels, violated))
 
     def _fit(self, labels: Array) -> GaussianProcessHead:
@@ -103,8 +103,7 @@ class KnownRows:
         if factor <= _VERY_STRONG:
             kernels = tuple(name for name in self.config.kernels if name != _DESCRIPTORS)
             self.model.config = replace(self.model.config, kernels=kernels)
-            numbers = {name: self.inputs.numbers[name] for name in self.inputs.numbers}
-            del numbers[_DESCRIPTORS]
+            numbers = {key: x for key, x in self.inputs.numbers.items() if key != _DESCRIPTORS}
             self.inputs = replace(self.inputs, numbers=numbers)
 
 
@@ -114,7 +113,7 @@ def fit_gaussian_process(
     table: TrainingTable,
     split: Split,
     console: Console | None = None,
-) -> tuple[GaussianProcessHead, KnownRows] | None:
+) -> tuple[GaussianProcessHead, GaussianProcessRows] | None:
     """Fit the Gaussian process of a run to its training rows; return None if it has none.
 
     The config of the model gets the kernels. With the default ones, descriptors are compared only
@@ -124,14 +123,16 @@ def fit_gaussian_process(
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
         return None
-    known = KnownRows(model, config, table, split)
+    rows = GaussianProcessRows(model, config, table, split)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
-        known.select_kernels(console)
-    return known.fit(known.size), known
+        rows.select_kernels(console)
+    return rows.fit(rows.size), rows
 
 
 def combine(
-    fitted: tuple[GaussianProcessHead, KnownRows],
+    model: MolAttn,
+    gp: GaussianProcessHead,
+    rows: GaussianProcessRows,
     table: TrainingTable,
     split: Split,
     console: Console | None = None,
@@ -144,30 +145,30 @@ def combine(
 
     Returns:
         Outputs of each member for the validation rows as of
-        :meth:`molattn.MolAttn.predict_outputs`. Their labels determine only the shares.
+        :meth:`molattn.MolAttn.predict_outputs`, before the Gaussian process learns from them: their
+        labels determine only the shares.
     """
-    process, known = fitted
-    model, tasks = known.model, known.model.config.tasks
-    held_out = np.arange(known.size, len(known.keys))
-    unseen, network = known.inputs[held_out], known.network[:, held_out]
-    if known.config.gaussian_process.predictor == "both":
+    tasks, held_out = model.config.tasks, np.arange(rows.size, len(rows.keys))
+    unseen, network = rows.inputs[held_out], rows.network[:, held_out]
+    if rows.config.gaussian_process.predictor == "both":
         shares = np.full(len(tasks), 0.5)
         if len(held_out):
-            first = mean_of_members(torch.from_numpy(network), tasks).numpy()
-            shares = shares_of_second(tasks, first, process.predict(unseen), known.labels[held_out])
-        process = replace(process, shares=shares)
+            mean = mean_of_members(torch.from_numpy(network), tasks).numpy()
+            labels = rows.labels[held_out]
+            shares = gaussian_process_shares(tasks, mean, gp.predict(unseen), labels)
+        gp = replace(gp, shares=shares)
     if len(held_out) == len(split.val):
-        outputs = model.to_transformed(process.combine(network, unseen))
+        outputs = model.to_transformed(gp.combine(network, unseen))
     else:
-        model.gaussian_process, validation = process, table.molecules(split.val)
+        model.gaussian_process, validation = gp, table.molecules(split.val)
         outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
-        process = replace(known.fit(len(known.keys)), shares=process.shares)
-    model.gaussian_process = process.with_rows(known.lines)
-    seconds = time.perf_counter() - known.start
+        gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
+    model.gaussian_process = gp.with_rows(rows.lines)
+    seconds = time.perf_counter() - rows.start
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
-    count = len(process.rows)
+    count = len(gp.rows)
     print_line(console, f"Gaussian process with {count} inducing points fitted in {seconds:.1f} s")
     return outputs
 

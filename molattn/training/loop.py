@@ -33,7 +33,7 @@ from molattn.training.checkpoint import (
     write_checkpoint,
 )
 from molattn.training.losses import Objective
-from molattn.training.module import Patience, SaveCheckpoint, TrainingModule
+from molattn.training.module import EarlyStoppingAfterHeadSteps, SaveCheckpoint, TrainingModule
 from molattn.training.run_folder import Epoch, History
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
@@ -84,7 +84,7 @@ def fit(
     module = TrainingModule(objective, loader, config, timer, console, on_epoch)
     callbacks: list[pl.Callback] = [timer]
     if config.patience is not None and validation is not None:
-        callbacks.append(Patience("validation_loss", patience=config.patience))
+        callbacks.append(EarlyStoppingAfterHeadSteps("validation_loss", patience=config.patience))
     with _settings(config), interrupts_deferred(), lost_named():
         trainer = _trainer(module, run, checkpoint, callbacks)
         steps = checkpoint["global_step"] if checkpoint else None
@@ -164,8 +164,8 @@ class _CheckpointIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        fingerprint = {} if self.run is None else self.run.fingerprint
-        write_checkpoint(Path(path), {**checkpoint, RUN_KEY: fingerprint})
+        identity = {} if self.run is None else self.run.identity
+        write_checkpoint(Path(path), {**checkpoint, RUN_KEY: identity})
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         checkpoint, self.checkpoint = self.checkpoint, None

@@ -78,11 +78,11 @@ class TaskLoss(nn.Module):
         task_weights: Weight of each task; 1 by default.
     """
 
-    numbers: Tensor
-    number_outputs: Tensor
-    pairs: Tensor
-    pair_outputs: Tensor
-    pair_weights: Tensor
+    regression: Tensor
+    regression_outputs: Tensor
+    binary: Tensor
+    binary_outputs: Tensor
+    binary_weights: Tensor
     task_weights: Tensor
 
     def __init__(
@@ -95,16 +95,16 @@ class TaskLoss(nn.Module):
         super().__init__()
         self.config = config
         slices = [*enumerate(zip(tasks, output_slices(tasks), strict=True))]
-        for kind, name in (("regression", "number"), ("binary", "pair")):
+        for kind in ("regression", "binary"):
             own = [(index, part.start) for index, (task, part) in slices if task.kind == kind]
             columns = torch.tensor(own, dtype=torch.long).reshape(-1, 2).T
-            self.register_buffer(f"{name}s", columns[0].clone())
-            self.register_buffer(f"{name}_outputs", columns[1].clone())
+            self.register_buffer(kind, columns[0].clone())
+            self.register_buffer(f"{kind}_outputs", columns[1].clone())
         self._multiclass = [(i, part) for i, (task, part) in slices if task.kind == "multiclass"]
         self.register_buffer("task_weights", torch.tensor(task_weights or [1.0] * len(tasks)))
         weights = [class_weights(task, targets[:, i], config) for i, (task, _) in slices]
-        pairs = [weights[index] for index in self.pairs.tolist()]
-        self.register_buffer("pair_weights", torch.stack(pairs) if pairs else torch.ones(0, 2))
+        binary = [weights[index] for index in self.binary.tolist()]
+        self.register_buffer("binary_weights", torch.stack(binary) if binary else torch.ones(0, 2))
         for index, _ in self._multiclass:
             self.register_buffer(f"class_weights_{index}", weights[index])
 
@@ -130,20 +130,21 @@ class TaskLoss(nn.Module):
         known = ~target.isnan()
         # Masking only the loss would leave NaN in the gradient.
         filled = torch.where(known, target, 0.0)
-        if bounds is not None and len(self.numbers):
+        regression, binary = self.regression, self.binary
+        predicted = output[:, self.regression_outputs]
+        if bounds is not None and len(regression):
             is_censored = ~bounds.isnan().all(dim=0)
-            low, high = bounds[..., self.numbers]  # fmax and fmin pass over NaN
-            nearest = output.detach()[:, self.number_outputs].fmax(low).fmin(high)
-            filled[:, self.numbers] = torch.where(
-                is_censored[:, self.numbers], nearest, filled[:, self.numbers]
+            low, high = bounds[..., regression]  # fmax and fmin pass over NaN
+            nearest = predicted.detach().fmax(low).fmin(high)
+            filled[:, regression] = torch.where(
+                is_censored[:, regression], nearest, filled[:, regression]
             )
             known = known | is_censored
         losses = torch.zeros_like(filled)
-        numbers, pairs = self.numbers, self.pairs
-        if len(numbers):
-            losses[:, numbers] = self._errors(output[:, self.number_outputs], filled[:, numbers])
-        if len(pairs):
-            losses[:, pairs] = self._binary(output[:, self.pair_outputs], filled[:, pairs])
+        if len(regression):
+            losses[:, regression] = self._errors(predicted, filled[:, regression])
+        if len(binary):
+            losses[:, binary] = self._binary(output[:, self.binary_outputs], filled[:, binary])
         for index, part in self._multiclass:
             classes, weights = filled[:, index].long(), self.get_buffer(f"class_weights_{index}")
             losses[:, index] = functional.cross_entropy(
@@ -172,7 +173,7 @@ class TaskLoss(nn.Module):
         smoothing = self.config.label_smoothing
         smoothed = target * (1.0 - smoothing) + 0.5 * smoothing
         losses = functional.binary_cross_entropy_with_logits(logits, smoothed, reduction="none")
-        return losses * self.pair_weights.T.gather(0, target.long())
+        return losses * self.binary_weights.T.gather(0, target.long())
 
 
 def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:

@@ -27,7 +27,7 @@ from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed
 from molattn.utils.signals import Interrupted, pending_interrupt
 
-__all__ = ["Patience", "SaveCheckpoint", "TrainingModule"]
+__all__ = ["EarlyStoppingAfterHeadSteps", "SaveCheckpoint", "TrainingModule"]
 
 _LINES_IN_LOG = 10
 _STEPS_READ_AT_ONCE = 50  # of a GPU, as reading a number waits for all steps before it
@@ -203,8 +203,8 @@ def reads_numbers(device: torch.device, index: int) -> bool:
     return device.type == "cpu" or (index + 1) % _STEPS_READ_AT_ONCE == 0
 
 
-class Patience(EarlyStopping):
-    """Early stopping, from when the pretrained weights are trained too."""
+class EarlyStoppingAfterHeadSteps(EarlyStopping):
+    """Early stopping that does not count epochs in which only the head is trained."""
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.wait_count >= self.patience:  # of a run that is resumed

@@ -20,13 +20,13 @@ class FineTuningPlan:
         learning_rate_factors: Multipliers of the learning rate of pretrained weights, by their
             names; 1 for all others. A multiplier below 1 preserves more of what was learned in
             pretraining (Howard and Ruder 2018).
-        keeps_scaling: Whether the scaling of features and targets is kept.
+        keeps_head: Whether the head is kept, with the scaling of features and targets.
         head_steps: Steps in which the pretrained weights are frozen, at most half of all, so that
             the gradients of an untrained head do not distort them (Kumar et al. 2022).
     """
 
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
-    keeps_scaling: bool = False
+    keeps_head: bool = False
     head_steps: int = 0
 
 
@@ -48,10 +48,7 @@ def new_optimizer(
         groups.append({"params": [p for p in some if p in decayed], "lr": rate})
         groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
     return torch.optim.AdamW(
-        groups,
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        fused=True,
+        groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
 
 

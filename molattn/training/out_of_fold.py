@@ -14,7 +14,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.model.model import MolAttn
-from molattn.model.outputs import mean_of_members, shares_of_second
+from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.model.target_transform import own_units, transformed_labels
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty, difficulty
 from molattn.task import output_slices
@@ -125,7 +125,7 @@ def calibrate_out_of_fold(
     head = model.gaussian_process
     if head is not None and process is not None and config.gaussian_process.predictor == "both":
         first = mean_of_members(torch.from_numpy(network), tasks).numpy()
-        shares = shares_of_second(tasks, first, process, labels)
+        shares = gaussian_process_shares(tasks, first, process, labels)
         model.gaussian_process = replace(head, shares=shares)
     mean = _combined(model, table, whole)
     calibration = Calibration.fit(tasks, mean, labels, whole.similarity)

@@ -1,4 +1,10 @@
-"""What a run trains and how: every ``auto`` among its options is decided here."""
+"""Epochs, precision, frozen weights and head of a run, which depend on its table.
+
+Decided elsewhere: ``init_from``, by whose network the table is read, in ``fine_tuning.py``; task
+and positive class by the cells of a column, in :mod:`molattn.data.labels`; transforms by training
+labels, in ``scaling.py``; whether a kernel compares descriptors, by embeddings of the trained
+network, in ``gaussian_process.py``; a new head by :class:`MolAttnConfig`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +34,7 @@ _LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """Options of a run without any ``auto``.
+    """What :func:`resolve` decides.
 
     Args:
         training: How networks are trained.
@@ -55,9 +61,6 @@ def resolve(
     - head: that of the model to start from is kept if the tasks and the inputs of the head are the
       same and no other target transforms are asked for;
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
-
-    The model to start from is chosen before, as its network decides how the table is read: see
-    :func:`molattn.training.fine_tuning.load_pretrained`.
     """
     remarks = []
     only_classes = all(task.kind != "regression" for task in table.tasks)

@@ -21,6 +21,7 @@ from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import marks_validation, missing_classes, split_rows
+from molattn.data.table import Table
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
@@ -49,15 +50,14 @@ __all__ = [
     "TrainingJob",
     "TrainingRun",
     "building_network",
+    "fit_model",
     "fit_networks",
     "read_rows",
     "train",
-    "train_model",
-    "train_split",
-    "training_molecules",
+    "train_on_split",
+    "training_fingerprints",
 ]
 
-_NO_NETWORK = "gaussian_process"
 _MOST_CALIBRATION = 20_000  # labeled validation rows of a target
 
 
@@ -82,6 +82,15 @@ class TrainingJob:
     console: Console | None = None
     folder: Path | None = None
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn
+
+    @property
+    def sources(self) -> dict[str, tuple[str, str | None]]:
+        """Data and initial weights: each as the subject of a message, and its SHA-256."""
+        model = f"--init-from: the model {self.config.fine_tuning.init_from}"
+        return {
+            "data": (f"{self.table.path}: the file", self.table.digest),
+            "init_from": (model, self.base and self.base.digest),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,25 +153,25 @@ def train(
         table = read_rows(config, console, frame)
         split = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        run = train_split(TrainingJob(config, table, split, base, console, folder, make_model))
+        run = train_on_split(TrainingJob(config, table, split, base, console, folder, make_model))
     return replace(run, seconds=reading + run.seconds)
 
 
-def train_split(job: TrainingJob) -> TrainingRun:
+def train_on_split(job: TrainingJob) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`."""
     config, table, split, base = job.config, job.table, job.split, job.base
     with step_progress(job.console, "comparing training and test molecules"):
-        leakage = find_leakage(table, split, config.training.seed, base and base.molecules)
+        leakage = find_leakage(table, split, config.training.seed, base and base.fingerprints)
     for line in (*_split_lines(split, table, config.data), *leakage.lines()):
         print_line(job.console, line)
-    if base is not None and base.molecules is None and not is_packaged(base.name):
+    if base is not None and base.fingerprints is None and not is_packaged(base.name):
         print_line(
             job.console,
             f"leakage from --init-from {base.name} not checked: the model has no fingerprints of "
             "its training molecules",
         )
     start = time.perf_counter()
-    model, histories, outputs = train_model(job)
+    model, histories, outputs = fit_model(job)
     # Of a resumed run, the epochs before the interruption count too.
     seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
     digest = base and base.digest
@@ -170,9 +179,9 @@ def train_split(job: TrainingJob) -> TrainingRun:
 
 
 def read_rows(
-    config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
+    config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | Table | None" = None
 ) -> TrainingTable:
-    """Read the table of a run and log a summary."""
+    """Read the table of a run, of its file or ``frame``, and log a summary."""
     table = read_training_table(
         config.file if frame is None else frame,
         config.data,
@@ -194,7 +203,7 @@ def read_rows(
     return table
 
 
-def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
+def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Resolve the options, fit networks and Gaussian process, combine and calibrate them.
 
     Returns the model, and of each member the history and the outputs for the validation rows.
@@ -212,13 +221,13 @@ def train_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.fl
             validation = table.molecules(split.val)
             outputs = model.predict_outputs(validation.records, features=validation.features)
         else:
-            outputs = combine(fitted, table, split, job.console)
-    molecules = training_molecules(config, table, split)
-    model.training_set = _training_set(config, table, split, molecules)
+            outputs = combine(model, *fitted, table, split, job.console)
+    fingerprints = training_fingerprints(config, table, split)
+    model.training_set = _training_set(config, table, split, fingerprints)
     model.versions = {name: version(name) for name in ("molattn", "rdkit")}
     if len(split.val):
         with threads(config.training.threads), step_progress(job.console, "calibrating"):
-            _calibrate(model, job, outputs, molecules)
+            _calibrate(model, job, outputs, fingerprints)
     return model, histories, outputs
 
 
@@ -234,26 +243,28 @@ def fit_networks(
     if job.folder is not None:
         folders = member_folders(job.folder, len(members))
     models, histories, lines = [], [], None
-    for number, (member, folder) in enumerate(zip(members, folders, strict=True)):
+    for number, (config, folder) in enumerate(zip(members, folders, strict=True)):
         if len(members) > 1:
-            print_line(job.console, f"Member {number + 1} of {len(members)} (seed {member.seed})")
-        with seeded(member.seed):
+            print_line(job.console, f"Member {number + 1} of {len(members)} (seed {config.seed})")
+        with seeded(config.seed):
             model, plan, found = _new_model(job, resolved, number)
             for line in found if found != lines else ():  # members mostly start the same
                 print_line(job.console, line)
             lines = found
-            if job.config.gaussian_process.predictor != _NO_NETWORK:
+            if job.config.trains_network:
                 training, validation = map(job.table.molecules, (job.split.train, job.split.val))
                 targets = torch.from_numpy(training.targets)
-                loss = TaskLoss(model.config.tasks, member, targets, job.config.data.task_weights)
-                size = member.batch_size
+                loss = TaskLoss(model.config.tasks, config, targets, job.config.data.task_weights)
+                size = config.batch_size
+                if folder is not None:
+                    folder.mkdir(exist_ok=True)
                 history = fit(
                     LabeledObjective(model, loss, plan),
-                    LabeledLoader(model, training, size, member.seed),
+                    LabeledLoader(model, training, size, config.seed),
                     LabeledLoader(model, validation, size) if len(job.split.val) else None,
-                    member,
+                    config,
                     job.console,
-                    run=folder and _checkpoint(job, folder, model),
+                    run=folder and RunCheckpoint(folder, job.sources, model),
                     on_epoch=on_epoch,
                 )
                 histories.append(history)
@@ -276,7 +287,7 @@ def _new_model(
         keeps_head = resolved.keeps_head and not model.config.custom_parts
         options = resolved.fine_tuning
         plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
-    if plan.keeps_scaling:
+    if plan.keeps_head:
         check_logarithms(model.config, table, split)
     else:
         training, validation = table.molecules(split.train), table.molecules(split.val)
@@ -287,23 +298,15 @@ def _new_model(
             np.concatenate([training.labels_or_bounds, validation.labels_or_bounds]),
         )
         scale_by(model, training, transforms)
-    if job.config.gaussian_process.predictor == _NO_NETWORK:
+    if not job.config.trains_network:
         message = "no network is trained"
         if job.base is not None:
             message += f"; embeddings of the pretrained model {job.base.name}"
     return model, plan, [*lines, message]
 
 
-def _checkpoint(job: TrainingJob, folder: Path, model: MolAttn) -> RunCheckpoint:
-    folder.mkdir(exist_ok=True)
-    data = f"{job.table.path}: the file", job.table.digest
-    name = job.config.fine_tuning.init_from
-    base = f"--init-from: the model {name}", job.base and job.base.digest
-    return RunCheckpoint(folder, data, base, model)
-
-
 def _calibrate(
-    model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], molecules: FingerprintIndex
+    model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], fingerprints: FingerprintIndex
 ) -> None:
     """Calibrate by at most 20,000 labeled validation rows of each target, drawn at random."""
     config, table, split = job.config, job.table, job.split
@@ -311,18 +314,20 @@ def _calibrate(
     order = np.random.default_rng(config.training.seed).permutation(len(targets))
     found = [order[~np.isnan(labels[order])][:_MOST_CALIBRATION] for labels in targets.T]
     chosen = np.unique(np.concatenate(found))
-    known = _fingerprints(config, table, split.train) if config.kernels else molecules
-    prints = table.fingerprints(split.val[chosen])
-    uncertainty = Uncertainty.fit(model.config, known, prints, outputs[:, chosen], targets[chosen])
-    model.uncertainty = replace(uncertainty, molecules=molecules)
+    trained = _fingerprints(config, table, split.train) if config.kernels else fingerprints
+    held_out = table.fingerprints(split.val[chosen])
+    fitted = Uncertainty.fit(model.config, trained, held_out, outputs[:, chosen], targets[chosen])
+    model.uncertainty = replace(fitted, fingerprints=fingerprints)
     for line in model.uncertainty.calibration.lines():
         print_line(job.console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(job.console, f"{unusable} validation rows without a finite prediction")
 
 
-def training_molecules(config: TrainConfig, table: TrainingTable, split: Split) -> FingerprintIndex:
-    """Return the fingerprints of the rows that a model learns from, with a process of all."""
+def training_fingerprints(
+    config: TrainConfig, table: TrainingTable, split: Split
+) -> FingerprintIndex:
+    """Return those of the training rows; with a Gaussian process also of the validation rows."""
     rows = np.concatenate([split.train, split.val]) if config.kernels else split.train
     return _fingerprints(config, table, rows)
 
@@ -337,7 +342,7 @@ def _fingerprints(
 
 
 def _training_set(
-    config: TrainConfig, table: TrainingTable, split: Split, known: FingerprintIndex
+    config: TrainConfig, table: TrainingTable, split: Split, fingerprints: FingerprintIndex
 ) -> TrainingSet:
     """Return what the model keeps of the training and validation rows."""
     rows = np.concatenate([split.train, split.val])
@@ -345,7 +350,8 @@ def _training_set(
     if config.data.keep_training_molecules:
         lines = np.array([table.rows[row].line for row in rows])
         smiles = [str(table.smiles[row]) for row in rows.tolist()]
-        kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints(rows), known)
+        prints = table.fingerprints(rows)
+        kept = TrainingMolecules.of(lines, smiles, targets, prints, fingerprints)
     bounds = None if table.bounds is None else table.bounds[:, rows]
     return TrainingSet.of(table.tasks, targets, kept, bounds)
 

@@ -67,14 +67,14 @@ class History:
 
     Args:
         epochs: One entry for each epoch, in order.
-        best: Number of the epoch whose weights the model has.
+        kept_epoch: Number of the epoch whose weights the model has.
         seconds: Duration of the training.
         steps: Steps of the optimizer.
         frozen_weights: Number of weights that were not trained.
     """
 
     epochs: list[Epoch]
-    best: int
+    kept_epoch: int
     seconds: float = 0.0
     steps: int = 0
     frozen_weights: int = 0

@@ -107,8 +107,9 @@ def run_study(
     training = search.config.training
     epochs = resolve(search.config, table, parts, search.base).training.epochs
     search.config = replace(search.config, training=replace(training, epochs=epochs))
+    job = TrainingJob(search.config, table, parts, search.base)
     with _opened(folder / STUDY_FILE) as study:
-        wanted = _begin(study, search, table, folder, tuning)
+        wanted = _begin(study, job, folder, tuning)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
                 print_line(console, f"Stopped after {tuning.timeout:g} s (--timeout)")
@@ -176,7 +177,7 @@ def _search(config: TrainConfig, space: Space | None, folder: Path, is_new: bool
     """Return a search with valid options."""
     if config.data.folds is not None:
         raise InputError("cannot be used with molattn tune, which uses one split", option="folds")
-    if config.gaussian_process.predictor == "gaussian_process":
+    if not config.trains_network:
         raise InputError("--predictor gaussian_process trains no network, and has nothing to tune")
     check_processes(config.training)
     if space is None and not is_new:
@@ -201,23 +202,19 @@ def _network_alone(config: TrainConfig) -> TrainConfig:
     )
 
 
-def _begin(
-    study: optuna.Study, search: _Search, table: TrainingTable, folder: Path, tuning: TuneConfig
-) -> int:
+def _begin(study: optuna.Study, job: TrainingJob, folder: Path, tuning: TuneConfig) -> int:
     """Check that a study is of these data, and return how many trials it is to have."""
-    base, digest = search.base and search.base.digest, table.digest
     known = study.user_attrs
-    data = f"{table.path}: the file has"
-    check_same_digest(data, digest, known.get("data", digest), folder)
-    model = f"--init-from: the model {search.config.fine_tuning.init_from} has"
-    check_same_digest(model, base, known.get("init_from", base), folder)
+    for name, (what, digest) in job.sources.items():
+        check_same_digest(f"{what} has", digest, known.get(name, digest), folder)
     wanted = tuning.trials or known.get("trials", _TRIALS)
-    for name, value in (("data", digest), ("init_from", base), ("trials", wanted)):
-        study.set_user_attr(name, value)
+    study.set_user_attr("trials", wanted)
+    for name, (_, digest) in job.sources.items():
+        study.set_user_attr(name, digest)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)  # interrupted with its process
-    startup = _MEDIAN_OF if tuning.prune else wanted
-    study.pruner = optuna.pruners.MedianPruner(startup, search.config.training.num_epochs // 5)
+    median = optuna.pruners.MedianPruner(_MEDIAN_OF, job.config.training.num_epochs // 5)
+    study.pruner = median if tuning.prune else optuna.pruners.NopPruner()
     return wanted
 
 

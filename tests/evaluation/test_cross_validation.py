@@ -17,7 +17,7 @@ from molattn.errors import InputError
 from molattn.evaluation.cross_validation import cross_validate, rounds
 from molattn.inference import predict_table
 from molattn.training.out_of_fold import OUT_OF_FOLD_FILE
-from molattn.training.run import read_rows, train_split
+from molattn.training.run import read_rows, train_on_split
 
 from ..conftest import rows_of
 
@@ -121,9 +121,9 @@ def test_the_command_goes_on_where_it_was_interrupted(config, monkeypatch, capsy
         trained.append(job.config.data.only_fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return train_split(job)
+        return train_on_split(job)
 
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", interrupted)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train_on_split", interrupted)
     assert main([*words, *words_of(), "--output", "cv"]) == 130
     assert "--resume cv" in capsys.readouterr().err
     assert main(["train", "--resume", "cv"]) == 0
@@ -157,7 +157,7 @@ def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monk
         for row, line in enumerate(lines)
     ]
     Path("own.csv").write_text("\n".join(["smiles,y,z", *cells]) + "\n")
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", None)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train_on_split", None)
     own = replace(config, file="own.csv", data=replace(config.data, task=("regression",)))
     with pytest.raises(InputError, match="'z': no training row has a label"):
         cross_validate(own, tmp_path)

@@ -92,7 +92,7 @@ def test_bf16_changes_predictions_by_little(tmp_path, options, members):
 
 def test_memory_does_not_grow_with_the_table(tmp_path, model, monkeypatch):
     """Large molecules go in smaller batches, and rows are written before the last one is read."""
-    events, table_rows, combined = [], DelimitedTable.__iter__, Predictor.combined
+    events, table_rows, combined = [], DelimitedTable.__iter__, Predictor.with_gaussian_process
     sizes, collate = [], MolAttn.collate
 
     def read(table):
@@ -110,7 +110,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path, model, monkeypatch):
 
     monkeypatch.setattr(batching, "MOST_PAIRS", 100)
     monkeypatch.setattr(DelimitedTable, "__iter__", read)
-    monkeypatch.setattr(Predictor, "combined", computed)
+    monkeypatch.setattr(Predictor, "with_gaussian_process", computed)
     monkeypatch.setattr(MolAttn, "collate", collated)
     monkeypatch.setattr(streaming, "_BLOCK_ROWS", 6)
     lines = ["C" * n for n in (2, 3, 20, 9, 5, 5, 5)] * 4
@@ -124,13 +124,13 @@ def test_memory_does_not_grow_with_the_table(tmp_path, model, monkeypatch):
 def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
     model = MolAttn(MolAttnConfig(("y",), replace(SMALL, update_edges=updates)))
-    seen, combined = [], Predictor.combined
+    seen, combined = [], Predictor.with_gaussian_process
 
     def computed(self, *args):
         seen.append(torch.backends.mkldnn.enabled)
         return combined(self, *args)
 
-    monkeypatch.setattr(Predictor, "combined", computed)
+    monkeypatch.setattr(Predictor, "with_gaussian_process", computed)
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
     predicted(model, tmp_path, "smiles\nCC\n")
     assert seen == [not updates]
@@ -162,14 +162,14 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich):
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     tmp_path, model, monkeypatch, member, output, bad
 ):
-    combined = Predictor.combined
+    combined = Predictor.with_gaussian_process
 
     def damaged(self, *args):
         outputs = combined(self, *args)
         outputs[member, 1, output] = bad
         return outputs
 
-    monkeypatch.setattr(Predictor, "combined", damaged)
+    monkeypatch.setattr(Predictor, "with_gaussian_process", damaged)
     rows = predicted(MolAttn.ensemble([model, model]), tmp_path, "smiles\nCCO\nCC\nC\n")
     assert [row["error"] for row in rows] == ["", "not_finite", ""]
     for name in ("y_predicted", "z_std"):

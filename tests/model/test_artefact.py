@@ -46,7 +46,7 @@ def model():
     _, inputs = model.network_outputs(records)
     model.gaussian_process = GaussianProcessHead.fit(config, inputs, labels)
     model.calibrate(known, labels, known)
-    index = model.uncertainty.molecules
+    index = model.uncertainty.fingerprints
     kept = TrainingMolecules.of(np.arange(40) + 2, known, labels, index.fingerprints, index)
     model.training_set = TrainingSet.of(tasks, labels, kept)
     model.endpoints = {"y": ENDPOINT}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
 
-from molattn.model.outputs import shares_of_second
+from molattn.model.outputs import gaussian_process_shares
 from molattn.task import Task
 
 TASKS = {
@@ -17,7 +17,7 @@ TASKS = {
 
 
 def share(task, first, second, labels):
-    return shares_of_second([task], first, second, labels[:, None]).item()
+    return gaussian_process_shares([task], first, second, labels[:, None]).item()
 
 
 def outputs(kind, rows, seed):

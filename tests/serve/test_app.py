@@ -182,7 +182,7 @@ def knowing(mixed):
     model, prints = copy.copy(mixed), read_fingerprints(KNOWN)
     targets = np.array([[n / 5, n % 2, n % 3] for n in range(len(KNOWN))])
     rows = np.arange(len(KNOWN))
-    kept = TrainingMolecules.of(rows, KNOWN, targets, prints, mixed.uncertainty.molecules)
+    kept = TrainingMolecules.of(rows, KNOWN, targets, prints, mixed.uncertainty.fingerprints)
     model.training_set = TrainingSet.of(TASKS, targets, kept)
     return model
 

@@ -71,11 +71,12 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
     model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=4, heads=1, layers=1)))
     featurizer = replace(model.config.featurizer, max_distance=6)
     other = MolAttn(MolAttnConfig(("y",), model.config.network, featurizer))
-    run = RunCheckpoint(tmp_path, ("a.csv: the file", "a" * 64), ("it", None), model)
+    data, initial = ("a.csv: the file", "a" * 64), ("it", None)
+    run = RunCheckpoint(tmp_path, {"data": data, "init_from": initial}, model)
     assert run.read() is None
-    fingerprint = run.fingerprint
-    fingerprint["versions"]["molattn"] = "0.0.1"
-    state = {RUN_KEY: fingerprint, STATE_KEY: {"epochs": [(1,)]}, "global_step": 7}
+    identity = run.identity
+    identity["versions"]["molattn"] = "0.0.1"
+    state = {RUN_KEY: identity, STATE_KEY: {"epochs": [(1,)]}, "global_step": 7}
     write_checkpoint(tmp_path / CHECKPOINT_FILE, state)
     shown = io.StringIO()
     assert run.read(Console(file=shown, width=200))["global_step"] == 7
@@ -83,8 +84,8 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
     assert first.startswith("Run started with molattn 0.0.1")
     assert last == "Resuming after epoch 1, step 7"
     for changed, named in (
-        ({"data": ("a.csv: the file", "b" * 64)}, "a.csv"),
-        ({"init_from": ("it", "c" * 64)}, "it has"),
+        ({"sources": {"data": ("a.csv: the file", "b" * 64)}}, "a.csv"),
+        ({"sources": {"init_from": ("it", "c" * 64)}}, "it has"),
         ({"model": other}, "featurizer"),
     ):
         with pytest.raises(InputError, match=named):

@@ -45,7 +45,7 @@ def test_training_learns_and_keeps_its_best_epoch():
     history = fitted(model, rows, rows, best)
     found = losses(history)
     assert min(found) < 0.3 * found[0]
-    assert found[history.best - 1] == min(found)
+    assert found[history.kept_epoch - 1] == min(found)
     error = model.values(model.predict_outputs(rows.records)) - rows.targets
     assert np.mean((error / rows.targets.std()) ** 2) == pytest.approx(min(found), rel=1e-4)
     assert not model.training
@@ -62,7 +62,7 @@ def test_the_last_weights_are_kept_and_training_stops_without_improvement():
     config = replace(FAST, epochs=60, patience=3)
     history = fitted(model, rows, contrary, config)
     found = losses(history)
-    assert len(found) == history.best < 60
+    assert len(found) == history.kept_epoch < 60
     assert np.argmin(found) == len(found) - 4
     error = (
         model.values(model.predict_outputs(contrary.records)) - contrary.targets

@@ -80,7 +80,7 @@ def assert_same(run, other):
         np.testing.assert_allclose(
             [epoch[1:4] for epoch in history.epochs], [epoch[1:4] for epoch in others.epochs]
         )
-        assert history.best == others.best
+        assert history.kept_epoch == others.kept_epoch
 
 
 CASES = {
@@ -173,7 +173,7 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
     run = train(replace(config, data=data, training=ONCE, gaussian_process=process))
     model, split = run.model, run.split
     prints = run.table.fingerprints(range(len(run.table.rows)))
-    known = np.array(model.uncertainty.molecules.contains(prints))
+    known = np.array(model.uncertainty.fingerprints.contains(prints))
     assert known[split.train].all()
     assert known[split.val].all() == (predictor == "both")
     # Intervals are calibrated by the similarity to the training rows alone.

@@ -262,8 +262,8 @@ class _Fitted:
         for some in _blocks(chosen, _ROWS_AT_ONCE) if self._rows.is_class[columns].any() else ():
             features = basis(self._kernel_of(some)[:, own])
             for column, process in zip(columns, processes, strict=True):
-                given = features, labels[some, column], weights[some]
-                self.unseen[some, column] = process.leave_one_out(*given)
+                found = process.leave_one_out(features, labels[some, column], weights[some])
+                self.unseen[some, column] = found
 
     def _kernel_of(self, some: Rows) -> Array:
         if self._saved is None:
