@@ -11,7 +11,7 @@
 
 ``module`` is a layer or a model, ``data`` a graph or a batch of PyG: of at least two graphs (or a
 list of them) to see whether these are independent, with different numbers of nodes, edges and
-graphs. ``trials`` is the number of random permutations, ``seed`` that of what is random.
+graphs.
 
 All of them call the module with the attributes of ``data`` whose names are those of parameters of
 its ``forward`` (``x``, ``edge_index``, ``edge_attr``, ``batch``, ...), or with ``data`` itself if
@@ -20,10 +20,10 @@ Outputs are tensors, or tuples of them; a pair ``(edge_index, alpha)`` is of its
 module in ``eval()`` first if it has dropout.
 
 An error is relative to the largest magnitude in that output, or to the median magnitude of the
-inputs if that is larger. The assertions return the worst one. ``tolerance`` is the largest that is
-allowed; None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision. Use float64 to find small
-errors. They raise AssertionError with the worst error and where it is, and ValueError for what they
-cannot judge.
+inputs if that is larger. All but ``assert_smooth`` return the worst one. ``tolerance`` is the
+largest that is allowed; None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision. Use
+float64 to find small errors. They raise AssertionError with the worst error and where it is, and
+ValueError for what they cannot judge.
 """
 
 import copy
@@ -91,6 +91,7 @@ def assert_permutation_equivariant(
 
     :math:`f(P G) = P f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`. An output
     with a row for each node must follow the nodes, one with a row for each edge the edges.
+    ``trials`` permutations are drawn with ``seed``; ``tolerance``: see :mod:`molattn.testing`.
     """
     worst = _Worst(tolerance, _scale(module, data, kwargs))
     expected = _outputs(module, data, kwargs)
@@ -121,6 +122,7 @@ def assert_permutation_invariant(
     """Assert that reordering nodes and edges does not change a model's outputs.
 
     :math:`f(P G) = f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`.
+    ``trials`` permutations are drawn with ``seed``; ``tolerance``: see :mod:`molattn.testing`.
     """
     worst = _Worst(tolerance, _scale(module, data, kwargs))
     expected = _outputs(module, data, kwargs)
@@ -146,7 +148,7 @@ def assert_graphs_independent(
     of its outputs with respect to features of the others must be 0. Features are the attributes
     that the module is called with: to floating-point ones with a row for each node, edge or graph,
     a random number is added; codes (integers or booleans, but no indices) are replaced by rows that
-    occur in the batch.
+    occur in the batch. ``seed`` is of what is random; ``tolerance``: see :mod:`molattn.testing`.
     """
     batch = _as_batch(data)
     graph_of = _graph_of_rows(batch)
@@ -191,7 +193,10 @@ def assert_batch_invariant(
     tolerance: Optional[float] = None,
     **kwargs: Any,
 ) -> float:
-    """Assert that a batch of graphs gives the same outputs as its graphs one by one."""
+    """Assert that a batch of graphs gives the same outputs as its graphs one by one.
+
+    ``tolerance``: see :mod:`molattn.testing`.
+    """
     batch = _as_batch(data)
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in batch.to_data_list()]
     together = _outputs(module, batch, kwargs)
@@ -218,7 +223,8 @@ def assert_attention_normalized(
     :math:`\sum_{j \in N(i)} \alpha_{ij} = 1` for every node :math:`i` that receives edges, of the
     last pair ``(edge_index, alpha)``, ``alpha`` ``[E, ...]``, that the layer returns. If its
     ``forward`` has the parameter ``return_attention_weights``, it is called with True. Receivers
-    are in row 0 if the layer has ``flow = "target_to_source"``.
+    are in row 0 if the layer has ``flow = "target_to_source"``. ``tolerance``: see
+    :mod:`molattn.testing`.
     """
     original = _original(module)
     if "return_attention_weights" in inspect.signature(original.forward).parameters:
@@ -294,7 +300,8 @@ def assert_stable(
     A softmax that does not subtract the largest logit overflows. All floating-point attributes of
     ``data`` that the module reads are multiplied by ``factor``; then all outputs, and the gradients
     of their sum with respect to these attributes and to all parameters, must be finite. With
-    ``data`` as given, a module in float32 must have the outputs that it has in float64.
+    ``data`` as given, a module in float32 must have the outputs that it has in float64, up to
+    ``tolerance`` (see :mod:`molattn.testing`).
     """
     name = type(module).__name__
     args, given = _arguments(module, data, kwargs)

@@ -334,11 +334,6 @@ class CompleteGraphs(OnDevice):
         return tuple(masks)
 
     @_derived
-    def is_edge(self) -> Tensor:
-        """Which pair rows are edges, ``bool [num_pairs]``."""
-        return join_pairs([mask.flatten() for mask in self.pair_masks], self.row_mask)
-
-    @_derived
     def isolated_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which rows have no neighbors: ``bool [B, N]``; None if all nodes have."""
         if self.kept is None and (self.self_loops or 1 not in self.sizes):
@@ -363,7 +358,7 @@ class CodedEdges(OnDevice):
 
     Args:
         codes: For each pair row its row of the table, ``int64 [num_pairs]``; ``K`` where the pair
-            is no edge (see ``CompleteGraphs.is_edge``).
+            is no edge (see ``CompleteGraphs.pair_masks``).
         table: Features of each code, ``[K, D]``.
 
     Example:

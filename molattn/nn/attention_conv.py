@@ -90,8 +90,8 @@ class AttentionConv(MessagePassing):
             first call.
         out_channels: Number of output channels.
         heads: Number of heads ``H``.
-        head_channels: Width of a head's value ``C``.
-        query_channels: Width of a head's query and key.
+        head_channels: Width of a head's value ``V``.
+        query_channels: Width of a head's query and key ``C``.
         edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalize`.
@@ -226,11 +226,11 @@ class AttentionConv(MessagePassing):
         return tuple(result) if len(result) > 1 else result[0]
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
+        """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
         raise NotImplementedError
 
     def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
-        """Edges of edge features and of messages ``[E, H, C]``, in a layer that updates edges."""
+        """Edges of edge features and of messages ``[E, H, V]``, in a layer that updates edges."""
         raise NotImplementedError
 
     def attend_heads(
@@ -254,7 +254,7 @@ class AttentionConv(MessagePassing):
         return found._replace(nodes=found.nodes * gate, messages=messages)
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
-        """Queries, keys and values ``[N, H, C]``."""
+        """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
         widths = (self.query_channels, self.query_channels, self.head_channels)
         projected = zip(self.project(x), widths, strict=True)
         return [part.view(-1, self.heads, width) for part, width in projected]
@@ -270,7 +270,8 @@ class AttentionConv(MessagePassing):
 
         Args:
             logits: ``[E, H]`` of listed edges, or ``[H, B, N receivers, N senders]``.
-            receivers: Which logits belong to the same receiver.
+            receivers: Which logits belong to the same receiver; its ``per_head`` makes a number of
+                each edge, such as a feature, broadcast with the logits.
             features: Edge features, ``[E, D]`` or ``[B, N, N, D]``.
         """
         return normalize(logits, receivers, self.temperature)
@@ -290,8 +291,8 @@ class AttentionConv(MessagePassing):
         """Score, weigh and mix.
 
         Args:
-            projected: Queries ``[N_dst, H, query_channels]``, keys ``[N_src, H, query_channels]``
-                and values ``[N_src, H, C]``.
+            projected: Queries ``[N_dst, H, C]``, keys ``[N_src, H, C]``
+                and values ``[N_src, H, V]``.
             edges: From :func:`~molattn.nn.graph_inputs.read_graph`, as ``edge_attr``.
             edge_attr: Edge features.
             attn_bias: Added to the logits, ``[E, H]``.
@@ -383,7 +384,7 @@ class AttentionConv(MessagePassing):
         return attr, *self._edge_terms(units)
 
     def _edge_terms(self, attr: Tensor) -> tuple[Tensor, OptTensor]:
-        """What edge features ``[M, D]`` add to keys and values ``[M, H, C]``."""
+        """What edge features ``[M, D]`` add to keys ``[M, H, C]`` and values ``[M, H, V]``."""
         assert self.lin_edge_key is not None
         key = self.lin_edge_key(attr).view(-1, self.heads, self.query_channels)
         value = None if self.lin_edge_value is None else self.lin_edge_value(attr)
@@ -436,7 +437,7 @@ class AttentionConv(MessagePassing):
         return self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
 
     def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
-        """Weighted values ``[E, H, C]``."""
+        """Weighted values ``[E, H, V]``."""
         return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
 
     def aggregate(
@@ -447,7 +448,7 @@ class AttentionConv(MessagePassing):
         dim_size: Optional[int],
         messages: Optional[list[Tensor]],
     ) -> Tensor:
-        """Aggregate messages ``[E, H, C]`` to ``[N, H, C]``, and append them to ``messages``."""
+        """Aggregate messages ``[E, H, V]`` to ``[N, H, V]``, and append them to ``messages``."""
         if messages is not None:
             messages.append(inputs)
         return super().aggregate(inputs, index, ptr, dim_size)

@@ -60,14 +60,14 @@ class HeadScore(nn.Module):
 
 
 class HeadCombine(nn.Module):
-    r"""Base of the ways to combine heads ``[..., H, C]`` to ``[..., out_channels]``.
+    r"""Base of the ways to combine heads ``[..., H, V]`` to ``[..., out_channels]``.
 
     ============ ========================================= ==============
-    ``linear``   :math:`W_o\, \mathrm{concat}_h\, y^h`     ``C = out / H``
-    ``concat``   :math:`\mathrm{concat}_h\, y^h`           ``C = out / H``
-    ``mean``     :math:`\frac 1 H \sum_h y^h`              ``C = out``
-    ``max``      :math:`\max_h y^h`, elementwise           ``C = out``
-    ``weighted`` :math:`\sum_h w_h y^h`, ``w`` learned     ``C = out``
+    ``linear``   :math:`W_o\, \mathrm{concat}_h\, y^h`     ``V = out / H``
+    ``concat``   :math:`\mathrm{concat}_h\, y^h`           ``V = out / H``
+    ``mean``     :math:`\frac 1 H \sum_h y^h`              ``V = out``
+    ``max``      :math:`\max_h y^h`, elementwise           ``V = out``
+    ``weighted`` :math:`\sum_h w_h y^h`, ``w`` learned     ``V = out``
     ============ ========================================= ==============
 
     Subclasses registered in ``COMBINES`` are further names. ``out_channels`` must
@@ -75,7 +75,7 @@ class HeadCombine(nn.Module):
     """
 
     splits_width: bool = False
-    """Whether ``C = out_channels / H``; if False, ``C = out_channels``."""
+    """Whether ``V = out_channels / H``; if False, ``V = out_channels``."""
 
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class HeadCombine(nn.Module):
         self.head_channels = split_width(heads, out_channels) if self.splits_width else out_channels
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         raise NotImplementedError
 
 
@@ -106,7 +106,7 @@ class LinearHeads(HeadCombine):
         self.lin.reset_parameters()
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return self.lin(heads.flatten(-2))
 
 
@@ -117,7 +117,7 @@ class ConcatHeads(HeadCombine):
     splits_width = True
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return heads.flatten(-2)
 
 
@@ -126,7 +126,7 @@ class MeanHeads(HeadCombine):
     """The mean of the heads."""
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return heads.mean(dim=-2)
 
 
@@ -135,7 +135,7 @@ class MaxHeads(HeadCombine):
     """The elementwise maximum of the heads."""
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return heads.amax(dim=-2)
 
 
@@ -153,7 +153,7 @@ class WeightedHeads(HeadCombine):
         nn.init.constant_(self.weight, 1 / self.heads)
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return (heads * self.weight.unsqueeze(-1)).sum(dim=-2)
 
 

@@ -143,7 +143,7 @@ class EdgeAttentionConv(AttentionConv):
             nn.init.zeros_(self.bias)
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
+        """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
         out = self.head_combine(heads)
         if self.lin_root is not None:
             out = out + self.lin_root(x)
@@ -156,7 +156,7 @@ class EdgeAttentionConv(AttentionConv):
         return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
-        """Queries, keys and values ``[N, H, C]``."""
+        """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
         terms = super().project_heads(x, globals_)
         if globals_ is None:
             return terms

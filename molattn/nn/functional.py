@@ -22,7 +22,7 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.utils import scatter
+from torch_geometric.utils import scatter, softmax
 
 from molattn.utils.registry import Registry
 
@@ -163,6 +163,10 @@ class ScatteredEdges:
     """Receiver of each edge, ``[E]``."""
     num_receivers: int
 
+    def per_head(self, x: Tensor) -> Tensor:
+        """Numbers of edges ``[E]``, to broadcast with logits whose heads are last, ``[E, 1]``."""
+        return x.unsqueeze(-1)
+
     def masked(self, weights: Tensor) -> Tensor:
         """Return the weights: every listed pair is an edge."""
         return weights
@@ -179,8 +183,7 @@ class ScatteredEdges:
 
     def softmax(self, logits: Tensor) -> Tensor:
         """Softmax over the edges of the same receiver, ``[E, ...]``."""
-        weights = (logits - self.max(logits.detach())).exp()
-        return weights / self.sum(weights)
+        return softmax(logits, self.index, num_nodes=self.num_receivers)
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,10 @@ class DenseRows:
 
     mask: Tensor | None
     """True where the pair is an edge, broadcastable to the logits; None = all pairs are."""
+
+    def per_head(self, x: Tensor) -> Tensor:
+        """Numbers of pairs ``[..., L, S]``, as they are: heads of logits are first."""
+        return x
 
     def masked(self, weights: Tensor) -> Tensor:
         """Return weights that are zero outside the mask."""

@@ -95,30 +95,24 @@ class GaANConv(AttentionConv):
         )
         self.variant = variant
         self.gate = variant == "paper" if gate is None else gate
-        source, target = self.source_channels, self.target_channels
+        source, target, width = self.source_channels, self.target_channels, heads * head_channels
         self.lin_query = Linear(target, heads * self.query_channels, bias=bias)
         self.lin_key = Linear(source, heads * self.query_channels, bias=bias)
-        self.lin_value = Linear(source, heads * head_channels, bias=bias)
+        self.lin_value = Linear(source, width, bias=bias)
         self.lin_edge_key = optional_linear(edge_dim, heads * self.query_channels)
-        self.lin_edge_value = optional_linear(
-            edge_dim if edge_value else None, heads * head_channels
-        )
-        self.head_gate = (
-            HeadGate((source, target), heads, gate_channels, root=variant == "paper")
-            if self.gate
-            else None
-        )
-        width = heads * head_channels
+        self.lin_edge_value = optional_linear(edge_dim if edge_value else None, width)
+        root, ends = variant == "paper", (source, target)
+        self.head_gate = HeadGate(ends, heads, gate_channels, root=root) if self.gate else None
         self.lin_out = Linear(-1 if target < 0 else target + width, out_channels, bias=bias)
         self.reset_parameters()
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
-        """Queries, keys and values ``[N, H, C]``."""
+        """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
         query, key, value = super().project_heads(x, globals_)
         if self.variant == "authors":
             query = query / self.query_channels  # both by its root
         return [query, key, F.leaky_relu(value, 0.1)]
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, C]`` and of receivers ``[N, F]``."""
+        """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
         return self.lin_out(torch.cat([x, heads.flatten(1)], dim=-1))

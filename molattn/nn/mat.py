@@ -118,7 +118,7 @@ class MATConv(AttentionConv):
         return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, C]``."""
+        """Nodes of heads ``[N, H, V]``."""
         return self.lin_out(heads.flatten(1))
 
     def weigh(self, logits: Tensor, receivers: Neighborhoods, features: OptTensor) -> Tensor:
@@ -134,6 +134,4 @@ class MATConv(AttentionConv):
         adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
         share = self.lambdas
         fixed = share[1] * near + share[2] * adjacency
-        if logits.dim() == 2:  # of edges, with heads last
-            fixed = fixed.unsqueeze(-1)
-        return share[0] * normalize(logits, receivers) + fixed
+        return share[0] * normalize(logits, receivers) + receivers.per_head(fixed)

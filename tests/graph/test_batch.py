@@ -65,7 +65,8 @@ def test_codes_that_make_no_edge_are_left_out(self_loops):
         assert torch.equal(batch.edge_index.edge_index, all_pairs.edge_index.edge_index[:, kept])
         of_edges = batch.edge_index.pairs_to_edges(batch.edge_attr).long()
         assert torch.equal(batch.pair_codes[of_edges], codes[kept])
-        assert torch.equal(batch.edge_attr < len(batch.pair_codes), batch.edge_index.is_edge)
+        is_edge = torch.cat([mask.flatten() for mask in batch.edge_index.pair_masks])
+        assert torch.equal(batch.edge_attr < len(batch.pair_codes), is_edge)
 
 
 def test_coded_edges_spread_their_table():
@@ -79,4 +80,5 @@ def test_coded_edges_from_edges_mark_what_is_no_edge():
     codes = torch.arange(6) % 2
     edges = CodedEdges.from_edges(graphs, codes, torch.randn(2, 4))
     assert torch.equal(graphs.pairs_to_edges(edges.codes), codes)
-    assert torch.equal(edges.codes == 2, ~graphs.is_edge)
+    is_edge = torch.cat([mask.flatten() for mask in graphs.pair_masks])
+    assert torch.equal(edges.codes == 2, ~is_edge)
