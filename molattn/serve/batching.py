@@ -172,7 +172,8 @@ class Worker:
                 else:
                     rest.append(task)
             waiting = rest
-            await self._answer([task for task in tasks if not task.future.cancelled()])
+            if tasks := [task for task in tasks if not task.future.cancelled()]:
+                await self._answer(tasks)
 
     async def _answer(self, tasks: Sequence[_Task]) -> None:
         """Predict the rows of tasks together; if that fails, of each by itself."""

@@ -56,7 +56,7 @@ def run(monkeypatch):
             await asyncio.sleep(0)
             opened.set()
             await first
-            return await asyncio.gather(*tasks, return_exceptions=True)
+            return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         finally:
             opened.set()
             running.cancel()
@@ -109,3 +109,10 @@ def test_a_request_that_fails_leaves_the_others(run, catalog):
     assert isinstance(bad, RuntimeError)
     expected = mixed.model.predict(["C", "CO"])[:, 0]
     np.testing.assert_allclose([good[0][1][0], other[0][1][0]], expected, rtol=1e-4)
+
+
+def test_a_batch_of_requests_that_were_given_up_ends_nothing(run, catalog):
+    mixed = catalog["mixed"]
+    found, sizes = run(mixed, (mixed, 0.8, "C"), (mixed, 0.9, "CC"), cancelled=[0])
+    assert sizes == [1, 1]
+    assert not found[1][0][2]
