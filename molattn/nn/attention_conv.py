@@ -62,9 +62,7 @@ _SUBSTITUTES = {
 }
 
 
-class _Terms(NamedTuple):
-    """What changes the logits and the weights of pairs; see :meth:`AttentionConv.attend`."""
-
+class _Terms(NamedTuple):  # see AttentionConv.attend
     attn_bias: OptTensor
     edge_gate: OptTensor
     score_mod: ScoreMod
@@ -270,8 +268,7 @@ class AttentionConv(MessagePassing):
 
         Args:
             logits: ``[E, H]`` of listed edges, or ``[H, B, N receivers, N senders]``.
-            receivers: Which logits belong to the same receiver; its ``per_head`` makes a number of
-                each edge, such as a feature, broadcast with the logits.
+            receivers: Which logits are of one receiver; ``per_head`` fits numbers of edges to them.
             features: Edge features, ``[E, D]`` or ``[B, N, N, D]``.
         """
         return normalize(logits, receivers, self.temperature)
@@ -291,8 +288,7 @@ class AttentionConv(MessagePassing):
         """Score, weigh and mix.
 
         Args:
-            projected: Queries ``[N_dst, H, C]``, keys ``[N_src, H, C]``
-                and values ``[N_src, H, V]``.
+            projected: Queries ``[N_dst, H, C]``, keys ``[N_src, H, C]``, values ``[N_src, H, V]``.
             edges: From :func:`~molattn.nn.graph_inputs.read_graph`, as ``edge_attr``.
             edge_attr: Edge features.
             attn_bias: Added to the logits, ``[E, H]``.

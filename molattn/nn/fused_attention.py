@@ -2,7 +2,7 @@
 
 It is no fused kernel. Ordinary autograd would store and read several tensors of all pairs and
 heads; here a layer stores one, its weights. All derivatives but the gradient are those of ordinary
-operations.
+operations. A ``score_mod`` must not have parameters to learn: they would get no gradient.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -32,10 +32,7 @@ def fused_attention(
     *,
     return_weights: bool = False,
 ) -> Attended:
-    """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step.
-
-    A ``score_mod`` has no parameters to learn: the step has no gradient of them.
-    """
+    """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step."""
     options = scale, score_mod, return_weights
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
