@@ -221,9 +221,8 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         data = self.data
-        check_unused(
-            self.network, (data.partner_column is None, "partner", "needs --partner-column")
-        )
+        rule = data.partner_column is None, "partner", "needs --partner-column"
+        check_unused(self.network, rule)
         reason = "cannot be used without validation rows, by --final or --validation-size 0"
         has_none = data.final or data.validation_size == 0.0
         check_unused(self.training, (has_none, "checkpoint patience", reason))
@@ -261,12 +260,10 @@ class TrainConfig(RunConfig):
     def kernels(self) -> tuple[str, ...]:
         """Kernels of the Gaussian process; empty = there is none."""
         gp = self.gaussian_process
-        if gp.predictor == "network":
-            return ()
-        if gp.kernels:
+        if gp.predictor == "network" or gp.kernels:
             return gp.kernels
-        has_descriptors = self.data.descriptors != "none"
-        return (*DEFAULT_KERNELS, "descriptors") if has_descriptors else DEFAULT_KERNELS
+        others = () if self.data.descriptors == "none" else ("descriptors",)
+        return (*DEFAULT_KERNELS, *others)
 
 
 @checked

@@ -90,9 +90,8 @@ def _prepared(
     """Write a store with targets, or use the one that is there."""
     for table in tables:
         if isinstance(table, StoreTable) and table.index.options["pretraining_columns"]:
-            raise InputError(
-                f"{table.path}: a store with --pretraining-columns must be the only input"
-            )
+            reason = "a store with --pretraining-columns must be the only input"
+            raise InputError(f"{table.path}: {reason}")
     shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
     options = {name: getattr(config, name) for name in shared}
     options |= {"pretraining_targets": True, "num_workers": num_workers, "resume": True}

@@ -170,10 +170,8 @@ def _prepared(
         f"invalid rows: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
-        print_line(
-            console,
-            f"--exclude: invalid SMILES, which were ignored: {refusals(read['excluded_refused'])}",
-        )
+        invalid = refusals(read["excluded_refused"])
+        print_line(console, f"--exclude: invalid SMILES, which were ignored: {invalid}")
     if len(store) < _FEWEST_MOLECULES:
         raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST_MOLECULES}")
     return store
@@ -190,9 +188,8 @@ def _split(
     uses_columns = "columns" in loop.targets
     scaling = descriptor_scaling(store, sample(rows), columns=uses_columns)
     if not scaling.num_descriptors:
-        raise InputError(
-            "all descriptors are constant over the molecules, expected more diverse molecules"
-        )
+        reason = "all descriptors are constant over the molecules, expected more diverse molecules"
+        raise InputError(reason)
     columns = scaling.names[scaling.num_descriptors :]
     given = store.names[len(PRETRAINING_DESCRIPTORS) :] if uses_columns else ()
     if constant := [name for name in given if name not in columns]:

@@ -154,8 +154,7 @@ def combine(
         shares = np.full(len(tasks), 0.5)
         if len(held_out):
             mean = mean_of_members(torch.from_numpy(network), tasks).numpy()
-            labels = rows.labels[held_out]
-            shares = gaussian_process_shares(tasks, mean, gp.predict(unseen), labels)
+            shares = gaussian_process_shares(tasks, mean, gp.predict(unseen), rows.labels[held_out])
         gp = replace(gp, shares=shares)
     if len(held_out) == len(split.val):
         outputs = model.to_transformed(gp.combine(network, unseen))

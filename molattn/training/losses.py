@@ -136,9 +136,7 @@ class TaskLoss(nn.Module):
             is_censored = ~bounds.isnan().all(dim=0)
             low, high = bounds[..., regression]  # fmax and fmin pass over NaN
             nearest = predicted.detach().fmax(low).fmin(high)
-            filled[:, regression] = torch.where(
-                is_censored[:, regression], nearest, filled[:, regression]
-            )
+            filled[:, regression] = nearest.where(is_censored[:, regression], filled[:, regression])
             known = known | is_censored
         losses = torch.zeros_like(filled)
         if len(regression):

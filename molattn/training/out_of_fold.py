@@ -49,11 +49,7 @@ class OutOfFold:
 
     @classmethod
     def of_model(
-        cls,
-        model: MolAttn,
-        table: TrainingTable,
-        rows: NDArray[np.int64],
-        known: FingerprintIndex,
+        cls, model: MolAttn, table: TrainingTable, rows: NDArray[np.int64], known: FingerprintIndex
     ) -> "OutOfFold":
         """Predict some rows of a table with a model whose training molecules are ``known``."""
         molecules, tasks = table.molecules(rows), model.config.tasks
@@ -98,7 +94,7 @@ def calibrate_out_of_fold(
     config: TrainConfig,
     table: TrainingTable,
     folds: Sequence[OutOfFold],
-    known: FingerprintIndex,
+    fingerprints: FingerprintIndex,
     console: Console | None = None,
 ) -> None:
     """Calibrate a model by the predictions of others for rows that those have not learned from.
@@ -115,7 +111,7 @@ def calibrate_out_of_fold(
         config: Of the run.
         table: The usable rows.
         folds: Predictions of models that are trained as this one is, on about as many rows.
-        known: Fingerprints of the training molecules of the model.
+        fingerprints: Those of the training molecules of the model.
         console: Where to log.
     """
     tasks, whole = model.config.tasks, OutOfFold.joined(folds)
@@ -129,7 +125,7 @@ def calibrate_out_of_fold(
         model.gaussian_process = replace(head, shares=shares)
     mean = _combined(model, table, whole)
     calibration = Calibration.fit(tasks, mean, labels, whole.similarity)
-    model.uncertainty = Uncertainty(calibration, known)
+    model.uncertainty = Uncertainty(calibration, fingerprints)
     for line in (*share_lines(model), *calibration.lines()):
         print_line(console, line)
 

@@ -121,10 +121,8 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
 
 
 def _same_task(one: Task, other: Task) -> bool:
-    units = {one.unit, other.unit} - {""}
-    return (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes) and (
-        len(units) < 2
-    )
+    is_same = (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes)
+    return is_same and len({one.unit, other.unit} - {""}) < 2
 
 
 def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:

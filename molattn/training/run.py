@@ -86,11 +86,9 @@ class TrainingJob:
     @property
     def sources(self) -> dict[str, tuple[str, str | None]]:
         """Data and initial weights: each as the subject of a message, and its SHA-256."""
-        model = f"--init-from: the model {self.config.fine_tuning.init_from}"
-        return {
-            "data": (f"{self.table.path}: the file", self.table.digest),
-            "init_from": (model, self.base and self.base.digest),
-        }
+        name, digest = self.config.fine_tuning.init_from, self.base and self.base.digest
+        data = f"{self.table.path}: the file", self.table.digest
+        return {"data": data, "init_from": (f"--init-from: the model {name}", digest)}
 
 
 @dataclass(frozen=True, repr=False)

@@ -60,6 +60,7 @@ from ..strategies import options_of
         (DataConfig, "task", ("guess",)),
         (DataConfig, "folds", 1),
         (FineTuningConfig, "freeze", -1),
+        (NetworkConfig, "attention_dropout", 1.0),
         (FineTuningConfig, "init_from", ""),
         (GaussianProcessConfig, "kernels", ("morgan", "morgan")),
         (PredictConfig, "neighbors", 0),

@@ -303,7 +303,9 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
     assert own == {"radius", "dropout", "head", "head_dropout", "attention_dropout", "partner"}
     config = config_of(table, pretrained[1])
-    found, _ = load_pretrained(replace(config, network=NetworkConfig(dropout=0.5, head="fourier")))
+    given = NetworkConfig(dropout=0.5, head="fourier")
+    found, weights = load_pretrained(replace(config, network=given))
+    assert weights.inherited == " with its width 8, heads 2, layers 2, edge_width 4"
     assert found.network == replace(SMALL, dropout=0.5, head="fourier")
     assert load_pretrained(found)[0] == found
     for option, value in (("edge_width", 8), ("heads", 4)):

@@ -81,8 +81,7 @@ class GaussianProcessHead:
         are left out; ``keys`` identify each row wherever it stands, by default by its index.
         """
         rows = _Rows(config.tasks, targets, weights, keys, seed)
-        groups = len(rows.groups())
-        most = round(inducing_points * min(1.0, _MOST_GROUPS / groups) ** (1.0 / 3.0))
+        most = round(inducing_points * min(1.0, _MOST_GROUPS / len(rows.groups())) ** (1.0 / 3.0))
         found = _Fitted(config, inputs, rows, rows.drawn[: max(1, most)])
         scalings: list[ProbabilityScaling | None] = []
         for index, (task, part) in enumerate(
