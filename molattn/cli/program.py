@@ -35,8 +35,8 @@ _COMMON = frozenset(
     "--output --config --resume --overwrite --dataset --trials --timeout --space "
     "--smiles-column --target-columns --split --split-column --folds --final --validation-size "
     "--test-size --descriptors --exclude --max-atoms --validation-molecules --num-workers "
-    "--init-from --backbone-lr-scale --epochs --patience --checkpoint --max-hours --batch-size --learning-rate --ensemble "
-    "--seed --device --baselines".split()
+    "--init-from --backbone-lr-scale --epochs --patience --checkpoint --max-hours "
+    "--batch-size --learning-rate --ensemble --seed --device --baselines".split()
 )
 """Options of these commands that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: dict[Callable[..., Any], str] = {
