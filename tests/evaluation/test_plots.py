@@ -50,7 +50,9 @@ def test_coverage_and_errors_are_those_of_regressions_with_intervals():
 
 def test_the_learning_curve_shows_every_member_under_one_legend():
     histories = [
-        History([Epoch(1, 0.9 + n, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)], best=n + 1)
+        History(
+            [Epoch(1, 0.9 + n, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)], kept_epoch=n + 1
+        )
         for n in range(2)
     ]
     (axes,) = learning_curve(histories).axes
