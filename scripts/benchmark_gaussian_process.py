@@ -75,13 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config, inputs, labels[:rows, None], inducing_points=given.inducing
         )
         middle = time.process_time()
-        predicted = head.predict(KernelInputs(len(test), test, {}))[:, 0]
+        predicted = head.predict(KernelInputs(test.shape[0], test, {}))[:, 0]
         end = time.process_time()
         memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         error = np.sqrt(np.mean((predicted - labels[unseen]) ** 2))
         print(
             f"{rows:8} {len(head.rows):7} {middle - start:8.1f} "
-            f"{1e3 * (end - middle) / len(test):12.3f} {error:6.3f} {memory:6.0f}",
+            f"{1e3 * (end - middle) / test.shape[0]:12.3f} {error:6.3f} {memory:6.0f}",
             flush=True,
         )
     return 0

@@ -127,10 +127,11 @@ def _train(options: argparse.Namespace) -> None:
             )
             pretrain(config, Path(folder))
         return
+    count = round(count / 0.9)  # a tenth is for validation
     rows = [smiles[row % len(smiles)] for row in range(count)]
     frame = pd.DataFrame({"smiles": rows, "y": np.random.default_rng(0).normal(size=count)})
     more = {"target_columns": "y", "predictor": "network", "init_from": "none", "baselines": False}
-    more |= {"test_size": 0.0, "validation_size": 0.01}
+    more |= {"test_size": 0.0, "validation_size": 0.1}
     train(TrainConfig.from_options("", {**loop, **more}), frame=frame)
 
 
