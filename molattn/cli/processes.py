@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
@@ -68,8 +68,10 @@ def needs_processes(training: "TrainingLoopConfig") -> bool:
     return True
 
 
-def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
-    """Run a command in a process for each device of this machine; return its exit code.
+def launch(
+    training: "TrainingLoopConfig", words: Sequence[str], main: Callable[[Sequence[str]], int]
+) -> int:
+    """Call ``main(words)`` in a process for each device of this machine; return the exit code.
 
     Raises:
         ChildProcessError: The first process was killed; the others have ended too.
@@ -79,7 +81,7 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
     count = training.devices
     print_line(make_console(), f"training in {count} processes, one for each device")
     start = get_context("spawn").Process
-    processes = [start(target=_run, args=(n, count, port, [*words])) for n in range(count)]
+    processes = [start(target=_run, args=(n, count, port, [*words], main)) for n in range(count)]
     try:
         with interrupts_deferred():  # a second signal kills all at once
             with interrupts_blocked():
@@ -116,13 +118,12 @@ def _exit_codes(processes: Sequence[BaseProcess]) -> list[int | None]:
                 process.join()
 
 
-def _run(rank: int, count: int, port: int, words: list[str]) -> None:
+def _run(rank: int, count: int, port: int, words: list[str], main: Callable[..., int]) -> None:
     """Run a command in a new process."""
     # No warnings of connections; before a plugin imports torch.
     os.environ |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "MASTER_ADDR": "127.0.0.1"}
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     os.environ |= {name: str(value) for name, value in (*variables.items(), ("MASTER_PORT", port))}
-    from molattn.cli.program import main
     from molattn.utils.workers import end_with_parent
 
     end_with_parent()

@@ -57,8 +57,7 @@ from molattn.utils.files import (
     write_json,
 )
 from molattn.utils.progress import row_progress
-from molattn.utils.ray_workers import check_ray
-from molattn.utils.workers import worker_map
+from molattn.utils.ray_workers import check_ray, worker_map
 from molattn.version import package_versions
 
 SHARD_ROWS = 32_768

@@ -1,9 +1,9 @@
-"""Drawings of a molecule with atoms and bonds colored by score, as SVG and PNG."""
+"""Drawings of an :class:`molattn.explain.Explanation`, atoms and bonds colored, as SVG and PNG."""
 
 import io
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
 from molattn.chem.parse import Molecule
-
-if TYPE_CHECKING:
-    from molattn.explain.explainer import Explanation
 
 __all__ = ["LOWER", "RAISE", "UNSIGNED", "draw_png", "draw_svg", "outline", "score_color"]
 
@@ -52,7 +49,7 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
     return red, green, blue
 
 
-def draw_svg(explanation: "Explanation", width: int, height: int) -> str:
+def draw_svg(explanation: Any, width: int, height: int) -> str:
     """Draw an explanation on white with a legend, as SVG text.
 
     A molecule that cannot be drawn (:func:`molattn.chem.draw.laid_out`) is replaced by a line that
@@ -70,7 +67,7 @@ def draw_svg(explanation: "Explanation", width: int, height: int) -> str:
     return svg.replace("</svg>", f"{texts}</svg>")
 
 
-def draw_png(explanation: "Explanation", width: int, height: int) -> bytes:
+def draw_png(explanation: Any, width: int, height: int) -> bytes:
     """Draw the same as PNG, at twice the size in pixels."""
     from matplotlib.font_manager import findfont
     from PIL import Image, ImageDraw, ImageFont
@@ -85,7 +82,7 @@ def draw_png(explanation: "Explanation", width: int, height: int) -> bytes:
     return file.getvalue()
 
 
-def _texts(explanation: "Explanation", width: int, height: int) -> Iterator[tuple[int, float, str]]:
+def _texts(explanation: Any, width: int, height: int) -> Iterator[tuple[int, float, str]]:
     """Yield the centered lines of text: their position, size and content."""
     limit = f"{explanation.score_limit:.2g}"
     colors = f"white 0, violet {limit}"
@@ -98,9 +95,7 @@ def _texts(explanation: "Explanation", width: int, height: int) -> Iterator[tupl
         yield y, min(12.0, (width - 16) / (0.56 * len(text))), text
 
 
-def _draw(
-    explanation: "Explanation", kind: Callable[..., Any], width: int, height: int, scale: int
-) -> Any:
+def _draw(explanation: Any, kind: Callable[..., Any], width: int, height: int, scale: int) -> Any:
     """Draw the molecule without texts."""
     drawer = kind(scale * width, scale * height, scale * width, scale * (height - _LEGEND))
     _set_options(drawer, scale, padding=0.1)
@@ -122,7 +117,7 @@ def _draw(
     return drawer.GetDrawingText()
 
 
-def _colors(explanation: "Explanation", indices: Any, scores: NDArray[np.float64]) -> Any:
+def _colors(explanation: Any, indices: Any, scores: NDArray[np.float64]) -> Any:
     limit = explanation.score_limit
     return {
         index: score_color(score, limit, signed=explanation.signed)

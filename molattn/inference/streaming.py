@@ -43,9 +43,8 @@ from molattn.model.prediction_columns import (
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_errors, print_groups, print_line
 from molattn.utils.progress import row_progress
-from molattn.utils.ray_workers import check_ray
+from molattn.utils.ray_workers import check_ray, worker_map
 from molattn.utils.reproducibility import threads, without_onednn
-from molattn.utils.workers import worker_map
 from molattn.version import package_versions
 
 __all__ = [

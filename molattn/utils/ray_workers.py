@@ -1,4 +1,4 @@
-"""A map over the workers of a Ray cluster, with the results in order."""
+"""A map over workers of this machine or of a Ray cluster, with the results in order."""
 
 import logging
 import os
@@ -14,10 +14,10 @@ from typing import Any
 
 from molattn.errors import InputError, MolattnError, quoted
 from molattn.utils.registry import load_plugins
-from molattn.utils.workers import AHEAD, in_order
+from molattn.utils.workers import AHEAD, Item, Result, in_order, parallel_map
 from molattn.version import package_versions
 
-__all__ = ["check_ray", "ray_map"]
+__all__ = ["check_ray", "ray_map", "worker_map"]
 
 _RESTARTS = 3  # of a worker that the same rows kill
 _SECONDS_TO_CONNECT = 10.0
@@ -46,6 +46,19 @@ def check_ray(address: str | None) -> None:
             "(ray start --head) that this machine belongs to, or auto",
             option="ray_address",
         ) from error
+
+
+def worker_map(
+    function: Callable[[Item], Result], items: Iterable[Item], options: Any, threads: int = 1
+) -> Generator[Result, None, None]:
+    """Yield ``function(item)`` for each item, in order, by the workers that the options name.
+
+    ``options`` are :class:`molattn.config.WorkerOptions`; Ray reserves so many CPUs as ``threads``
+    for each worker. Each gets a pickled copy of the function once. Items are consumed lazily.
+    """
+    if options.engine == "local":
+        return parallel_map(function, items, options.num_workers)
+    return ray_map(function, items, options.num_workers, options.ray_address, threads)
 
 
 def ray_map(

@@ -1,4 +1,4 @@
-"""A map over processes, of this machine or of a Ray cluster, with the results in order.
+"""A map over processes of this machine, with the results in order.
 
 ``concurrent.futures`` has the processes; joblib reads all items before it gives the first result.
 """
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from molattn.errors import MolattnError
 from molattn.utils.registry import load_plugins
 
-__all__ = ["end_with_parent", "in_order", "parallel_map", "reuse_memory", "worker_map"]
+__all__ = ["end_with_parent", "in_order", "parallel_map", "reuse_memory"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,21 +30,6 @@ AHEAD = 4  # items in hand for each worker, so that none waits behind an item th
 
 # Options of malloc.h: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD, of which glibc takes 32 MB.
 _MALLOC = {-1: 1 << 30, -2: 64 << 20, -3: 32 << 20}
-
-
-def worker_map(
-    function: Callable[[Item], Result], items: Iterable[Item], options: Any, threads: int = 1
-) -> Generator[Result, None, None]:
-    """Yield ``function(item)`` for each item, in order, by the workers that the options name.
-
-    ``options`` are :class:`molattn.config.WorkerOptions`; Ray reserves so many CPUs as ``threads``
-    for each worker. Each gets a pickled copy of the function once. Items are consumed lazily.
-    """
-    if options.engine == "local":
-        return parallel_map(function, items, options.num_workers)
-    from molattn.utils.ray_workers import ray_map
-
-    return ray_map(function, items, options.num_workers, options.ray_address, threads)
 
 
 def parallel_map(
