@@ -24,7 +24,7 @@ from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
 
-FORMAT = 9
+FORMAT = 1
 """Format of the configurations of saved models."""
 
 KERNELS: tuple[str, ...] = get_args(Kernel)
