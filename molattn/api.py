@@ -23,8 +23,6 @@ from molattn.utils.reproducibility import exclusive
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingResult", "train"]
-
 
 @dataclass(frozen=True)
 class TrainingResult:

@@ -5,21 +5,6 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "InputError",
-    "MolattnError",
-    "REASONS",
-    "ReasonCode",
-    "SmilesError",
-    "check_one_of",
-    "did_you_mean",
-    "is_of_input",
-    "os_error_line",
-    "quoted",
-    "reason_meaning",
-    "reason_table",
-]
-
 ReasonCode = str
 """A key of :data:`REASONS`, after ``partner_`` if the reason is the second molecule."""
 

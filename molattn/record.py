@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_EDGE", "MoleculeRecord", "pairs_within"]
-
 NO_EDGE = 255
 """In place of the code of a pair that is no edge; featurizers have at most 255 codes."""
 

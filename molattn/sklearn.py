@@ -36,8 +36,6 @@ from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import TrainingJob, fit_model, read_rows
 from molattn.utils.reproducibility import exclusive
 
-__all__ = ["MolAttnClassifier", "MolAttnRegressor"]
-
 _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["Task", "TaskKind", "check_columns", "interleaved", "output_slices"]
-
 TaskKind = Literal["regression", "binary", "multiclass"]
 
 

@@ -37,17 +37,6 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 from torch_geometric.data import Batch, Data
 
-__all__ = [
-    "assert_attention_normalized",
-    "assert_batch_invariant",
-    "assert_graphs_independent",
-    "assert_permutation_equivariant",
-    "assert_permutation_invariant",
-    "assert_smooth",
-    "assert_stable",
-    "permute_nodes",
-]
-
 _TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 2e-2}
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

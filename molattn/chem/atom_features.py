@@ -11,17 +11,6 @@ from rdkit import Chem
 from molattn.errors import InputError, quoted
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "ATOM_COLUMNS",
-    "ATOM_FEATURES",
-    "BOND_COLUMNS",
-    "BOND_FEATURES",
-    "Column",
-    "atom_row",
-    "bond_code",
-    "graph_codes",
-]
-
 Value = bool | int | str
 
 

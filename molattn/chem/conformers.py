@@ -12,8 +12,6 @@ from rdkit.Chem import rdDepictor, rdDistGeom, rdForceFieldHelpers
 from molattn.chem.parse import quiet
 from molattn.errors import InputError, quoted
 
-__all__ = ["Conformer", "ConformerGenerator", "ConformerWarning"]
-
 Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
 
 _METHODS: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")

@@ -14,15 +14,6 @@ from rdkit.rdBase import rdkitVersion
 from molattn.chem.parse import quiet
 from molattn.errors import InputError, quoted
 
-__all__ = [
-    "DESCRIPTORS",
-    "DESCRIPTOR_SETS",
-    "DescriptorCalculator",
-    "are_atom_sums",
-    "atom_contributions",
-    "calculate",
-]
-
 _RADIUS = 2
 # Coefficients of a characteristic polynomial: Ipc grows without bound with the molecule, and the
 # time for both grows with about the fourth power of its size, over ten seconds at 400 atoms.

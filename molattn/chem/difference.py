@@ -8,8 +8,6 @@ from rdkit.Chem import rdFMCS
 from molattn.chem.parse import parse_accepted
 from molattn.utils.time_limit import call_within
 
-__all__ = ["differing_atoms"]
-
 _SEARCH_SECONDS = 2  # of a search that may last for ever, and ends with the best so far
 _MOST_SECONDS = 10.0
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from molattn.record import MoleculeRecord
 
-__all__ = ["blocks", "pair_codes", "pair_distances", "row_starts", "split_rows"]
-
 _WORD = np.dtype("<u8")
 _BLOCK_MOLECULES = 64
 _BLOCK_CELLS = 1 << 18

@@ -11,8 +11,6 @@ from molattn.chem.parse import Molecule, parse_accepted
 from molattn.errors import MolattnError
 from molattn.utils.time_limit import call_within
 
-__all__ = ["ATOM_COLORS", "NOT_DRAWN", "draw_molecule", "drawing_module", "laid_out"]
-
 _MOST_ATOMS = 200
 _MOST_SECONDS = 5.0
 NOT_DRAWN = (

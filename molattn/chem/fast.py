@@ -30,8 +30,6 @@ from molattn.chem.atom_features import (
 from molattn.chem.distance import blocks, pair_codes, pair_distances, row_starts, split_rows
 from molattn.record import MoleculeRecord
 
-__all__ = ["AtomPairs", "Codes", "Counts", "Pieces", "cut", "each"]
-
 # Version 16.3 (RDKit 2026.3) has the same layout for the molecules that are read here.
 _HEADS = tuple(
     bytes.fromhex(f"efbeadde0000000010000000{minor:02x}00000000000000") for minor in (3, 4)

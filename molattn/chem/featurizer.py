@@ -24,8 +24,6 @@ from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord, pairs_within
 from molattn.utils.registry import Registry
 
-__all__ = ["FEATURIZERS", "Featurizer"]
-
 _VERSION = 1
 _MAX_PAIR_CODES = 255
 

@@ -24,8 +24,6 @@ from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
 from molattn.task import interleaved
 
-__all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
-
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model."""
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix

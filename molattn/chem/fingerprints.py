@@ -12,19 +12,6 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem.fast import AtomPairs, Counts, Pieces, each
 
-__all__ = [
-    "FINGERPRINT_RADIUS",
-    "FINGERPRINT_SIZE",
-    "KINDS",
-    "MOST_COUNTED",
-    "Environments",
-    "Fingerprint",
-    "HashedCounts",
-    "SubstructureCounter",
-    "morgan_fingerprint",
-    "split_fingerprints",
-]
-
 FINGERPRINT_SIZE = 2048
 FINGERPRINT_RADIUS = 2
 _GENERATOR = rdFingerprintGenerator.GetMorganGenerator(

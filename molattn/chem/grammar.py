@@ -12,17 +12,6 @@ from rdkit import Chem
 
 from molattn.errors import ReasonCode
 
-__all__ = [
-    "ATOM",
-    "ATOM_MAP",
-    "CLOSURE",
-    "EXTENSION",
-    "SMILES",
-    "chemistry_error",
-    "grammar_error",
-    "rdkit_error",
-]
-
 _ELEMENT = (
     "A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?|Kr?"
     "|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"

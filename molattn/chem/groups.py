@@ -17,8 +17,6 @@ from molattn.chem.parse import check_list, parse_smiles, prepare_mol
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
-__all__ = ["MOST_CLUSTERED", "same_cluster", "same_molecule", "same_scaffold", "scaffold_smiles"]
-
 Molecule = str | Chem.Mol | MoleculeRecord
 MOST_CLUSTERED = 50_000
 """Most distinct molecules in a clustering, which compares every two of them."""

@@ -15,8 +15,6 @@ from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.featurizer import Featurizer
 from molattn.record import MoleculeRecord
 
-__all__ = ["PackedMolecules"]
-
 _WORD_VALUES = 1 << 32
 
 

@@ -23,22 +23,6 @@ from molattn.chem.grammar import (
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 
-__all__ = [
-    "Molecule",
-    "assign_stereo",
-    "atom_numbers",
-    "check_list",
-    "mol_of_mol_block",
-    "number_atoms",
-    "parse_accepted",
-    "parse_smiles",
-    "prepare_mol",
-    "quiet",
-    "smiles_of_mol_block",
-    "without_labels",
-    "written",
-]
-
 Molecule = str | Chem.Mol
 """A SMILES or an RDKit molecule."""
 

@@ -12,16 +12,6 @@ from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.fingerprints import HashedCounts, SubstructureCounter
 from molattn.chem.parse import quiet
 
-__all__ = [
-    "COUNT_GROUPS",
-    "KeySet",
-    "NUM_COUNTS",
-    "PRETRAINING_DESCRIPTORS",
-    "PretrainingTarget",
-    "connectivity_keys",
-    "pretraining_target",
-]
-
 _LATEST = 2**20
 # Slow to compute, alone or as the first of their kind, and largely redundant with the others.
 _SLOW = {

@@ -47,8 +47,6 @@ from molattn.utils.process_group import broadcast, process_rank
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import exclusive
 
-__all__ = ["Round", "cross_validate", "rounds"]
-
 
 class Round(NamedTuple):
     """One round of a cross-validation: its folder, repetition and test fold (from 1), options."""

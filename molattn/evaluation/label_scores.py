@@ -8,8 +8,6 @@ from molattn.evaluation.tables import print_tables, score_tables
 from molattn.inference.predict import DOMAIN_SIMILARITY, PredictedTable
 from molattn.utils.console import counted, print_line
 
-__all__ = ["print_label_scores"]
-
 _RESAMPLES = 1000  # of the bootstrap
 
 

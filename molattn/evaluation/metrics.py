@@ -16,18 +16,6 @@ from numpy.typing import NDArray
 from molattn.task import Task, TaskKind, output_slices
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "BINS",
-    "METRICS",
-    "Metric",
-    "Scores",
-    "TaskScores",
-    "confidence_bins",
-    "main_metric",
-    "metrics_of",
-    "score_tasks",
-]
-
 Array = NDArray[np.float64]
 
 Scores = dict[str, Any]

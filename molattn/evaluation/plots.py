@@ -16,8 +16,6 @@ from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import History
 
-__all__ = ["PNG", "TaskResults", "learning_curve", "run_plots", "task_results"]
-
 Array = NDArray[np.float64]
 
 _MOST_TASKS = 12

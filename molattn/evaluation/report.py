@@ -33,8 +33,6 @@ from molattn.training.run_folder import PAGE_FILE
 from molattn.utils.files import write_file
 from molattn.utils.html import page_environment
 
-__all__ = ["interval_promise", "molecule_image", "write_fold_page", "write_run_page"]
-
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
 _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable

@@ -33,8 +33,6 @@ from molattn.training.run_folder import (
 )
 from molattn.utils.files import write_json
 
-__all__ = ["write_histories", "write_run", "write_skipped"]
-
 
 def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     """Write the results of a run into a folder.

@@ -24,15 +24,6 @@ from molattn.training.run_folder import History
 from molattn.utils.console import counted, print_line
 from molattn.utils.reproducibility import threads
 
-__all__ = [
-    "RunScores",
-    "constant_prediction",
-    "forest_prediction",
-    "member_facts",
-    "score_run",
-    "score_uncertainty",
-]
-
 Array = NDArray[np.float64]
 
 _LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

@@ -13,22 +13,6 @@ from molattn.evaluation.metrics import metrics_of
 from molattn.task import Task, TaskKind
 from molattn.utils.console import print_line
 
-__all__ = [
-    "MODELS",
-    "ScoreTable",
-    "format_interval",
-    "format_mean",
-    "format_score",
-    "interval_table",
-    "is_exchangeable",
-    "print_scores",
-    "print_tables",
-    "score_tables",
-    "scored_rows",
-    "target_label",
-    "tasks_of",
-]
-
 MODELS = {"test": "molattn", "random_forest": "random forest", "baseline": "mean baseline"}
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 

@@ -33,8 +33,6 @@ from molattn.utils.files import (
 )
 from molattn.version import version_changes
 
-__all__ = ["OutputFile", "Tally", "open_output", "resume_hint"]
-
 _RUN = "run.json"
 _OWN = re.compile(r"run\.json|\d+\.rows|\..*\.part")  # names of files in the folder
 _MOST_ROWS, _MOST_BYTES, _MOST_SECONDS = 10_000, 2**24, 30.0  # of a part

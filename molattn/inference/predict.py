@@ -30,14 +30,6 @@ from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
 
-__all__ = [
-    "DOMAIN_SIMILARITY",
-    "PredictedTable",
-    "embed_table",
-    "predict_table",
-    "prediction_spec",
-]
-
 DOMAIN_SIMILARITY = 0.4
 """A molecule less similar to the nearest training molecule is beyond the domain of the model."""
 

@@ -47,20 +47,6 @@ from molattn.utils.ray_workers import check_ray, worker_map
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.version import package_versions
 
-__all__ = [
-    "Cells",
-    "LabelCount",
-    "OutputRows",
-    "OutputSpec",
-    "ReadRow",
-    "RowCounts",
-    "compute_rows",
-    "inference_context",
-    "map_table",
-    "molecule_batches",
-    "open_with_model",
-]
-
 _BLOCK_ROWS = 64  # rows of a block, or more: whole batches
 
 Cells = Sequence[Union[float, int, str, None]]
