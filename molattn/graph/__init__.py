@@ -3,6 +3,7 @@
 from molattn.graph.batch import ListedGraphs as ListedGraphs
 from molattn.graph.batch import MoleculeBatch as MoleculeBatch
 from molattn.graph.batch import collate as collate
+from molattn.graph.batch import collate_complete as collate_complete
 from molattn.graph.complete import Block as Block
 from molattn.graph.complete import CodedEdges as CodedEdges
 from molattn.graph.complete import CompleteGraphs as CompleteGraphs

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
 from molattn.graph.complete import CompleteGraphs, OnDevice
 from molattn.record import NO_EDGE, MoleculeRecord
@@ -141,6 +142,29 @@ def collate(
         partners,
         partner_index,
     )
+
+
+def collate_complete(graphs: Sequence[Data]) -> Batch:
+    """Collate complete graphs into a PyG batch with the layout that molattn's layers take.
+
+    Args:
+        graphs: Graphs whose edges are all pairs of nodes, such as ``molattn.from_smiles`` makes.
+
+    Returns:
+        PyG's batch, and in it ``layout`` and ``pair_attr``, what
+        :meth:`CompleteGraphs.from_batch` returns.
+
+    Example:
+        >>> from torch.utils.data import DataLoader
+        >>> from molattn import from_smiles
+        >>> graphs = [from_smiles(smiles) for smiles in ("CCO", "c1ccccc1")]
+        >>> (batch,) = DataLoader(graphs, batch_size=2, collate_fn=collate_complete)
+        >>> batch.layout
+        CompleteGraphs(graphs=2, nodes=9, self_loops=False, blocks=[2x6])
+    """
+    batch: Any = Batch.from_data_list(list(graphs))
+    batch.layout, batch.pair_attr = CompleteGraphs.from_batch(batch)
+    return batch
 
 
 def _padded(

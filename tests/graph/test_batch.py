@@ -7,8 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torch_geometric.data import Data
 
-from molattn.graph import CodedEdges, CompleteGraphs, collate
+from molattn import from_smiles
+from molattn.graph import CodedEdges, CompleteGraphs, collate, collate_complete
 from molattn.record import MoleculeRecord
 
 
@@ -82,3 +85,27 @@ def test_coded_edges_from_edges_mark_what_is_no_edge():
     assert torch.equal(graphs.pairs_to_edges(edges.codes), codes)
     is_edge = torch.cat([mask.flatten() for mask in graphs.pair_masks])
     assert torch.equal(edges.codes == 2, ~is_edge)
+
+
+def test_collates_pyg_graphs_with_layout_and_coded_edges():
+    graphs = [from_smiles(smiles) for smiles in ("CCO", "C", "c1ccccc1O")]
+    (batch,) = DataLoader(graphs, batch_size=3, collate_fn=collate_complete)
+    layout, edges = batch.layout, batch.pair_attr
+    assert layout.sizes == (3, 1, 7)
+    assert len(edges.table) == len(batch.edge_attr.unique(dim=0))
+    pairs = layout.pairs_to_edges(edges.dense())
+    found = {(s, r): row for s, r, *row in torch.cat([layout.edge_index.T, pairs], 1).tolist()}
+    expected = torch.cat([batch.edge_index.T, batch.edge_attr], 1).tolist()
+    assert found == {(s, r): row for s, r, *row in expected}
+    assert batch.cpu().layout.sizes == layout.sizes
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_edges_of_many_kinds_and_edges_with_gradients_are_pair_rows(requires_grad):
+    data = Data(x=torch.randn(12, 2), edge_index=CompleteGraphs([12]).edge_index)
+    data.edge_attr = torch.randn(144, 3, requires_grad=requires_grad)
+    graphs, pairs = CompleteGraphs.from_batch(data)
+    assert torch.equal(graphs.pairs_to_edges(pairs), data.edge_attr)
+    assert pairs.requires_grad == requires_grad
+    del data.edge_attr
+    assert CompleteGraphs.from_batch(data)[1] is None
