@@ -14,7 +14,7 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
 from molattn.evaluation.tables import print_scores
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.fine_tuning import NO_MODEL
+from molattn.training.resolve import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder

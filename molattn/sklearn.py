@@ -32,7 +32,7 @@ from molattn.data.table.frame import FrameTable
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles
 from molattn.model.model import MolAttn
-from molattn.training.fine_tuning import load_pretrained
+from molattn.training.resolve import load_pretrained
 from molattn.training.run import TrainingJob, fit_model, read_rows
 from molattn.utils.reproducibility import exclusive
 

@@ -24,7 +24,6 @@ from molattn.evaluation.run_files import write_histories, write_run, write_skipp
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.fine_tuning import load_pretrained
 from molattn.training.loop import check_processes
 from molattn.training.out_of_fold import (
     OUT_OF_FOLD_FILE,
@@ -32,6 +31,7 @@ from molattn.training.out_of_fold import (
     calibrate_out_of_fold,
     out_of_fold_coverage,
 )
+from molattn.training.resolve import load_pretrained
 from molattn.training.run import (
     TrainingJob,
     TrainingRun,

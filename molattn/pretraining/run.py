@@ -27,9 +27,9 @@ from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
 from molattn.training.checkpoint import RunCheckpoint
-from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.fine_tuning import PretrainedWeights
 from molattn.training.loop import check_processes, fit
-from molattn.training.resolve import resolve_precision
+from molattn.training.resolve import load_pretrained, resolve_precision
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE, History
 from molattn.utils.console import print_line

@@ -39,6 +39,7 @@ RUN_KEY = "molattn_about"
 STATE_KEY = "molattn_state"
 """Key of a checkpoint for the state that Lightning does not save."""
 _HEADER = "molattn_checkpoint"
+_TENSOR = "name of a tensor"
 _PLACEHOLDER = "sha256-of-this-file".ljust(64, "-")
 
 
@@ -91,11 +92,20 @@ class RunCheckpoint:
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically: the path holds the previous one or this one.
 
-    The state consists of dictionaries (keys are strings or integers), lists and tuples of tensors,
-    numbers, strings, booleans and None; anything else is a ``TypeError``.
+    The state consists of dictionaries, lists and tuples of tensors, numbers, strings, booleans and
+    None; anything else is a ``TypeError``. Tuples become lists, and keys that are digits integers.
     """
     tensors: dict[str, Tensor] = {}
-    header = json.dumps([_PLACEHOLDER, _packed(dict(state), tensors)])
+
+    def named(value: Any) -> dict[str, str]:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"a checkpoint cannot hold {type(value).__name__}")
+        name = str(len(tensors))
+        # A copy, as the format refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {_TENSOR: name}
+
+    header = json.dumps([_PLACEHOLDER, state], default=named)
     content = safetensors.torch.save(tensors, {_HEADER: header})
     digest = hashlib.sha256(content).hexdigest()
     write_file(path, content.replace(_PLACEHOLDER.encode(), digest.encode(), 1))
@@ -107,48 +117,22 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         InputError: If the file cannot be read, is no checkpoint or is damaged.
     """
+
+    def restored(value: dict[str, Any]) -> Any:
+        if _TENSOR in value:
+            return file.get_tensor(value[_TENSOR])
+        return {int(key) if key.isdecimal() else key: item for key, item in value.items()}
+
     try:
         with safe_open(path, framework="pt") as file:
             header = (file.metadata() or {})[_HEADER]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        digest, packed = json.loads(header)
+            digest, state = json.loads(header, object_hook=restored)
         content = path.read_bytes().replace(str(digest).encode(), _PLACEHOLDER.encode(), 1)
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its content is not what was written")
-        return _unpacked(packed, tensors)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: not a readable checkpoint: {error}; to train that part again, remove the "
             "file, or the folder of a finished fold"
         ) from error
-
-
-def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the value in JSON types, its tensors moved to ``tensors`` and referred to by name."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Tensor):
-        name = str(len(tensors))
-        # A copy, as the format refuses tensors that share memory.
-        tensors[name] = value.detach().cpu().clone().contiguous()
-        return {"tensor": name}
-    if isinstance(value, list):
-        return [_packed(item, tensors) for item in value]
-    if isinstance(value, tuple):
-        return {"tuple": [_packed(item, tensors) for item in value]}
-    if isinstance(value, dict) and all(type(key) in (str, int) for key in value):
-        return {"dict": [[key, _packed(item, tensors)] for key, item in value.items()]}
-    raise TypeError(f"a checkpoint cannot hold {type(value).__name__}")
-
-
-def _unpacked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "tuple":
-        return tuple(_unpacked(item, tensors) for item in content)
-    return {key: _unpacked(item, tensors) for key, item in content}
+    return state

@@ -1,35 +1,39 @@
 """Fine-tuning: training from the weights of a trained model."""
 
 import copy
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
-from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
+from molattn.config import FineTuningConfig
 from molattn.errors import InputError
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
-from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn.registry import check_head_width, check_network
-from molattn.training.optimizer import FineTuningPlan
+from molattn.model.model import MolAttn
 
-__all__ = ["NO_MODEL", "PretrainedWeights", "load_pretrained"]
+__all__ = ["FineTuningPlan", "PretrainedWeights"]
 
-NO_MODEL = "none"
-"""Value of ``init_from`` for random initial weights."""
-_DEFAULT_MODEL = "base"
 _BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _HEAD = ("head", "cross")
-_OPTIONS = {
-    name: option.default
-    for name, option in TrainConfig.options().items()
-    if option.section == "network" and option.from_pretrained
-}
-"""Default of each option of the network on which pretrained weights depend."""
 
-_Run = TypeVar("_Run", TrainConfig, PretrainConfig)
+
+@dataclass(frozen=True)
+class FineTuningPlan:
+    """How to train a model that starts from pretrained weights; by default, from random ones.
+
+    Args:
+        learning_rate_factors: Multipliers of the learning rate of pretrained weights, by their
+            names; 1 for all others. A multiplier below 1 preserves more of what was learned in
+            pretraining (Howard and Ruder 2018).
+        keeps_head: Whether the head is kept, with the scaling of features and targets.
+        head_steps: Steps in which the pretrained weights are frozen, at most half of all, so that
+            the gradients of an untrained head do not distort them (Kumar et al. 2022).
+    """
+
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    keeps_head: bool = False
+    head_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,68 +111,3 @@ class PretrainedWeights:
         if frozen := sum(one.numel() for one in weights if not one.requires_grad):
             message += f"; {frozen:,} of {sum(one.numel() for one in weights):,} weights frozen"
         return plan, message
-
-
-def load_pretrained(
-    config: _Run, varied: Collection[str] = ()
-) -> tuple[_Run, PretrainedWeights | None]:
-    """Select and load the model that a run starts from (``init_from``).
-
-    Options of the network that the run leaves at their defaults are taken from that model, except
-    those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
-
-    Returns:
-        The run with the network of the model; its ``init_from`` is an absolute path, a name, or
-        ``none``, no longer ``auto``. And the model, or None with ``none``.
-
-    Raises:
-        InputError: If there is no such model, or an option of the network is neither the default
-            nor that of the model.
-    """
-    section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
-    options, network = getattr(config, section), config.network
-    check_network(network)
-    if not {"heads", "width", "combine"} & set(varied):
-        check_head_width(network)
-    molecules = config.data if isinstance(config, TrainConfig) else config.molecules
-    featurizer = FEATURIZERS[molecules.featurizer]()
-    name = options.init_from
-    if name == "auto":
-        name = _DEFAULT_MODEL if _default_fits(network, featurizer, varied) else NO_MODEL
-    if name == NO_MODEL:
-        return replace(config, **{section: replace(options, init_from=name)}), None
-    weights = PretrainedWeights.load(name, featurizer)
-    pretrained = weights.model.config.network
-    for key, got, expected in _differences(network, pretrained, varied):
-        raise InputError(
-            f"got {got}, but the model of --init-from {name} has {expected}; use {expected}, leave "
-            "it out, or use --init-from none",
-            option=key,
-        )
-    copied = {name: getattr(pretrained, name) for name in _OPTIONS}
-    other = [f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)]
-    if other:
-        weights = replace(weights, inherited=f" with its {', '.join(other)}")
-    options = replace(options, init_from=weights.name)
-    return replace(config, network=replace(network, **copied), **{section: options}), weights
-
-
-def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
-    """Return whether the default model is installed and fits the network and the featurizer."""
-    if not is_packaged(_DEFAULT_MODEL):
-        return False
-    default = MolAttnConfig.from_dict(ModelFiles.read(find_model(_DEFAULT_MODEL)).config)
-    differs = any(_differences(network, default.network, varied))
-    return featurizer == default.featurizer and not differs
-
-
-def _differences(
-    network: NetworkConfig, pretrained: NetworkConfig, varied: Collection[str]
-) -> Iterator[tuple[str, object, object]]:
-    """Yield the options that are neither at their default nor as in the pretrained model."""
-    for name, default in _OPTIONS.items():
-        got, expected = getattr(network, name), getattr(pretrained, name)
-        if name in varied:
-            got = "multiple values"
-        if got not in (default, expected):
-            yield name, got, expected

@@ -14,7 +14,7 @@ from molattn.config import SupervisedConfig
 from molattn.model.model import MolAttn
 from molattn.task import Task, output_slices
 from molattn.training.batches import LabeledBatch
-from molattn.training.optimizer import FineTuningPlan
+from molattn.training.fine_tuning import FineTuningPlan
 from molattn.utils.process_group import summed
 
 __all__ = ["LabeledObjective", "Objective", "TaskLoss", "class_weights"]

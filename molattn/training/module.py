@@ -1,4 +1,4 @@
-"""An objective as a Lightning module, and the callbacks of its training."""
+"""An objective as a Lightning module, its optimizer, and the callbacks of its training."""
 
 import math
 import signal
@@ -12,22 +12,28 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 from molattn.config import TrainingLoopConfig
 from molattn.errors import MolattnError
 from molattn.model.inputs import number_type
 from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import STATE_KEY
+from molattn.training.fine_tuning import FineTuningPlan
 from molattn.training.losses import Objective
-from molattn.training.optimizer import learning_rate_factor, new_optimizer
 from molattn.training.run_folder import Epoch, write_history
 from molattn.utils.console import print_line
 from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed
 from molattn.utils.signals import Interrupted, pending_interrupt
 
-__all__ = ["EarlyStoppingAfterHeadSteps", "SaveCheckpoint", "TrainingModule"]
+__all__ = [
+    "EarlyStoppingAfterHeadSteps",
+    "SaveCheckpoint",
+    "TrainingModule",
+    "learning_rate_factor",
+    "new_optimizer",
+]
 
 _LINES_IN_LOG = 10
 _STEPS_READ_AT_ONCE = 50  # of a GPU, as reading a number waits for all steps before it
@@ -262,3 +268,47 @@ def _interrupt(trainer: pl.Trainer) -> Interrupted | None:
         return found
     is_any = trainer.strategy.reduce_boolean_decision(found is not None, all=False)
     return found or (Interrupted(signal.SIGTERM) if is_any else None)
+
+
+def new_optimizer(
+    model: nn.Module, config: TrainingLoopConfig, plan: FineTuningPlan = FineTuningPlan()
+) -> torch.optim.AdamW:
+    """Return AdamW over all weights that are not frozen (Loshchilov and Hutter 2019)."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    factors = plan.learning_rate_factors
+    groups = []
+    # No decay for biases, the gains of normalization layers, and directions, whose length only
+    # decides how fast they turn.
+    decayed = {p for name, p in trained.items() if p.ndim >= 2 and not name.endswith(".directions")}
+    # The full learning rate comes first: it is the one that is logged.
+    for factor in sorted({1.0, *(factors.get(name, 1.0) for name in trained)}, reverse=True):
+        some = [p for name, p in trained.items() if factors.get(name, 1.0) == factor]
+        rate = factor * config.learning_rate
+        rest = [p for p in some if p not in decayed]
+        groups.append({"params": [p for p in some if p in decayed], "lr": rate})
+        groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def learning_rate_factor(config: TrainingLoopConfig, steps: int) -> Callable[[int], float]:
+    """Return the schedule: the multiplier of the learning rate at each step.
+
+    It rises linearly over the warm-up, then stays constant or falls to zero, linearly or as a
+    cosine.
+    """
+    warmup = config.warmup * steps
+    decays = {
+        "constant": lambda _: 1.0,
+        "linear": lambda progress: 1.0 - progress,
+        "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+    }
+    decay = decays[config.schedule]
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return decay((step - warmup) / max(1.0, steps - warmup))
+
+    return factor

@@ -1,35 +1,124 @@
-"""Epochs, precision, frozen weights and head of a run, which depend on its table.
+"""What a run leaves open: initial model, epochs, precision, frozen weights, head.
 
-Decided elsewhere: ``init_from``, by whose network the table is read, in ``fine_tuning.py``; task
-and positive class by the cells of a column, in :mod:`molattn.data.labels`; transforms by training
-labels, in ``scaling.py``; whether a kernel compares descriptors, by embeddings of the trained
-network, in ``gaussian_process.py``; a new head by :class:`MolAttnConfig`.
+Decided elsewhere: task and positive class by the cells of a column, in :mod:`molattn.data.labels`;
+transforms by training labels, in ``scaling.py``; whether a kernel compares descriptors, by
+embeddings of the trained network, in ``gaussian_process.py``; a new head by
+:class:`MolAttnConfig`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from molattn._torch_compat import has_amx
-from molattn.chem.featurizer import FEATURIZERS
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.split import Split
-from molattn.config import FineTuningConfig, SupervisedConfig, TrainConfig, TrainingLoopConfig
+from molattn.config import (
+    FineTuningConfig,
+    NetworkConfig,
+    PretrainConfig,
+    SupervisedConfig,
+    TrainConfig,
+    TrainingLoopConfig,
+)
 from molattn.config.training import Precision
 from molattn.data.dataset import TrainingTable, table_calculator
+from molattn.errors import InputError
+from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttnConfig
 from molattn.model.target_transform import TargetTransform
+from molattn.nn.registry import check_head_width, check_network
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights
 
-__all__ = ["ResolvedConfig", "resolve", "resolve_precision"]
+__all__ = ["NO_MODEL", "ResolvedConfig", "load_pretrained", "resolve", "resolve_precision"]
+
+NO_MODEL = "none"
+"""Value of ``init_from`` for random initial weights."""
+_DEFAULT_MODEL = "base"
+_PRETRAINED_OPTIONS = {
+    name: option.default
+    for name, option in TrainConfig.options().items()
+    if option.section == "network" and option.from_pretrained
+}
+"""Default of each option of the network on which pretrained weights depend."""
 
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
-_LEAST_EPOCHS = 10
+_MIN_EPOCHS = 10
 _FEW_LABELS = 2_500  # of classes: training the encoder does not pay (docs/accuracy.md)
-_LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
+_MIN_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
+
+
+_Run = TypeVar("_Run", TrainConfig, PretrainConfig)
+
+
+def load_pretrained(
+    config: _Run, varied: Collection[str] = ()
+) -> tuple[_Run, PretrainedWeights | None]:
+    """Select and load the model that a run starts from (``init_from``).
+
+    Options of the network that the run leaves at their defaults are taken from that model, except
+    those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
+
+    Returns:
+        The run with the network of the model; its ``init_from`` is an absolute path, a name, or
+        ``none``, no longer ``auto``. And the model, or None with ``none``.
+
+    Raises:
+        InputError: If there is no such model, or an option of the network is neither the default
+            nor that of the model.
+    """
+    section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
+    options, network = getattr(config, section), config.network
+    check_network(network)
+    if not {"heads", "width", "combine"} & set(varied):
+        check_head_width(network)
+    molecules = config.data if isinstance(config, TrainConfig) else config.molecules
+    featurizer = FEATURIZERS[molecules.featurizer]()
+    name = options.init_from
+    if name == "auto":
+        name = _DEFAULT_MODEL if _default_fits(network, featurizer, varied) else NO_MODEL
+    if name == NO_MODEL:
+        return replace(config, **{section: replace(options, init_from=name)}), None
+    weights = PretrainedWeights.load(name, featurizer)
+    pretrained = weights.model.config.network
+    for key, got, expected in _differences(network, pretrained, varied):
+        raise InputError(
+            f"got {got}, but the model of --init-from {name} has {expected}; use {expected}, leave "
+            "it out, or use --init-from none",
+            option=key,
+        )
+    copied = {name: getattr(pretrained, name) for name in _PRETRAINED_OPTIONS}
+    other = [f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)]
+    if other:
+        weights = replace(weights, inherited=f" with its {', '.join(other)}")
+    options = replace(options, init_from=weights.name)
+    return replace(config, network=replace(network, **copied), **{section: options}), weights
+
+
+def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
+    """Return whether the default model is installed and fits the network and the featurizer."""
+    if not is_packaged(_DEFAULT_MODEL):
+        return False
+    default = MolAttnConfig.from_dict(ModelFiles.read(find_model(_DEFAULT_MODEL)).config)
+    differs = any(_differences(network, default.network, varied))
+    return featurizer == default.featurizer and not differs
+
+
+def _differences(
+    network: NetworkConfig, pretrained: NetworkConfig, varied: Collection[str]
+) -> Iterator[tuple[str, object, object]]:
+    """Yield the options that are neither at their default nor as in the pretrained model."""
+    for name, default in _PRETRAINED_OPTIONS.items():
+        got, expected = getattr(network, name), getattr(pretrained, name)
+        if name in varied:
+            got = "multiple values"
+        if got not in (default, expected):
+            yield name, got, expected
 
 
 @dataclass(frozen=True)
@@ -68,7 +157,7 @@ def resolve(
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
         steps = -(-len(split.train) // training.batch_size)
-        epochs = min(epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
+        epochs = min(epochs, max(_MIN_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
         if epochs < training.num_epochs:
             remarks.append(f"training for {epochs} epochs, as there are only classes (--epochs)")
     precision = resolve_precision(training, config.network.width)
@@ -105,7 +194,7 @@ def resolve_precision(config: TrainingLoopConfig, width: int) -> Precision:
     on_cpu = config.device == "cpu" or not (
         torch.cuda.is_available() or torch.backends.mps.is_available()
     )
-    return "bf16" if on_cpu and width >= _LEAST_WIDTH_OF_BF16 and has_amx() else "fp32"
+    return "bf16" if on_cpu and width >= _MIN_WIDTH_OF_BF16 and has_amx() else "fp32"
 
 
 def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence[str]) -> bool:

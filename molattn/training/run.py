@@ -30,12 +30,11 @@ from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
-from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
 from molattn.training.gaussian_process import combine, fit_gaussian_process, sample_rows
 from molattn.training.loop import check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
-from molattn.training.optimizer import FineTuningPlan
-from molattn.training.resolve import ResolvedConfig, resolve
+from molattn.training.resolve import ResolvedConfig, load_pretrained, resolve
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import check_logarithms, scale_by, target_transforms
 from molattn.utils.console import print_line

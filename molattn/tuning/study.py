@@ -33,9 +33,9 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_head_width, check_network
-from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.fine_tuning import PretrainedWeights
 from molattn.training.loop import check_processes
-from molattn.training.resolve import resolve
+from molattn.training.resolve import load_pretrained, resolve
 from molattn.training.run import TrainingJob, fit_networks, read_rows
 from molattn.training.run_folder import CONFIG_FILE, Epoch
 from molattn.tuning.search_space import (

@@ -7,9 +7,9 @@ from molattn.config import NetworkConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.batches import LabeledLoader
+from molattn.training.fine_tuning import FineTuningPlan
 from molattn.training.loop import fit
 from molattn.training.losses import LabeledObjective, TaskLoss
-from molattn.training.optimizer import FineTuningPlan
 from molattn.training.scaling import scale_by
 
 TINY = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)

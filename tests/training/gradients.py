@@ -19,10 +19,10 @@ from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.scaling import descriptor_scaling
 from molattn.task import Task
 from molattn.training.batches import LabeledLoader
+from molattn.training.fine_tuning import FineTuningPlan
 from molattn.training.loop import fit
 from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.module import TrainingModule
-from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.process_group import joined_group, process_rank
 
 SMALL = NetworkConfig(

@@ -26,21 +26,20 @@ trees = st.recursive(
     leaves,
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["", "a.0", "é"]) | st.integers(0), inner, max_size=3)
     ),
     max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text(max_size=5), trees, max_size=4))
+@given(st.dictionaries(st.sampled_from(["a", "b"]), trees))
 def test_what_is_read_is_what_was_written(tmp_path_factory, state):
     path = tmp_path_factory.getbasetemp() / "state.safetensors"
     write_checkpoint(path, state)
     assert read_checkpoint(path) == state
 
 
-@pytest.mark.parametrize("value", [object(), {1.5: 1}, b"bytes", {1, 2}])
+@pytest.mark.parametrize("value", [object(), {(1,): 1}, b"bytes", {1, 2}])
 def test_what_needs_a_pickle_is_refused(tmp_path, value):
     with pytest.raises(TypeError):
         write_checkpoint(tmp_path / "state", {"value": value})

@@ -26,7 +26,7 @@ from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import LogTransform
 from molattn.task import Task
-from molattn.training.fine_tuning import load_pretrained
+from molattn.training.resolve import load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
 

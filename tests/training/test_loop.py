@@ -25,8 +25,8 @@ from molattn.nn.prediction_head import MLPFourierHead
 from molattn.nn.readout import READOUTS
 from molattn.task import Task
 from molattn.training.batches import LabeledLoader
-from molattn.training.module import TrainingModule
-from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimizer
+from molattn.training.fine_tuning import FineTuningPlan
+from molattn.training.module import TrainingModule, learning_rate_factor, new_optimizer
 
 from .fitting import QUICK, fitted, molecules, new_model, objective_of
 
