@@ -30,8 +30,8 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.data.table import open_table
 from molattn.errors import InputError, os_error_line
+from molattn.utils.console import row_progress
 from molattn.utils.files import atomic_write
-from molattn.utils.progress import row_progress
 
 BLOCK = 100
 DECIMALS = 4

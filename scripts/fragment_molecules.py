@@ -25,8 +25,8 @@ from rich.console import Console
 from molattn.chem import parse_smiles
 from molattn.data.table import open_table
 from molattn.errors import InputError, SmilesError, os_error_line
+from molattn.utils.console import row_progress
 from molattn.utils.files import atomic_write
-from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
 
 _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"

@@ -170,8 +170,8 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.scoring import score_run
     from molattn.evaluation.tables import print_scores
     from molattn.training.run import train
+    from molattn.utils.console import step_progress
     from molattn.utils.process_group import process_rank
-    from molattn.utils.progress import step_progress
 
     run = train(config, console, folder)
     if process_rank():

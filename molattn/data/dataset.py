@@ -28,8 +28,7 @@ from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
-from molattn.utils.console import counted, print_groups
-from molattn.utils.progress import row_progress
+from molattn.utils.console import counted, print_groups, row_progress
 from molattn.utils.spooled_list import Selection, SpooledList
 
 if TYPE_CHECKING:

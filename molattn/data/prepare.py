@@ -47,7 +47,7 @@ from molattn.data.store import (
 from molattn.data.table import Row, Table, escape_formula, open_table, write_table
 from molattn.errors import InputError, SmilesError, is_of_input, quoted
 from molattn.record import MoleculeRecord
-from molattn.utils.console import counted, print_line
+from molattn.utils.console import counted, print_line, row_progress
 from molattn.utils.files import (
     UNFINISHED,
     check_output_folder,
@@ -56,7 +56,6 @@ from molattn.utils.files import (
     replace_folder,
     write_json,
 )
-from molattn.utils.progress import row_progress
 from molattn.utils.ray_workers import check_ray, worker_map
 from molattn.version import package_versions
 

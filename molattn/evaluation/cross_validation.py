@@ -41,10 +41,9 @@ from molattn.training.run import (
     training_fingerprints,
 )
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, run_folder
-from molattn.utils.console import print_line
+from molattn.utils.console import print_line, step_progress
 from molattn.utils.files import UNFINISHED, locked, read_json, write_json
 from molattn.utils.process_group import broadcast, process_rank
-from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import exclusive
 
 

@@ -41,8 +41,7 @@ from molattn.model.prediction_columns import (
     standardized_columns,
 )
 from molattn.record import MoleculeRecord
-from molattn.utils.console import print_errors, print_groups, print_line
-from molattn.utils.progress import row_progress
+from molattn.utils.console import print_errors, print_groups, print_line, row_progress
 from molattn.utils.ray_workers import check_ray, worker_map
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.version import package_versions

@@ -35,10 +35,9 @@ from molattn.training.checkpoint import (
 from molattn.training.losses import Objective
 from molattn.training.module import EarlyStoppingAfterHeadSteps, SaveCheckpoint, TrainingModule
 from molattn.training.run_folder import Epoch, History
-from molattn.utils.console import print_line
+from molattn.utils.console import print_line, row_progress
 from molattn.utils.devices import check_device
 from molattn.utils.process_group import broadcast, lost_named, num_processes, summed
-from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 

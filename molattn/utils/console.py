@@ -1,13 +1,28 @@
-"""Lines on the terminal."""
+"""Lines on the terminal, and the progress of a table's rows."""
 
 import io
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["aligned", "counted", "print_errors", "print_groups", "print_line", "rate_text"]
+__all__ = [
+    "aligned",
+    "counted",
+    "print_errors",
+    "print_groups",
+    "print_line",
+    "rate_text",
+    "row_progress",
+    "step_progress",
+]
+
+_SECONDS_PER_LINE = 10.0
 
 
 def print_line(console: "Console | None", line: str) -> None:
@@ -52,3 +67,67 @@ def aligned(table: str, width: int) -> str:
 def rate_text(rate: float) -> str:
     """Return a number of rows a second as a text."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+@contextmanager
+def row_progress(
+    console: "Console | None", verb: str, total: int | None = None, *, done: int = 0
+) -> Iterator[Callable[..., None]]:
+    """Show how many rows are processed: on a terminal a bar, in a log a line every ten seconds.
+
+    Args:
+        console: The terminal or log; None = silent.
+        verb: What is done to the rows, such as ``reading``.
+        total: Number of rows, if known.
+        done: Number of rows that were processed before; they do not count for the rate.
+
+    Yields:
+        A function that counts further rows, and how many of them have an error (by default none).
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        *(TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
+        console=console,
+        transient=True,
+        disable=console is None or console.quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=total, completed=done)
+    start = last = time.monotonic()
+    rows, errors = done, 0
+
+    def advance(count: int, failed: int = 0) -> None:
+        nonlocal rows, errors, last
+        rows, errors = rows + count, errors + failed
+        bar.update(task, completed=rows)
+        if not bar.disable or time.monotonic() < last + _SECONDS_PER_LINE:
+            return
+        last = time.monotonic()
+        rate = (rows - done) / (last - start)
+        line = f"{verb}: {rows:,}{'' if total is None else f' of {total:,}'} rows"
+        line += f", {rate_text(rate)} a second"
+        if errors:
+            line += f", {errors:,} with an error"
+        if total is not None and rate:
+            line += f", {timedelta(seconds=round(max(0, total - rows) / rate))} left"
+        print_line(console, line)
+
+    with bar:
+        yield advance
+
+
+def step_progress(console: "Console | None", verb: str) -> AbstractContextManager[object]:
+    """Show a step that has no rows to count, such as ``scoring``, within the block.
+
+    On a terminal it is a spinner, in a log a line.
+    """
+    if console is not None and console.is_terminal:
+        return console.status(verb)
+    print_line(console, verb)
+    return nullcontext()

@@ -1,8 +1,9 @@
 """Things by name, to which other packages may add their own."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from molattn.errors import MolattnError, check_one_of, quoted
 
@@ -14,8 +15,10 @@ T = TypeVar("T")
 Item = TypeVar("Item")  # a subtype of T, which Python's typing cannot express
 
 
-class Registry(Mapping[str, T]):
+class Registry(UserDict[str, T]):
     """Objects of one kind by name, in the order in which they were registered.
+
+    An unknown name is an :class:`molattn.errors.InputError` that lists the known ones.
 
     Args:
         kind: What it holds, for errors: ``layer``.
@@ -30,42 +33,26 @@ class Registry(Mapping[str, T]):
     """
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self.kind = kind
-        self._items: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[Item], Item]:
         """Return a decorator, or a function, that registers its argument and returns it.
-
-        Args:
-            name: What options, config files and saved models call it.
 
         Raises:
             ValueError: The name is taken.
         """
 
-        def add(item: Item) -> Item:
-            if name in self._items:
+        def add(item: Any) -> Any:
+            if name in self:
                 raise ValueError(f"{self.kind} {name!r} is registered already")
-            self._items[name] = cast(T, item)
+            self[name] = item
             return item
 
         return add
 
-    def __getitem__(self, name: str) -> T:
-        check_one_of(self.kind, name, self._items)
-        return self._items[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._items
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __repr__(self) -> str:
-        return f"<Registry of kind {self.kind!r}: {', '.join(self)}>"
+    def __missing__(self, name: str) -> Any:
+        check_one_of(self.kind, name, self)
 
 
 def load_plugins() -> None:
@@ -80,6 +67,5 @@ def load_plugins() -> None:
         except Exception as error:
             raise MolattnError(
                 f"{plugin.value}: the plugin {quoted(plugin.name)} of the entry points "
-                f"{_PLUGINS} cannot be loaded ({type(error).__name__}: {error}); "
-                "repair or uninstall its package"
+                f"{_PLUGINS} cannot be loaded ({type(error).__name__}: {error})"
             ) from error

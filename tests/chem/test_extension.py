@@ -56,7 +56,7 @@ def mine() -> Featurizer:
 def _registered():
     with pytest.MonkeyPatch.context() as patch:
         for registry in (ATOM_FEATURES, BOND_FEATURES, FEATURIZERS):
-            patch.setattr(registry, "_items", dict(registry._items))
+            patch.setattr(registry, "data", dict(registry.data))
         ATOM_FEATURES.register("donor")(is_donor)
         ATOM_FEATURES.register("hetero_neighbors")(hetero_neighbors)
         BOND_FEATURES.register("rotatable")(is_rotatable)
@@ -125,8 +125,8 @@ def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
     assert not np.array_equal(model.predict(texts), found)
     for registry, name in ((ATOM_FEATURES, "donor"), (BOND_FEATURES, "rotatable")):
         with monkeypatch.context() as patch:
-            items = {key: item for key, item in registry._items.items() if key != name}
-            patch.setattr(registry, "_items", items)
+            items = {key: item for key, item in registry.data.items() if key != name}
+            patch.setattr(registry, "data", items)
             with pytest.raises(InputError, match=f"feature '{name}': not registered"):
                 molattn.MolAttn.from_pretrained(tmp_path / "run")
     options |= {"featurizer": "default", "init_from": str(tmp_path / "run")}
@@ -136,7 +136,7 @@ def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_or_value_is_refused(monkeypatch):
-    monkeypatch.setattr(ATOM_FEATURES, "_items", dict(ATOM_FEATURES._items))
+    monkeypatch.setattr(ATOM_FEATURES, "data", dict(ATOM_FEATURES.data))
     with pytest.raises(ValueError, match="'element' is registered already"):
         ATOM_FEATURES.register("element")(is_donor)
     ATOM_FEATURES.register("three")(lambda atom: 3)

@@ -16,7 +16,7 @@ from molattn.cli import main
 from molattn.config import NetworkConfig
 from molattn.inference import streaming
 from molattn.model.model import MolAttnConfig
-from molattn.utils import progress
+from molattn.utils import console
 
 from ..conftest import rows_of
 
@@ -164,7 +164,7 @@ def test_predictions_are_scored_if_the_input_has_labels(model_folder, capsys):
 
 
 def test_progress_is_logged(model_folder, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 0.01)
+    monkeypatch.setattr(console, "_SECONDS_PER_LINE", 0.01)
     Path("in.csv").write_text("smiles\n" + "CCO\n" * 100 + "nonsense\n" * 28)
     assert predict(model_folder, "in.csv", "--batch-size", "8") == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "predicting: " in line]

@@ -246,7 +246,7 @@ def test_an_installed_plugin_registers_its_layer(small_table, monkeypatch, tmp_p
     words = [*train(table=small_table, epochs=1), "--layer", "layer_of_a_plugin"]
     assert main(words) == 2
     plugged(monkeypatch, tmp_path, "a_plugin", PLUGIN)
-    monkeypatch.setattr(LAYERS, "_items", dict(LAYERS._items))
+    monkeypatch.setattr(LAYERS, "data", dict(LAYERS.data))
     assert main(words) == 0
     assert MolAttn.from_pretrained("run").config.network.layer == "layer_of_a_plugin"
 

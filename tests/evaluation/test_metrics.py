@@ -245,7 +245,7 @@ def test_a_metric_of_a_user_is_scored_beside_the_others(monkeypatch):
     def mean_bias(target, prediction, weights):
         return weights @ (prediction - target) / weights.sum(axis=1)
 
-    monkeypatch.setattr(METRICS, "_items", dict(METRICS))
+    monkeypatch.setattr(METRICS, "data", dict(METRICS))
     METRICS.register("bias")(Metric(mean_bias, kinds=("regression",), heading="Mean bias"))
     scores = one(Y, [1.0, 2.0, 4.0], [1.0, 1.0, 2.0], resamples=100)
     low, high = scores["intervals"]["bias"]

@@ -134,7 +134,7 @@ def test_registered_methods_explain_a_table_and_are_tested(folder, table, tmp_pa
         "degree": Method(degree, signed=False, summary="number of neighbors"),
         "alone": Method(alone, signed=True, summary="an atom by itself", source="Nobody 1"),
     }
-    monkeypatch.setattr(KNOWN, "_items", dict(KNOWN))
+    monkeypatch.setattr(KNOWN, "data", dict(KNOWN))
     for name, method in added.items():
         assert KNOWN.register(name)(method) is method
     with pytest.raises(ValueError, match="'degree'"):

@@ -64,7 +64,7 @@ class LinearHead(nn.Module):
 def registered(monkeypatch):
     """Register one of each; the registries are as before after the test."""
     for registry in REGISTRIES:
-        monkeypatch.setattr(registry, "_items", dict(registry))
+        monkeypatch.setattr(registry, "data", dict(registry))
     parts.LAYERS.register("pyg")(parts.Layer(GATv2, complete_graphs=False))
     parts.SCORES.register("distance")(parts.Score(negative_distance))
     parts.SCORES.register("low_rank")(

@@ -32,9 +32,8 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import counted, print_errors, print_groups, print_line
+from molattn.utils.console import counted, print_errors, print_groups, print_line, row_progress
 from molattn.utils.files import atomic_folder, check_output_folder
-from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 

@@ -47,7 +47,7 @@ class JsonLinesWriter(TableWriter):
 
 @pytest.fixture
 def json_lines(monkeypatch):
-    monkeypatch.setattr(FORMATS, "_items", dict(FORMATS))
+    monkeypatch.setattr(FORMATS, "data", dict(FORMATS))
     FORMATS.register("jsonl")(
         FileFormat("JSON Lines", (".jsonl",), JsonLines, JsonLinesWriter, is_text=False)
     )
