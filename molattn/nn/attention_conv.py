@@ -1,5 +1,6 @@
 """Base class of the attention layers: attention on lists of edges and on complete graphs."""
 
+import inspect
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -450,7 +451,33 @@ class AttentionConv(MessagePassing):
         return super().aggregate(inputs, index, ptr, dim_size)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+        return layer_repr(self)
+
+
+def layer_repr(layer: Any) -> str:
+    """A layer with its sizes, and the options that are not at their defaults."""
+    shown = [f"{type(layer).__name__}({layer.in_channels}, {layer.out_channels}"]
+    inside = getattr(layer, "attention", None)  # of a GraphNetwork, with some of its options
+    kept = {**_options(AttentionConv), **_options(type(layer))}
+    for name in () if inside is None else layer.attention_options:
+        kept[name] = _options(type(inside))[name]
+    for name, default in kept.items():
+        value = getattr(layer, name, getattr(inside, name, default))
+        if isinstance(default, bool):  # an option may be kept as the module that it makes
+            value = value is not None and value is not False
+        if value != default:
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown) + ")"
+
+
+def _options(conv: type) -> dict[str, Any]:
+    """Defaults of the options, but those of which None is computed from others."""
+    return {
+        name: option.default
+        for name, option in inspect.signature(conv).parameters.items()
+        if option.default is not option.empty
+        and (option.default is not None or name in ("edge_dim", "global_dim"))
+    }
 
 
 def check_unknown(layer: object, given: Iterable[str]) -> None:

@@ -107,6 +107,7 @@ class EdgeAttentionConv(AttentionConv):
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate
+        self.edge_value = edge_value
         self.update_edges = update_edges
         self.root_weight = root_weight
 

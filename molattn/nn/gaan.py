@@ -93,7 +93,7 @@ class GaANConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
-        self.variant = variant
+        self.variant, self.edge_value = variant, edge_value
         self.gate = variant == "paper" if gate is None else gate
         source, target, width = self.source_channels, self.target_channels, heads * head_channels
         self.lin_query = Linear(target, heads * self.query_channels, bias=bias)

@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.errors import check_one_of
-from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown
+from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown, layer_repr
 from molattn.nn.dense_attention import Attended
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
@@ -125,7 +125,8 @@ class GraphNetwork(MessagePassing):
         self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _subset("global_inputs", global_inputs, GLOBAL_INPUTS)
         self.edge_to_global, self.node_to_global = edge_to_global, node_to_global
-        self.update_edges = update_edges
+        self.update_nodes, self.update_edges = update_nodes, update_edges
+        self.update_global, self.edge_to_node = update_global, edge_to_node
         self.attention = EdgeAttentionConv(
             in_channels,
             out_channels,
@@ -227,7 +228,7 @@ class GraphNetwork(MessagePassing):
         return self.attention.attend_heads(seen, edges, attr, globals_, requested, needed)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+        return layer_repr(self)
 
 
 def _subset(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -96,6 +96,7 @@ class MATConv(AttentionConv):
             **kwargs,
         )
         self.kernel = kernel
+        self.lambda_attention, self.lambda_distance = lambda_attention, lambda_distance
         self.shares = shares
         self.learn_lambdas = learn_lambdas
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)

@@ -293,5 +293,9 @@ def test_number_types(dense_subject, dtype, tolerance):
             assert float(error) <= tolerance * scale
 
 
-def test_repr_names_class_and_widths(subject):
-    assert repr(subject.make()) == f"{subject.layer.conv.__name__}(4, 6, heads=2)"
+def test_repr_makes_the_same_layer(subject):
+    conv = subject.make()
+    text = repr(conv)
+    assert text.startswith(f"{subject.layer.conv.__name__}(4, 6, heads=2")
+    assert ("update_edges=True" in text) == subject.switches.get("update_edges", False)
+    assert repr(eval(text, {subject.layer.conv.__name__: subject.layer.conv})) == text
