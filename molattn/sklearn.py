@@ -28,7 +28,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.labels import ordered_classes
 from molattn.data.splitting import split_rows
 from molattn.data.table import free_name
-from molattn.data.table.frame import FrameTable
+from molattn.data.table.typed import FrameTable
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles
 from molattn.model.model import MolAttn

@@ -11,8 +11,7 @@ import torch
 from molattn.chem import parse
 from molattn.cli import main
 from molattn.config import MoleculeLimits
-from molattn.data.table.base import MOST_COLUMNS
-from molattn.data.table.source import MOST_CHARACTERS
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS
 from molattn.utils import time_limit
 
 TEXT = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8").split())

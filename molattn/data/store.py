@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.reader import PreparedMolecule
-from molattn.data.table.base import Row, Table
-from molattn.data.table.source import ENCODING_ERRORS
+from molattn.data.table.base import ENCODING_ERRORS, Row, Table
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.files import read_json, write_file, write_json

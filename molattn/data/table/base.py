@@ -1,21 +1,113 @@
-"""The interface of tables: a header, rows that know their line, and the writer of rows."""
+"""Tables as rows that know their line, the files they are read from, and the writer of rows."""
 
+import codecs
 import hashlib
+import io
+import os
 import re
+import shutil
+import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
-from molattn.data.table.source import Source
 from molattn.errors import InputError, ReasonCode, did_you_mean, quoted
 
 MOST_COLUMNS = 20_000
+MOST_CHARACTERS = 2**25
+"""In a cell or a mol block; an unclosed quote or a binary file exceeds it."""
+# The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
+ENCODING_ERRORS = "surrogateescape"
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Suffixes of compressed text, and pyarrow's name of the compression."""
+_SIGNATURES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not UTF-8
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SAMPLE = 4096
+# A table is rarely compressed to less than a hundredth; the limit of gzip is a thousandth.
+_LARGEST_EXPANSION = 200
+_ANY_EXPANSION = 2**22  # bytes
 _COLUMNS_SHOWN = 10
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
+
+
+class Source:
+    """The file of a table: plain or compressed, and text in UTF-8 or UTF-16."""
+
+    def __init__(self, file: str | Path | IO[bytes], name: str = "") -> None:
+        if isinstance(file, str | Path):
+            self.path, self.name = Path(file), Path(name or file)
+            if not os.path.isfile(file):  # a pipe could block a reader for ever
+                what = "expected a file" if os.path.exists(file) else "no such file"
+                shown = str(self.name)
+                raise InputError(f"{shown if shown.isprintable() else quoted(shown)}: {what}")
+        else:
+            descriptor, path = tempfile.mkstemp(prefix="molattn-")
+            weakref.finalize(self, os.unlink, path)
+            with open(descriptor, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+            self.path, self.name = Path(path), Path(name or "file")
+        with self.open() as content:
+            self.start = content.read(_SAMPLE)
+        self.is_utf_16 = self.start.startswith(_UTF_16)
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """Open the file, decompressed if it is gzip or Zstandard."""
+        try:
+            with open(self.path, "rb") as file:
+                start = file.read(4)
+                file.seek(0)
+                kind = next((k for one, k in _SIGNATURES.items() if start.startswith(one)), None)
+                if kind is None:
+                    yield file
+                    return
+                import pyarrow as pa  # slow to import
+
+                with pa.CompressedInputStream(file, kind) as content:
+                    yield content
+        except OSError as error:
+            reason = error.strerror or f"damaged or incomplete: {error}"
+            raise InputError(f"{self.name}: {reason}") from error
+
+    @contextmanager
+    def open_text(self) -> Iterator[IO[str]]:
+        """Open the file as text: UTF-8, or UTF-16 with a byte-order mark.
+
+        Lines keep their ends: a line feed, a carriage return or both.
+        """
+        encoding, errors = "utf-8-sig", ENCODING_ERRORS
+        if self.is_utf_16:  # of which half a character cannot be kept as a byte
+            encoding, errors = "utf-16", "replace"
+        with (
+            self.open() as data,
+            io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
+        ):
+            yield text
+
+    def check_text(self) -> None:
+        """Check that the file can be read as text; a compressed one is decompressed once."""
+        if 10 * self.start.count(0) > len(self.start) and not self.is_utf_16:
+            raise InputError(f"{self.name}: got binary data, expected text in UTF-8")
+        size = 0
+        with self.open() as file:
+            while not isinstance(file, io.BufferedReader) and (chunk := file.read(2**20)):
+                size += len(chunk)
+                self.check_expansion(size)
+
+    def check_expansion(self, size: int) -> None:
+        """Check that a compressed file does not expand without limit."""
+        if size > max(_ANY_EXPANSION, _LARGEST_EXPANSION * self.path.stat().st_size):
+            raise InputError(
+                f"{self.name}: the compressed file expands to more than {_LARGEST_EXPANSION} times "
+                "its size; decompress it if that is intended"
+            )
 
 
 class Row(NamedTuple):
@@ -217,3 +309,11 @@ def escape_formula(text: str) -> str:
     Source: OWASP, CSV Injection.
     """
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def valid_text(text: str) -> str:
+    """Return a text with bytes that are not UTF-8 read as Windows-1252."""
+    return _ESCAPED.sub(
+        lambda match: match[0].encode(errors=ENCODING_ERRORS).decode("cp1252", errors="replace"),
+        text,
+    )

@@ -7,8 +7,16 @@ from typing import IO, Any
 from molattn.chem.limits import read_mol_block, write_mol_block
 from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
-from molattn.data.table.base import Row, Table, TableWriter, cell_text, free_name
-from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
+from molattn.data.table.base import (
+    ENCODING_ERRORS,
+    MOST_CHARACTERS,
+    Row,
+    Source,
+    Table,
+    TableWriter,
+    cell_text,
+    free_name,
+)
 from molattn.errors import InputError, SmilesError
 
 _END_OF_RECORD = "$$$$"

@@ -7,8 +7,15 @@ from contextlib import suppress
 from itertools import islice
 from typing import IO, Any
 
-from molattn.data.table.base import Row, Table, TableWriter, listed
-from molattn.data.table.source import ENCODING_ERRORS, MOST_CHARACTERS, Source
+from molattn.data.table.base import (
+    ENCODING_ERRORS,
+    MOST_CHARACTERS,
+    Row,
+    Source,
+    Table,
+    TableWriter,
+    listed,
+)
 from molattn.errors import InputError
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}

@@ -58,24 +58,3 @@ def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_
     assert [row.cells for row in rows] == [["CCO", "1"], ["", "2"], ["", "3"]]
     assert [row.code for row in rows] == ["", "", "empty"]
     assert rows[2].reason == "the molecule has no atoms"
-
-
-def test_values_are_those_of_python_and_missing_ones_are_none():
-    frame = pd.DataFrame(
-        {
-            "n": np.array([1, 2], np.uint8),
-            "x": [0.5, float("nan")],
-            "single": np.array([0.1, 2.0], np.float32),
-            "nullable": pd.array([2**40, None], "Int64"),
-            "yes": np.array([True, False]),
-            "mixed": [np.int16(3), pd.NA],
-            "text": ["a", None],
-            "when": [pd.Timestamp("2024-03-31 07:30"), pd.NaT],
-            "day": pd.Series([np.datetime64("2024-03-31"), pd.NaT], dtype=object),
-        }
-    )
-    first, second = (row.values for row in open_table(frame))
-    times = (pd.Timestamp("2024-03-31 07:30"), np.datetime64("2024-03-31"))
-    assert first == (1, 0.5, 0.1, 2**40, True, 3, "a", *times)
-    assert [type(value) for value in first[:6]] == [int, float, float, int, bool, int]
-    assert second == (2, None, 2.0, None, False, None, None, None, None)

@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, name, rows):
 
 
 def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.data.table.parquet._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("molattn.data.table.typed._ROWS_AT_ONCE", 10)
     source = tmp_path / "in.parquet"
     given = pa.table(
         {"smiles": ["C", None] * 12, "n": list(range(24)), "when": [date.today()] * 24}

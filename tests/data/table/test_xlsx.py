@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.data.table import open_table, write_table
-from molattn.data.table.source import valid_text
+from molattn.data.table.base import valid_text
 from molattn.errors import InputError
 
 from ...conftest import assert_one_line
