@@ -18,7 +18,7 @@ from molattn.training.resolve import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder
-from molattn.utils.reproducibility import exclusive
+from molattn.utils.devices import exclusive
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -34,7 +34,7 @@ from molattn.model.artefact import ModelFiles
 from molattn.model.model import MolAttn
 from molattn.training.resolve import load_pretrained
 from molattn.training.run import TrainingJob, fit_model, read_rows
-from molattn.utils.reproducibility import exclusive
+from molattn.utils.devices import exclusive
 
 _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.

@@ -56,7 +56,7 @@ from molattn.utils.files import (
     replace_folder,
     write_json,
 )
-from molattn.utils.ray_workers import check_ray, worker_map
+from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
 
 SHARD_ROWS = 32_768

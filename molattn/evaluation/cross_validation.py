@@ -42,9 +42,9 @@ from molattn.training.run import (
 )
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, run_folder
 from molattn.utils.console import print_line, step_progress
+from molattn.utils.devices import exclusive
 from molattn.utils.files import UNFINISHED, locked, read_json, write_json
 from molattn.utils.process_group import broadcast, process_rank
-from molattn.utils.reproducibility import exclusive
 
 
 class Round(NamedTuple):

@@ -22,7 +22,7 @@ from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import History
 from molattn.utils.console import counted, print_line
-from molattn.utils.reproducibility import threads
+from molattn.utils.devices import threads
 
 Array = NDArray[np.float64]
 

@@ -42,8 +42,8 @@ from molattn.model.prediction_columns import (
 )
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_errors, print_groups, print_line, row_progress
-from molattn.utils.ray_workers import check_ray, worker_map
-from molattn.utils.reproducibility import threads, without_onednn
+from molattn.utils.devices import threads, without_onednn
+from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
 
 _BLOCK_ROWS = 64  # rows of a block, or more: whole batches

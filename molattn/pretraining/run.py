@@ -33,8 +33,8 @@ from molattn.training.resolve import load_pretrained, resolve_precision
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE, History
 from molattn.utils.console import print_line
+from molattn.utils.devices import exclusive, seeded, threads
 from molattn.utils.process_group import broadcast, process_rank
-from molattn.utils.reproducibility import exclusive, seeded, threads
 from molattn.version import package_versions
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]

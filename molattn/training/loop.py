@@ -36,9 +36,8 @@ from molattn.training.losses import Objective
 from molattn.training.module import EarlyStoppingAfterHeadSteps, SaveCheckpoint, TrainingModule
 from molattn.training.run_folder import Epoch, History
 from molattn.utils.console import print_line, row_progress
-from molattn.utils.devices import check_device
+from molattn.utils.devices import check_device, seeded, threads
 from molattn.utils.process_group import broadcast, lost_named, num_processes, summed
-from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 
 __all__ = ["check_processes", "fit"]

@@ -38,8 +38,8 @@ from molattn.training.resolve import ResolvedConfig, load_pretrained, resolve
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import check_logarithms, scale_by, target_transforms
 from molattn.utils.console import print_line, step_progress
+from molattn.utils.devices import seeded, threads
 from molattn.utils.process_group import process_rank
-from molattn.utils.reproducibility import seeded, threads
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,1 +1,1 @@
-"""Console, files, reproducibility and HTML; nothing of molecules."""
+"""Console, files, devices, processes and HTML; nothing of molecules."""

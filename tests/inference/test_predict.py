@@ -307,7 +307,7 @@ def test_workers_change_no_byte(tmp_path, model, monkeypatch, request, engine, n
 
 
 def test_a_missing_ray_is_an_error(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("molattn.utils.ray_workers.find_spec", lambda name: None)
+    monkeypatch.setattr("molattn.utils.workers.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r'pip install "molattn\[ray\]"'):
         predicted(model, tmp_path, "smiles\nCCO\n", engine="ray")
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from molattn.errors import InputError, MolattnError
-from molattn.utils.ray_workers import check_ray, ray_map
-from molattn.utils.workers import parallel_map
+from molattn.utils.workers import check_ray, parallel_map, ray_map
 
 
 def failing(text):
@@ -124,14 +123,14 @@ def test_workers_of_ray_that_are_killed_are_replaced(ray_cluster, by_value, tmp_
 
 @pytest.mark.ray
 def test_another_version_on_a_node_is_an_error(ray_cluster, by_value, tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.utils.ray_workers.package_versions", lambda: {"molattn": "0"})
+    monkeypatch.setattr("molattn.utils.workers.package_versions", lambda: {"molattn": "0"})
     with pytest.raises(MolattnError, match="install the same versions"):
         list(ray_map(Work(tmp_path, 0, 0), [1], 1, ray_cluster.address))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "a:b", "127.0.0.1:99999"])
 def test_a_wrong_address_is_an_error(address, monkeypatch):
-    monkeypatch.setattr("molattn.utils.ray_workers.find_spec", lambda name: True)
+    monkeypatch.setattr("molattn.utils.workers.find_spec", lambda name: True)
     with pytest.raises(InputError) as error:
         check_ray(address)
     assert error.value.option == "ray_address"

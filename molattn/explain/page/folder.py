@@ -33,8 +33,8 @@ from molattn.inference.streaming import (
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import counted, print_errors, print_groups, print_line, row_progress
+from molattn.utils.devices import threads
 from molattn.utils.files import atomic_folder, check_output_folder
-from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
 __all__ = ["CONTENTS", "explain_table", "other_inputs"]
