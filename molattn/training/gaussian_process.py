@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +19,63 @@ from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["GaussianProcessRows", "combine", "fit_gaussian_process", "sample_rows", "share_lines"]
+__all__ = ["add_gaussian_process", "sample_rows", "share_lines"]
 
 Array = NDArray[np.float64]
 
-_MOST_LEARNED, _MOST_HELD_OUT = 100_000, 20_000
+MAX_LEARNED, MAX_HELD_OUT = 100_000, 20_000
 _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
 
-class GaussianProcessRows:
+def add_gaussian_process(
+    model: MolAttn,
+    config: TrainConfig,
+    table: TrainingTable,
+    split: Split,
+    console: Console | None = None,
+) -> Array:
+    """Give a trained model its Gaussian process, if any, with its share in the predictions.
+
+    With the default kernels, descriptors are compared only if they make the labels of the training
+    rows, or of 800 of them, more likely by exp(5). The share follows from the predictions for the
+    validation rows; then the Gaussian process learns from these too. Without validation rows, the
+    share beside a network is a half until
+    :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
+
+    Returns:
+        Outputs of each member for the validation rows as of
+        :meth:`molattn.MolAttn.predict_outputs`, before the Gaussian process learns from them: their
+        labels determine only the shares.
+    """
+    start, validation = time.perf_counter(), table.molecules(split.val)
+    model.gaussian_process = None
+    model.config = replace(model.config, kernels=config.kernels)
+    if not config.kernels:
+        return model.predict_outputs(validation.records, features=validation.features)
+    rows = _Rows(model, config, table, split)
+    if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
+        rows.select_kernels(console)
+    gp, held_out = rows.fit(rows.size), np.arange(rows.size, len(rows.keys))
+    if config.gaussian_process.predictor == "both":
+        gp = replace(gp, shares=rows.shares(gp, held_out))
+    if len(held_out) == len(split.val):
+        outputs = gp.combine(rows.network[:, held_out], rows.inputs[held_out])
+        outputs = model.to_transformed(outputs)
+    else:
+        model.gaussian_process = gp
+        outputs = model.predict_outputs(validation.records, features=validation.features)
+    if len(held_out):
+        gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
+    model.gaussian_process = gp.with_rows(rows.lines)
+    for line in share_lines(model) if len(held_out) else ():
+        print_line(console, line)
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    print_line(console, f"Gaussian process with {len(gp.rows)} inducing points fitted in {seconds}")
+    return outputs
+
+
+class _Rows:
     """The rows that a Gaussian process learns from, as the trained model of a run sees them.
 
     At most 100,000 training rows come first, then at most 20,000 validation rows.
@@ -36,9 +84,9 @@ class GaussianProcessRows:
     def __init__(
         self, model: MolAttn, config: TrainConfig, table: TrainingTable, split: Split
     ) -> None:
-        self.start, seed = time.perf_counter(), config.training.seed
-        train = sample_rows(table, split.train, _MOST_LEARNED, seed)
-        held_out = sample_rows(table, split.val, _MOST_HELD_OUT, seed)
+        seed = config.training.seed
+        train = sample_rows(table, split.train, MAX_LEARNED, seed)
+        held_out = sample_rows(table, split.val, MAX_HELD_OUT, seed)
         rows = np.concatenate([train, held_out])
         molecules = table.molecules(rows)
 
@@ -60,116 +108,50 @@ class GaussianProcessRows:
         A censored label counts as its bound if the Gaussian process of the others predicts a value
         on the wrong side of it, and is left out otherwise.
         """
-        labels = self.labels[:count]
-        gp = self._fit(labels)
+        points, first = self.config.gaussian_process.inducing_points, self._first(count)
+        gp = GaussianProcessHead.fit(inducing_points=points, **first)
         if self.bounds is None:
             return gp
         low, high = (bound[:count] for bound in self.bounds)
         starts = [part.start for part in output_slices(self.model.config.tasks)]
-        predicted = gp.predict(self.inputs[np.arange(count)])[:, starts]
+        predicted = gp.predict(first["inputs"])[:, starts]
         violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
         if np.isnan(violated).all():
             return gp
-        return self._fit(np.fmax(labels, violated))
+        first["targets"] = np.fmax(first["targets"], violated)
+        return GaussianProcessHead.fit(inducing_points=points, **first)
 
-    def _fit(self, labels: Array) -> GaussianProcessHead:
-        count = len(labels)
-        return GaussianProcessHead.fit(
-            self.model.config,
-            self.inputs[np.arange(count)],
-            labels,
-            weights=None if self.weights is None else self.weights[:count],
-            keys=self.keys[:count],
-            inducing_points=self.config.gaussian_process.inducing_points,
-            seed=self.config.training.seed,
-        )
+    def shares(self, gp: GaussianProcessHead, held_out: NDArray[np.int64]) -> Array:
+        """Return the share of a Gaussian process in the prediction of each target."""
+        tasks = self.model.config.tasks
+        if not len(held_out):
+            return np.full(len(tasks), 0.5)
+        mean = mean_of_members(torch.from_numpy(self.network[:, held_out]), tasks).numpy()
+        predicted = gp.predict(self.inputs[held_out])
+        return gaussian_process_shares(tasks, mean, predicted, self.labels[held_out])
 
     def select_kernels(self, console: Console | None) -> None:
         """Compare descriptors only if there is very strong evidence for that."""
-        train = np.arange(self.size)
-        factor = log_bayes_factor(
-            self.model.config,
-            self.inputs[train],
-            self.labels[train],
-            _DESCRIPTORS,
-            weights=None if self.weights is None else self.weights[train],
-            keys=self.keys[: self.size],
-            seed=self.config.training.seed,
-        )
+        factor = log_bayes_factor(name=_DESCRIPTORS, **self._first(self.size))
         verb = "compares" if factor > _VERY_STRONG else "does not compare"
-        print_line(
-            console, f"the Gaussian process {verb} descriptors: log Bayes factor {factor:.1f}"
-        )
+        line = f"the Gaussian process {verb} descriptors: log Bayes factor {factor:.1f}"
+        print_line(console, line)
         if factor <= _VERY_STRONG:
             kernels = tuple(name for name in self.config.kernels if name != _DESCRIPTORS)
             self.model.config = replace(self.model.config, kernels=kernels)
             numbers = {key: x for key, x in self.inputs.numbers.items() if key != _DESCRIPTORS}
             self.inputs = replace(self.inputs, numbers=numbers)
 
-
-def fit_gaussian_process(
-    model: MolAttn,
-    config: TrainConfig,
-    table: TrainingTable,
-    split: Split,
-    console: Console | None = None,
-) -> tuple[GaussianProcessHead, GaussianProcessRows] | None:
-    """Fit the Gaussian process of a run to its training rows; return None if it has none.
-
-    The config of the model gets the kernels. With the default ones, descriptors are compared only
-    if they make the labels of the training rows, or of 800 of them, more likely by exp(5).
-    """
-    model.gaussian_process = None
-    model.config = replace(model.config, kernels=config.kernels)
-    if not config.kernels:
-        return None
-    rows = GaussianProcessRows(model, config, table, split)
-    if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
-        rows.select_kernels(console)
-    return rows.fit(rows.size), rows
-
-
-def combine(
-    model: MolAttn,
-    gp: GaussianProcessHead,
-    rows: GaussianProcessRows,
-    table: TrainingTable,
-    split: Split,
-    console: Console | None = None,
-) -> Array:
-    """Give a model its Gaussian process, with its share in the predictions.
-
-    The share follows from the predictions for the validation rows; then the Gaussian process learns
-    from these too. Without validation rows, the share beside a network is a half until
-    :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
-
-    Returns:
-        Outputs of each member for the validation rows as of
-        :meth:`molattn.MolAttn.predict_outputs`, before the Gaussian process learns from them: their
-        labels determine only the shares.
-    """
-    tasks, held_out = model.config.tasks, np.arange(rows.size, len(rows.keys))
-    unseen, network = rows.inputs[held_out], rows.network[:, held_out]
-    if rows.config.gaussian_process.predictor == "both":
-        shares = np.full(len(tasks), 0.5)
-        if len(held_out):
-            mean = mean_of_members(torch.from_numpy(network), tasks).numpy()
-            shares = gaussian_process_shares(tasks, mean, gp.predict(unseen), rows.labels[held_out])
-        gp = replace(gp, shares=shares)
-    if len(held_out) == len(split.val):
-        outputs = model.to_transformed(gp.combine(network, unseen))
-    else:
-        model.gaussian_process, validation = gp, table.molecules(split.val)
-        outputs = model.predict_outputs(validation.records, features=validation.features)
-    if len(held_out):
-        gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
-    model.gaussian_process = gp.with_rows(rows.lines)
-    seconds = time.perf_counter() - rows.start
-    for line in share_lines(model) if len(held_out) else ():
-        print_line(console, line)
-    count = len(gp.rows)
-    print_line(console, f"Gaussian process with {count} inducing points fitted in {seconds:.1f} s")
-    return outputs
+    def _first(self, count: int) -> dict[str, Any]:
+        """Return the arguments of a fit to the first rows."""
+        return {
+            "config": self.model.config,
+            "inputs": self.inputs[np.arange(count)],
+            "targets": self.labels[:count],
+            "weights": None if self.weights is None else self.weights[:count],
+            "keys": self.keys[:count],
+            "seed": self.config.training.seed,
+        }
 
 
 def sample_rows(

@@ -78,11 +78,10 @@ class TaskLoss(nn.Module):
         task_weights: Weight of each task; 1 by default.
     """
 
-    regression: Tensor
-    regression_outputs: Tensor
-    binary: Tensor
-    binary_outputs: Tensor
-    binary_weights: Tensor
+    outputs: Tensor
+    is_class: Tensor
+    is_binary: Tensor
+    class_weights: Tensor
     task_weights: Tensor
 
     def __init__(
@@ -94,19 +93,20 @@ class TaskLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        slices = [*enumerate(zip(tasks, output_slices(tasks), strict=True))]
-        for kind in ("regression", "binary"):
-            own = [(index, part.start) for index, (task, part) in slices if task.kind == kind]
-            columns = torch.tensor(own, dtype=torch.long).reshape(-1, 2).T
-            self.register_buffer(kind, columns[0].clone())
-            self.register_buffer(f"{kind}_outputs", columns[1].clone())
-        self._multiclass = [(i, part) for i, (task, part) in slices if task.kind == "multiclass"]
+        slices = output_slices(tasks)
+        self._multiclass = [
+            (index, part)
+            for index, (task, part) in enumerate(zip(tasks, slices, strict=True))
+            if task.kind == "multiclass"
+        ]
+        self.register_buffer("outputs", torch.tensor([part.start for part in slices]))
+        self.register_buffer("is_class", torch.tensor([bool(task.classes) for task in tasks]))
+        self.register_buffer("is_binary", torch.tensor([task.kind == "binary" for task in tasks]))
+        columns = zip(tasks, targets.unbind(1), strict=True)
+        weights = [class_weights(task, labels, config) for task, labels in columns]
+        padded = nn.utils.rnn.pad_sequence(weights, padding_value=1.0)
+        self.register_buffer("class_weights", padded)
         self.register_buffer("task_weights", torch.tensor(task_weights or [1.0] * len(tasks)))
-        weights = [class_weights(task, targets[:, i], config) for i, (task, _) in slices]
-        binary = [weights[index] for index in self.binary.tolist()]
-        self.register_buffer("binary_weights", torch.stack(binary) if binary else torch.ones(0, 2))
-        for index, _ in self._multiclass:
-            self.register_buffer(f"class_weights_{index}", weights[index])
 
     def forward(
         self,
@@ -130,57 +130,43 @@ class TaskLoss(nn.Module):
         known = ~target.isnan()
         # Masking only the loss would leave NaN in the gradient.
         filled = torch.where(known, target, 0.0)
-        regression, binary = self.regression, self.binary
-        predicted = output[:, self.regression_outputs]
-        if bounds is not None and len(regression):
+        predicted = output[:, self.outputs]
+        if bounds is not None:
             is_censored = ~bounds.isnan().all(dim=0)
-            low, high = bounds[..., regression]  # fmax and fmin pass over NaN
-            nearest = predicted.detach().fmax(low).fmin(high)
-            filled[:, regression] = nearest.where(is_censored[:, regression], filled[:, regression])
+            nearest = predicted.detach().fmax(bounds[0]).fmin(bounds[1])  # which pass over NaN
+            filled = torch.where(is_censored, nearest, filled)
             known = known | is_censored
-        losses = torch.zeros_like(filled)
-        if len(regression):
-            losses[:, regression] = self._errors(predicted, filled[:, regression])
-        if len(binary):
-            losses[:, binary] = self._binary(output[:, self.binary_outputs], filled[:, binary])
+        losses, smoothing = self._errors(predicted, filled), self.config.label_smoothing
+        smoothed = filled * (1.0 - smoothing) + 0.5 * smoothing
+        binary = functional.binary_cross_entropy_with_logits(predicted, smoothed, reduction="none")
+        losses = torch.where(self.is_binary, binary, losses)
+        classes = torch.where(self.is_class, filled, 0.0).long()
         for index, part in self._multiclass:
-            classes, weights = filled[:, index].long(), self.get_buffer(f"class_weights_{index}")
             losses[:, index] = functional.cross_entropy(
-                output[:, part],
-                classes,
-                reduction="none",
-                label_smoothing=self.config.label_smoothing,
+                output[:, part], classes[:, index], reduction="none", label_smoothing=smoothing
             )
-            losses[:, index] *= weights[classes]
         weights = known * self.task_weights
-        weighted = losses * weights
+        weighted = losses * self.class_weights.gather(0, classes) * weights
         if row_weights is not None:
             weighted = weighted * row_weights.unsqueeze(1)
         return weighted.sum(), weights.sum()
 
     def _errors(self, output: Tensor, target: Tensor) -> Tensor:
         # Missing labels are 0 here; their losses get weight 0 later.
-        if self.config.loss == "mae":
-            return functional.l1_loss(output, target, reduction="none")
         if self.config.loss == "huber":
             delta = self.config.huber_delta
             return functional.huber_loss(output, target, reduction="none", delta=delta)
-        return functional.mse_loss(output, target, reduction="none")
-
-    def _binary(self, logits: Tensor, target: Tensor) -> Tensor:
-        smoothing = self.config.label_smoothing
-        smoothed = target * (1.0 - smoothing) + 0.5 * smoothing
-        losses = functional.binary_cross_entropy_with_logits(logits, smoothed, reduction="none")
-        return losses * self.binary_weights.T.gather(0, target.long())
+        function = functional.l1_loss if self.config.loss == "mae" else functional.mse_loss
+        return function(output, target, reduction="none")
 
 
 def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:
-    """Return the weight of each class of a task; empty for a regression.
+    """Return the weight of each class of a task; 1 for a regression.
 
     Balanced classes have weight n / (number of classes × labels of the class), as ``"balanced"`` of
     scikit-learn; a class without labels has weight 1.
     """
-    weights = torch.ones(len(task.classes))
+    weights = torch.ones(max(1, len(task.classes)))
     if config.balance_classes and task.classes:
         counts = torch.bincount(labels[~labels.isnan()].long(), minlength=len(task.classes))
         balanced = counts.sum() / (len(task.classes) * counts.clamp(min=1))

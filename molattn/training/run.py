@@ -16,7 +16,7 @@ from rich.console import Console
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
-from molattn.config import DataConfig, TrainConfig
+from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.data.leakage import Leakage, find_leakage
@@ -31,7 +31,7 @@ from molattn.model.uncertainty import Uncertainty
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
-from molattn.training.gaussian_process import combine, fit_gaussian_process, sample_rows
+from molattn.training.gaussian_process import add_gaussian_process, sample_rows
 from molattn.training.loop import check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.resolve import ResolvedConfig, load_pretrained, resolve
@@ -56,7 +56,7 @@ __all__ = [
     "training_fingerprints",
 ]
 
-_MOST_CALIBRATION = 20_000  # labeled validation rows of a target
+MAX_CALIBRATION = 20_000  # validation rows
 
 
 @dataclass(frozen=True)
@@ -211,19 +211,15 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
     model, histories = fit_networks(job, resolved)
     if process_rank():
         return model, histories, np.zeros((0, 0, 0))
-    with threads(config.training.threads), step_progress(job.console, "Gaussian process"):
-        fitted = fit_gaussian_process(model, config, table, split, job.console)
-        if fitted is None:
-            validation = table.molecules(split.val)
-            outputs = model.predict_outputs(validation.records, features=validation.features)
-        else:
-            outputs = combine(model, *fitted, table, split, job.console)
-    fingerprints = training_fingerprints(config, table, split)
-    model.training_set = _training_set(config, table, split, fingerprints)
-    model.versions = {name: version(name) for name in ("molattn", "rdkit")}
-    if len(split.val):
-        with threads(config.training.threads), step_progress(job.console, "calibrating"):
-            _calibrate(model, job, outputs, fingerprints)
+    with threads(config.training.threads):
+        with step_progress(job.console, "Gaussian process"):
+            outputs = add_gaussian_process(model, config, table, split, job.console)
+        fingerprints = training_fingerprints(config, table, split)
+        model.training_set = _training_set(config, table, split, fingerprints)
+        model.versions = {name: version(name) for name in ("molattn", "rdkit")}
+        if len(split.val):
+            with step_progress(job.console, "calibrating"):
+                _calibrate(model, job, outputs, fingerprints)
     return model, histories, outputs
 
 
@@ -238,35 +234,43 @@ def fit_networks(
     folders = [None] * len(members)
     if job.folder is not None:
         folders = member_folders(job.folder, len(members))
-    models, histories, lines = [], [], None
+    models, histories = [], []
     for number, (config, folder) in enumerate(zip(members, folders, strict=True)):
         if len(members) > 1:
             print_line(job.console, f"Member {number + 1} of {len(members)} (seed {config.seed})")
         with seeded(config.seed):
-            model, plan, found = _new_model(job, resolved, number)
-            for line in found if found != lines else ():  # members mostly start the same
+            model, plan, lines = _new_model(job, resolved, number)
+            for line in lines if number == 0 else ():  # the others start likewise
                 print_line(job.console, line)
-            lines = found
             if job.config.trains_network:
-                training, validation = map(job.table.molecules, (job.split.train, job.split.val))
-                targets = torch.from_numpy(training.targets)
-                loss = TaskLoss(model.config.tasks, config, targets, job.config.data.task_weights)
-                size = config.batch_size
-                if folder is not None:
-                    folder.mkdir(exist_ok=True)
-                history = fit(
-                    LabeledObjective(model, loss, plan),
-                    LabeledLoader(model, training, size, config.seed),
-                    LabeledLoader(model, validation, size) if len(job.split.val) else None,
-                    config,
-                    job.console,
-                    run=folder and RunCheckpoint(folder, job.sources, model),
-                    on_epoch=on_epoch,
-                )
-                histories.append(history)
+                histories.append(_fit_network(job, model, plan, config, folder, on_epoch))
         model.freeze("none")
         models.append(model)
     return (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval(), histories
+
+
+def _fit_network(
+    job: TrainingJob,
+    model: MolAttn,
+    plan: FineTuningPlan,
+    config: SupervisedConfig,
+    folder: Path | None,
+    on_epoch: Callable[[Epoch], None] | None,
+) -> History:
+    training, validation = map(job.table.molecules, (job.split.train, job.split.val))
+    targets, size = torch.from_numpy(training.targets), config.batch_size
+    loss = TaskLoss(model.config.tasks, config, targets, job.config.data.task_weights)
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+    return fit(
+        LabeledObjective(model, loss, plan),
+        LabeledLoader(model, training, size, config.seed),
+        LabeledLoader(model, validation, size) if len(job.split.val) else None,
+        config,
+        job.console,
+        run=folder and RunCheckpoint(folder, job.sources, model),
+        on_epoch=on_epoch,
+    )
 
 
 def _new_model(
@@ -304,15 +308,14 @@ def _new_model(
 def _calibrate(
     model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], fingerprints: FingerprintIndex
 ) -> None:
-    """Calibrate by at most 20,000 labeled validation rows of each target, drawn at random."""
+    """Calibrate by at most 20,000 validation rows."""
     config, table, split = job.config, job.table, job.split
-    targets = table.targets[split.val]
-    order = np.random.default_rng(config.training.seed).permutation(len(targets))
-    found = [order[~np.isnan(labels[order])][:_MOST_CALIBRATION] for labels in targets.T]
-    chosen = np.unique(np.concatenate(found))
+    rows = sample_rows(table, split.val, MAX_CALIBRATION, config.training.seed)
+    is_drawn = np.isin(split.val, rows)
+    rows, predicted = split.val[is_drawn], outputs[:, is_drawn]
     trained = _fingerprints(config, table, split.train) if config.kernels else fingerprints
-    held_out = table.fingerprints(split.val[chosen])
-    fitted = Uncertainty.fit(model.config, trained, held_out, outputs[:, chosen], targets[chosen])
+    prints, targets = table.fingerprints(rows), table.targets[rows]
+    fitted = Uncertainty.fit(model.config, trained, prints, predicted, targets)
     model.uncertainty = replace(fitted, fingerprints=fingerprints)
     for line in model.uncertainty.calibration.lines():
         print_line(job.console, line)

@@ -182,8 +182,8 @@ def test_rows_with_rare_labels_and_many_sets_of_labels_are_learned(frame, both, 
     process = trained(frame.assign(**many), [*many], inducing_points=40).model.gaussian_process
     assert len(process.rows) == round(40 * (16 / 40) ** (1 / 3))
     assert np.isfinite(process.weights).all()
-    monkeypatch.setattr(gaussian_process, "_MOST_LEARNED", 10)
-    monkeypatch.setattr(gaussian_process, "_MOST_HELD_OUT", 3)
+    monkeypatch.setattr(gaussian_process, "MAX_LEARNED", 10)
+    monkeypatch.setattr(gaussian_process, "MAX_HELD_OUT", 3)
     rare = np.full(len(frame), np.nan)
     rows = both.split.train[[3, -3]]
     rare[rows] = 1.0, 2.0
