@@ -29,7 +29,7 @@ class NetworkConfig:
             Another value starts from random weights, unless --init-from has it.
         layers: Number of attention blocks.
         edge_width: Hidden size of atom pairs.
-        layer: Attention layer: edge_attention, gaan, mat, graph_network.
+        layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
         pairs: Which atom pairs attend to each other.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         distances: Use the topological distance between atoms that are not bonded.

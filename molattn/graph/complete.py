@@ -322,6 +322,29 @@ class CompleteGraphs(OnDevice):
         """Give each edge its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
         return self.edges_to_pairs(self.rows_to_nodes(rows)[self.edge_index[1]])
 
+    def pairwise_sums(self, receivers: Tensor, senders: Tensor) -> Tensor:
+        """Add the rows of each pair's receiver and sender, ``[num_pairs, ...]``."""
+        if torch.compiler.is_compiling():  # which would compile anew for each number of blocks
+            listed = self.rows_to_nodes(senders)[self.edge_index[0]]
+            return self.receivers_to_pairs(receivers) + self.edges_to_pairs(listed)
+        parts = [
+            (block.rows(receivers).unsqueeze(2) + block.rows(senders).unsqueeze(1)).flatten(0, 2)
+            for block in self.blocks
+        ]
+        return join_pairs(parts, receivers)
+
+    def pairs_to_receivers(self, pairs: Tensor, rows: Optional[int] = None) -> Tensor:
+        """Add up the edges ``[num_pairs, ...]`` of each receiver, ``[num_rows, ...]``."""
+        if torch.compiler.is_compiling():
+            total = pairs.new_zeros((self.num_nodes, *pairs.shape[1:]))
+            listed = self.pairs_to_edges(pairs)
+            return self.nodes_to_rows(total.index_add(0, self.edge_index[1], listed))
+        parts = []
+        for block, mask in zip(self.blocks, self.pair_masks, strict=True):
+            mask = mask.view(*mask.shape, *(1,) * (pairs.dim() - 1))
+            parts.append(block.pairs(pairs).masked_fill(~mask, 0.0).sum(2).flatten(0, 1))
+        return self.join_rows(parts, pairs)
+
     def empty_rows(self, like: Tensor) -> Tensor:
         """Rows of this shape, of which only those after the last block are initialized."""
         rows = torch.empty_like(like, memory_format=torch.contiguous_format)

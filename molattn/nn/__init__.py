@@ -6,6 +6,7 @@ from molattn.nn.attention_heads import COMBINES as COMBINES
 from molattn.nn.attention_heads import HeadCombine as HeadCombine
 from molattn.nn.attention_heads import HeadGate as HeadGate
 from molattn.nn.edge_attention import EdgeAttentionConv as EdgeAttentionConv
+from molattn.nn.egt import EGTConv as EGTConv
 from molattn.nn.embedding import CodeEmbedding as CodeEmbedding
 from molattn.nn.embedding import FixedPairEmbedding as FixedPairEmbedding
 from molattn.nn.embedding import PairEmbedding as PairEmbedding
@@ -16,6 +17,7 @@ from molattn.nn.functional import SCORES as SCORES
 from molattn.nn.functional import Score as Score
 from molattn.nn.gaan import GaANConv as GaANConv
 from molattn.nn.graph_network import GraphNetwork as GraphNetwork
+from molattn.nn.grit import GRITConv as GRITConv
 from molattn.nn.mat import MATConv as MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS as PREDICTION_HEADS
 from molattn.nn.prediction_head import FourierHead as FourierHead

@@ -66,6 +66,7 @@ _SUBSTITUTES = {
 class _Terms(NamedTuple):  # see AttentionConv.attend
     attn_bias: OptTensor
     edge_gate: OptTensor
+    edge_value: OptTensor
     score_mod: ScoreMod
 
 
@@ -282,6 +283,7 @@ class AttentionConv(MessagePassing):
         *,
         attn_bias: OptTensor = None,
         edge_gate: OptTensor = None,
+        edge_value: OptTensor = None,
         score_mod: ScoreMod = None,
         return_weights: bool = False,
         return_messages: bool = False,
@@ -294,11 +296,12 @@ class AttentionConv(MessagePassing):
             edge_attr: Edge features.
             attn_bias: Added to the logits, ``[E, H]``.
             edge_gate: What weights are multiplied by, ``[E, H]``.
+            edge_value: Added to the value of each edge, ``[E, H, V]``.
             score_mod: Applied to each logit by itself, before the bias.
             return_weights: Also return the weights before gate and dropout, and the logits.
             return_messages: Also return the weighted values, after gate and dropout.
         """
-        terms = _Terms(attn_bias, edge_gate, score_mod)
+        terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
         # An empty graph has no block, and the output would have no grad_fn.
         if not isinstance(edges, CompleteGraphs) or not edges.num_rows or self.needs_messages():
             return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
@@ -335,8 +338,8 @@ class AttentionConv(MessagePassing):
         return_messages: bool,
     ) -> Attended:
         """Attend on the blocks of complete graphs, as one step of autograd where possible."""
-        score, temperature, (bias, gate, score_mod) = self.head_score, self.temperature, terms
-        query, key, value = projected
+        score, temperature, score_mod = self.head_score, self.temperature, terms.score_mod
+        bias, gate, (query, key, value) = terms.attn_bias, terms.edge_gate, projected
         basis = self._basis(attr)
         inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
         with_weights = return_weights or return_messages
@@ -346,7 +349,8 @@ class AttentionConv(MessagePassing):
         # The one step has no gradient of parameters of a score_mod.
         learned = score_mod is not None and score_mod(query.new_zeros(1)).requires_grad
         dot = score.rule.pair is None
-        if dot and tempered and not learned and not self._overrides_weigh:
+        fused = terms.edge_value is None and not self._overrides_weigh
+        if dot and tempered and not learned and fused:
             scale = score.scale / temperature
             found = fused_attention(graph, inputs, scale, score_mod, return_weights=with_weights)
         else:
@@ -359,12 +363,14 @@ class AttentionConv(MessagePassing):
                     score_mod,
                     score=None if dot else score,
                     weigh=partial(self._weigh_block, features),
+                    edge_value=terms.edge_value,
                     return_weights=with_weights,
                 )
         if return_messages:
             assert found.weights is not None
             applied = found.weights if gate is None else found.weights * gate
-            found = found._replace(messages=weighted_values(graph, applied, inputs))
+            messages = weighted_values(graph, applied, inputs, terms.edge_value)
+            found = found._replace(messages=messages)
         return found
 
     def _weigh_block(self, pairs: OptTensor, logits: Tensor, mask: Tensor, block: Block) -> Tensor:
@@ -400,14 +406,15 @@ class AttentionConv(MessagePassing):
         """Attend on a list of edges, by message passing."""
         score, graph = self.head_score, edges.edge_index
         query, key, value = map(edges.rows_to_nodes, projected)
-        attr, bias, gate = (
+        attr, bias, gate, edge_value = (
             None if x is None else edges.pairs_to_edges(x)
-            for x in (edge_features(attr), terms.attn_bias, terms.edge_gate)
+            for x in (edge_features(attr), *terms[:3])
         )
         query, key = score.query(query) * score.scale, score.key(key)
-        edge_key = edge_value = None
+        edge_key = None
         if attr is not None and self.lin_edge_key is not None:
-            edge_key, edge_value = self._edge_terms(attr)
+            edge_key, of_attr = self._edge_terms(attr)
+            edge_value = add_terms(edge_value, of_attr)
         receivers = ScatteredEdges(graph[1], query.size(0))
         size = (key.size(0), query.size(0))
         if self.flow == "target_to_source":
@@ -486,6 +493,20 @@ def check_unknown(layer: object, given: Iterable[str]) -> None:
         hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
         kind = type(layer).__name__
         raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def add_terms(x: OptTensor, y: OptTensor) -> OptTensor:
+    """Add two terms, each of which may be None."""
+    return y if x is None else x if y is None else x + y
+
+
+def edge_update_linear(in_channels: int, edge_dim: Optional[int], bias: bool) -> Linear:
+    """Return the linear map of a layer that updates edges."""
+    if edge_dim is None or edge_dim < 1:
+        raise ValueError(
+            f"update_edges needs a known edge_dim: got {edge_dim}, expected at least 1"
+        )
+    return Linear(in_channels, edge_dim, bias=bias)
 
 
 def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:

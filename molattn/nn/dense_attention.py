@@ -53,7 +53,7 @@ class Attended(NamedTuple):
     nodes: Tensor  # sum of the weighted values, [N, H, V]
     weights: Optional[Tensor] = None  # before the edge gate and dropout, [E, H], if requested
     logits: Optional[Tensor] = None  # of which the weights are made, [E, H], if requested
-    messages: Optional[Tensor] = None  # weighted value of each edge, [E, H, V], if requested
+    messages: Optional[Tensor] = None  # what updates the edges: weighted values [E, H, V], ...
 
 
 def dense_attention(
@@ -64,6 +64,7 @@ def dense_attention(
     *,
     score: Optional[Callable[[Tensor, Tensor], Tensor]] = None,
     weigh: Optional[Callable[[Tensor, Tensor, Block], Tensor]] = None,
+    edge_value: Optional[Tensor] = None,
     return_weights: bool = False,
     saved: Optional[list[Tensor]] = None,
 ) -> Attended:
@@ -87,6 +88,7 @@ def dense_attention(
             a tensor ``[P, H, C]``; None = inner products.
         weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
             returns weights; None = softmax over the edges of each receiver.
+        edge_value: Added to the value of each pair, ``[P, H, V]``.
         return_weights: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
         saved: A list to which the tensors are added that the backward pass needs.
     """
@@ -120,6 +122,8 @@ def dense_attention(
         if inputs.edge_value is not None:
             pooled = pairs.pool(applied, len(inputs.edge_value))
             add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
+        if edge_value is not None:
+            y = y + pairs.mix(applied, edge_value)
         pairs.write(y, out)
         if saved is not None:
             saved.extend(x for x in (weights, pooled) if x is not None)
@@ -133,13 +137,17 @@ def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> 
     return logits if attn_bias is None else logits + attn_bias
 
 
-def weighted_values(graph: CompleteGraphs, weights: Tensor, inputs: PairInputs) -> Tensor:
+def weighted_values(
+    graph: CompleteGraphs, weights: Tensor, inputs: PairInputs, edge_value: Optional[Tensor]
+) -> Tensor:
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
     parts = []
     for block in graph.blocks:
         value = block.rows(inputs.value).unsqueeze(1)
         if inputs.edge_value is not None:
             value = value + BlockView(block, inputs).terms(inputs.edge_value)
+        if edge_value is not None:
+            value = value + block.pairs(edge_value)
         parts.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
     return join_pairs(parts, inputs.value)
 
@@ -211,6 +219,11 @@ class BlockView:
             each = basis.index_select(0, self.edges.flatten())
             return each.view(*self.edges.shape, *basis.shape[1:])
         return torch.tensordot(self.edges, basis, 1)
+
+    def mix(self, weights: Tensor, values: Tensor) -> Tensor:
+        """For each receiver the weighted sum of values of pairs ``[P, H, V]``, ``[H B, N, V]``."""
+        each = self.by_pair(weights).unsqueeze(-1) * self.block.pairs(values)
+        return each.sum(2).permute(2, 0, 1, 3).flatten(0, 1)
 
     def contract(self, scores: Tensor) -> Tensor:
         """For each pair the sum over the basis of its features and its receiver's scores."""

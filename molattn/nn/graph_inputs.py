@@ -1,5 +1,7 @@
 """Every kind of PyG graph in one form, and checks of shapes."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, Optional, Protocol, Union
 
 from torch import Tensor
@@ -34,6 +36,15 @@ class EdgeList(NamedTuple):
         """Give each edge its receiver's row."""
         return rows.index_select(0, self.edge_index[1])
 
+    def pairwise_sums(self, receivers: Tensor, senders: Tensor) -> Tensor:
+        """Add the rows of each edge's receiver and sender."""
+        return self.receivers_to_pairs(receivers) + senders.index_select(0, self.edge_index[0])
+
+    def pairs_to_receivers(self, pairs: Tensor, rows: int) -> Tensor:
+        """Add up the edges of each receiver, ``[rows, ...]``."""
+        total = pairs.new_zeros((rows, *pairs.shape[1:]))
+        return total.index_add(0, self.edge_index[1], pairs)
+
 
 Edges = Union[EdgeList, CompleteGraphs]
 
@@ -41,6 +52,13 @@ Edges = Union[EdgeList, CompleteGraphs]
 def edge_features(attr: EdgeAttr) -> Any:
     """Features of each edge, ``[E, D]``; None if there are none."""
     return attr.dense() if isinstance(attr, CodedEdges) else attr
+
+
+def map_edges(function: Callable[[Tensor], Tensor], attr: EdgeAttr) -> Any:
+    """A function of each edge's features, ``[E, D']``, computed once for edges of one code."""
+    if isinstance(attr, CodedEdges):
+        return replace(attr, table=function(attr.table)).dense()
+    return None if attr is None else function(attr)
 
 
 class Reader(Protocol):

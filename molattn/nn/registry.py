@@ -12,10 +12,12 @@ from molattn.errors import InputError, check_one_of
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.egt import EGTConv
 from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
 from molattn.nn.graph_inputs import EdgeAttr, edge_features
 from molattn.nn.graph_network import GraphNetwork
+from molattn.nn.grit import GRITConv
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import check_readout
@@ -161,6 +163,23 @@ LAYERS.register("mat")(
 )
 LAYERS.register("graph_network")(
     Layer(GraphNetwork, "Full block: edges, then nodes, then the graph", "Battaglia et al. 2018")
+)
+LAYERS.register("egt")(
+    Layer(
+        EGTConv,
+        "Logits and gates from edges, which the logits update",
+        "Hussain et al. 2022",
+        splits_width=True,
+        normalized=False,
+    )
+)
+LAYERS.register("grit")(
+    Layer(
+        GRITConv,
+        "Logits, values and edges from a state of each pair",
+        "Ma et al. 2023",
+        splits_width=True,
+    )
 )
 
 
