@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
-from itertools import chain, count, islice, takewhile
+from itertools import count, islice, takewhile
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.fingerprints import HashedCounts
 from molattn.chem.packing import PackedMolecules
 from molattn.chem.pretraining_targets import (
     PRETRAINING_DESCRIPTORS,
@@ -85,9 +86,9 @@ def prepare_store(
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
     if config.engine == "ray":
         check_ray(config.ray_address)
-    rows = _input_rows([open_table(source) for source in sources], config)
-    run = _run(rows, config)
-    for table in rows.tables:
+    inputs = _inputs([open_table(source) for source in sources], config)
+    run = _run(inputs, config)
+    for table in inputs.tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
@@ -106,7 +107,7 @@ def prepare_store(
     with locked(unfinished):
         _begin(unfinished, run, config.resume, console)
         try:
-            _write_shards(rows, unfinished, config, console)
+            _write_shards(inputs, unfinished, config, console)
             index = _finish(unfinished, run)
             replace_folder(unfinished, folder)
         except BaseException as error:
@@ -132,29 +133,26 @@ def _unfinished(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{UNFINISHED}")
 
 
-@dataclass
-class _InputRows:
-    """The rows of tables after the first ``start``, ``size`` at a time."""
+class _Inputs(NamedTuple):
+    """Tables, and which of their columns are kept."""
 
     tables: Sequence[Table]
     columns: Sequence[Sequence[int]]  # that of the SMILES first, those of ``numbers`` last
     numbers: Sequence[str]  # names of the columns that are stored as numbers
-    start: int = 0
-    size: int = _BLOCK_ROWS
 
-    def __iter__(self) -> Iterator[list[tuple[int, Row]]]:
-        """Yield blocks of rows, each row with the number of its table."""
+    def blocks(self, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
+        """Yield the rows after the first ``start`` in blocks, each with the number of its table."""
         rows = (
             (number, Row(row.line, [row.cells[one] for one in own], row.code, row.reason))
             for number, (table, own) in enumerate(zip(self.tables, self.columns, strict=True))
             for row in table
         )
-        remaining = islice(rows, self.start, None)
-        while block := list(islice(remaining, self.size)):
+        remaining = islice(rows, start, None)
+        while block := list(islice(remaining, size)):
             yield block
 
 
-def _input_rows(tables: Sequence[Table], config: PrepareConfig) -> _InputRows:
+def _inputs(tables: Sequence[Table], config: PrepareConfig) -> _Inputs:
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
     texts = [_text_columns(table, config) for table in tables]
@@ -169,7 +167,7 @@ def _input_rows(tables: Sequence[Table], config: PrepareConfig) -> _InputRows:
         [*own, *(table.column(name, _COLUMNS_OPTION) for name in numbers)]
         for table, own in zip(tables, texts, strict=True)
     ]
-    return _InputRows(tables, columns, numbers)
+    return _Inputs(tables, columns, numbers)
 
 
 def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
@@ -195,20 +193,21 @@ def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -
     return [name for name in columns if table.header.index(name) not in texts]
 
 
-def _run(rows: _InputRows, config: PrepareConfig) -> dict[str, Any]:
+def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
     """Return what decides the content of a store, as fields of its index."""
-    texts = rows.columns[0][: len(rows.columns[0]) - len(rows.numbers)]
+    first, *others = inputs.tables
+    texts = inputs.columns[0][: len(inputs.columns[0]) - len(inputs.numbers)]
     options = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(config).items()
         if name not in (*WORKER_OPTIONS, "resume", "overwrite")
     }
-    versions, descriptors = package_versions(), [*PRETRAINING_DESCRIPTORS, *rows.numbers]
+    versions, descriptors = package_versions(), [*PRETRAINING_DESCRIPTORS, *inputs.numbers]
     return {
-        "columns": [rows.tables[0].header[column] for column in texts],
-        "unit": rows.tables[0].unit if len(rows.tables) == 1 else "row",
+        "columns": [first.header[column] for column in texts],
+        "unit": "row" if others else first.unit,
         "inputs": [
-            {"name": Path(str(table.path)).name, "sha256": table.digest()} for table in rows.tables
+            {"name": Path(table.path).name, "sha256": table.digest()} for table in inputs.tables
         ],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
@@ -249,28 +248,27 @@ def _is_of_store(name: str) -> bool:
 
 
 def _write_shards(
-    rows: _InputRows, folder: Path, config: PrepareConfig, console: Console | None
+    inputs: _Inputs, folder: Path, config: PrepareConfig, console: Console | None
 ) -> None:
     """Write the shards after those that are there."""
     number = len(_shards(folder))
-    rows.start = number * SHARD_ROWS
-    rows.size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
-    read = worker_map(
-        _BlockReader(FEATURIZERS[config.featurizer](), config, rows.numbers), rows, config
-    )
+    done = number * SHARD_ROWS
+    size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
+    apply = _BlockReader(FEATURIZERS[config.featurizer](), config, inputs.numbers)
+    read = worker_map(apply, inputs.blocks(done, size), config)
     total = None
     if console is not None and not console.quiet:
-        total = sum(table.count() for table in rows.tables)
-    batches = list[pa.RecordBatch]()
-    with closing(read), row_progress(console, "preparing", total, done=rows.start) as advance:
-        for batch in chain(read, [None]):
-            if batch is not None:
-                num_atoms = np.diff(batch["atoms"].offsets.to_numpy())
-                advance(len(batch), int(np.count_nonzero(num_atoms == 0)))
-                batches.append(batch)
-            if batches and (batch is None or len(batches) == SHARD_ROWS // rows.size):
-                write_shard(folder / f"shard_{number:05}.arrow", batches)
-                number, batches = number + 1, []
+        total = sum(table.count() for table in inputs.tables)
+    with closing(read), row_progress(console, "preparing", total, done=done) as advance:
+
+        def shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+            num_atoms = np.diff(batch["atoms"].offsets.to_numpy())
+            advance(len(batch), int(np.count_nonzero(num_atoms == 0)))
+            return batch
+
+        while batches := list(islice(map(shown, read), SHARD_ROWS // size)):
+            write_shard(folder / f"shard_{number:05}.arrow", batches)
+            number += 1
 
 
 def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
@@ -316,90 +314,79 @@ class _BlockReader:
         targets = pretraining_target if self.config.pretraining_targets else None
         fields = Fields(fingerprint=True, smiles=True, targets=targets)
         self._reader = MoleculeReader(self.featurizer, fields, limits=self.config)
+        # In place of a molecule that cannot be read.
+        atoms = np.zeros((0, len(self.featurizer.atom_sizes)), np.uint8)
+        none, pairs = np.zeros(0, np.uint16), np.zeros((0, 0), np.uint8)
+        missing = np.full(len(PRETRAINING_DESCRIPTORS), np.nan, np.float32)
+        target = PretrainingTarget((), missing, HashedCounts(none, none.astype(np.uint8)))
+        self._empty = MoleculeRecord(atoms, pairs, fingerprint=none, smiles="", targets=target)
 
     def __call__(self, block: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
-        rows, numbers = self._with_numbers([row for _, row in block])
+        rows, numbers = zip(*(self._with_numbers(row) for _, row in block), strict=True)
         read = self._reader([row.cells[0] for row in rows if not row.code])
         results = [
             SmilesError("", row.code, row.reason) if row.code else next(read) for row in rows
         ]
-        kept = [n for n, one in enumerate(results) if isinstance(one, MoleculeRecord)]
-        records = [one for one in results if isinstance(one, MoleculeRecord)]
+        records = [self._empty if isinstance(one, SmilesError) else one for one in results]
         errors = [one if isinstance(one, SmilesError) else None for one in results]
-        canonical = [""] * len(rows)
-        for n, record in zip(kept, records, strict=True):
-            smiles = record.smiles or ""
-            canonical[n] = "" if smiles == rows[n].cells[0] else smiles
         packed = PackedMolecules.pack(records, self.featurizer)
-        lists = partial(_lists, len(rows), kept)
-        atoms, bonds = np.diff(packed.atom_starts), np.diff(packed.bond_starts)
-        cells, width = text_array([cell for row in rows for cell in row.cells]), len(rows[0].cells)
         columns = {
             "table": pa.array([table for table, _ in block], pa.uint16()),
             "line": pa.array([row.line for row in rows], pa.uint32()),
-            "cells": _lists(len(rows), range(len(rows)), [width] * len(rows), cells),
-            "code": text_array([error.code if error else "" for error in errors]),
-            "reason": text_array([error.reason if error else "" for error in errors]),
-            "atoms": lists(atoms, _fixed(packed.atoms)),
-            "ends": lists(bonds, _fixed(packed.ends, pa.uint16())),
-            "codes": lists(bonds, pa.array(packed.codes)),
-            "fingerprint": lists(*_joined([one.fingerprint for one in records], np.uint16)),
-            "canonical": text_array(canonical),
+            "cells": _lists(
+                np.arange(len(rows) + 1) * len(rows[0].cells),
+                text_array(cell for row in rows for cell in row.cells),
+            ),
+            "code": text_array(error.code if error else "" for error in errors),
+            "reason": text_array(error.reason if error else "" for error in errors),
+            "atoms": _lists(packed.atom_starts, _fixed(packed.atoms)),
+            "ends": _lists(packed.bond_starts, _fixed(packed.ends.astype(np.uint16))),
+            "codes": _lists(packed.bond_starts, pa.array(packed.codes)),
+            "fingerprint": pa.array([one.fingerprint for one in records], pa.list_(pa.uint16())),
+            "canonical": text_array(map(_other, rows, records)),
         }
         if self.config.pretraining_targets:
-            columns |= _targets(len(rows), kept, [record.targets for record in records])
+            columns |= _targets([record.targets for record in records])
         if self.numbers:
-            columns["columns"] = _fixed(numbers.astype(np.float32))
+            columns["columns"] = _fixed(np.array(numbers, np.float32))
         return pa.RecordBatch.from_pydict(columns)
 
-    def _with_numbers(self, rows: Sequence[Row]) -> tuple[list[Row], NDArray[np.float64]]:
-        """Return the rows without the cells that are stored as numbers, and these, NaN if missing.
+    def _with_numbers(self, row: Row) -> tuple[Row, list[float]]:
+        """Return a row without the cells that are stored as numbers, and these, NaN if missing.
 
         A row with such a cell that is no number cannot be used.
         """
-        numbers, others = np.full((len(rows), len(self.numbers)), np.nan), list[Row]()
-        width = len(rows[0].cells) - len(self.numbers)
-        for values, row in zip(numbers, rows, strict=True):
-            other, column = row._replace(cells=row.cells[:width]), 0
+        width = len(row.cells) - len(self.numbers)
+        other, numbers = row._replace(cells=row.cells[:width]), [nan] * len(self.numbers)
+        for column, name in enumerate(self.numbers):
             try:
-                for column in () if row.code else range(len(self.numbers)):
-                    values[column] = number(row.cells[width + column])
+                numbers[column] = nan if row.code else number(row.cells[width + column])
             except LabelError as error:
-                reason = f"column {quoted(self.numbers[column])}: {error}"
-                other = other._replace(code="invalid_label", reason=reason)
-            others.append(other)
-        return others, numbers
+                reason = f"column {quoted(name)}: {error}"
+                return other._replace(code="invalid_label", reason=reason), numbers
+        return other, numbers
 
 
-def _targets(
-    count: int, rows: Sequence[int], targets: Sequence[PretrainingTarget]
-) -> dict[str, pa.Array]:
-    """Return the columns of the targets of pretraining of some of ``count`` rows."""
-    keys, lists = [""] * count, partial(_lists, count, rows)
-    descriptors = np.full((count, len(PRETRAINING_DESCRIPTORS)), np.nan, dtype=np.float32)
-    for row, target in zip(rows, targets, strict=True):
-        keys[row], descriptors[row] = " ".join(target.keys), target.descriptors
+def _other(row: Row, record: MoleculeRecord) -> str:
+    """Return the canonical SMILES if it is not the cell."""
+    return "" if record.smiles in (None, row.cells[0]) else record.smiles
+
+
+def _targets(targets: Sequence[PretrainingTarget]) -> dict[str, pa.Array]:
+    """Return the columns of the targets of pretraining."""
+    descriptors = np.stack([one.descriptors for one in targets])
     return {
-        "key": text_array(keys),
+        "key": text_array(" ".join(one.keys) for one in targets),
         "descriptors": _fixed(np.clip(descriptors, -_LARGEST, _LARGEST).astype(np.float16)),
-        "counts": lists(*_joined([one.counts.counts for one in targets], np.uint8)),
-        "positions": lists(*_joined([one.counts.positions for one in targets], np.uint16)),
+        "counts": pa.array([one.counts.counts for one in targets], pa.list_(pa.uint8())),
+        "positions": pa.array([one.counts.positions for one in targets], pa.list_(pa.uint16())),
     }
 
 
-def _lists(count: int, rows: Sequence[int], lengths: Any, values: pa.Array) -> pa.ListArray:
-    """Return a list for each of ``count`` rows, those of ``rows`` with some of the values."""
-    every = np.zeros(count + 1, dtype=np.int64)
-    every[np.asarray(rows, dtype=np.int64) + 1] = lengths
-    return pa.ListArray.from_arrays(pa.array(np.cumsum(every), pa.int32()), values)
+def _lists(starts: NDArray[Any], values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
 
 
-def _fixed(values: NDArray[Any], kind: pa.DataType | None = None) -> pa.FixedSizeListArray:
+def _fixed(values: NDArray[Any]) -> pa.FixedSizeListArray:
     """Return a list of the same length for each row of a matrix."""
-    flat = pa.array(values.reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat.cast(kind) if kind else flat, values.shape[1])
-
-
-def _joined(arrays: Sequence[Any], kind: Any) -> tuple[list[int], pa.Array]:
-    values = np.concatenate([np.zeros(0, kind), *arrays])
-    return [len(one) for one in arrays], pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])

@@ -6,9 +6,8 @@ were kept, and the molecules of their SMILES.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,15 +122,11 @@ class Shard:
 
     def texts(self, name: str, first: int, last: int) -> list[str]:
         """Return the texts of some rows, of cells those of all columns one after another."""
-        column = self._batch[name]
-        if pa.types.is_list(column.type):
-            first, last = self.starts(name)[[first, last]].tolist()
-            column = column.values
-        _, ends, content = column.buffers()
-        ends = np.frombuffer(ends, np.int32)[first : last + 1].tolist()
-        start, data = ends[0], content[ends[0] : ends[-1]].to_pybytes() if content else b""
+        column = self._batch[name][first:last]
+        column = column.flatten() if pa.types.is_list(column.type) else column
         return [
-            data[a - start : b - start].decode(errors=ENCODING_ERRORS) for a, b in pairwise(ends)
+            text.decode(errors=ENCODING_ERRORS)
+            for text in column.to_numpy(zero_copy_only=False).tolist()
         ]
 
     def rejected(self, row: int) -> Row:
@@ -143,30 +138,28 @@ class Shard:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows, each with a :class:`molattn.chem.reader.PreparedMolecule`."""
-        width, lines, starts = self.width, self.values("line"), self.starts("fingerprint")
-        fingerprints = self.values("fingerprint")
+        width, lines = self.width, self.values("line").tolist()
+        fingerprints, ends = self.values("fingerprint"), self.starts("fingerprint").tolist()
         for first in range(0, len(self), _ROWS_AT_ONCE):
             last = min(first + _ROWS_AT_ONCE, len(self))
-            records = iter(self.molecules.unpack(first + np.flatnonzero(self.is_read[first:last])))
             cells, canonical = (self.texts(name, first, last) for name in ("cells", "canonical"))
-            ends = pairwise(starts[first : last + 1].tolist())
-            rows = zip(
-                lines[first:last].tolist(), self.is_read[first:last], ends, canonical, strict=True
-            )
-            for number, (line, is_read, (start, end), smiles) in enumerate(rows):
-                if not is_read:
-                    yield self.rejected(first + number)
+            for number, graph in enumerate(self.molecules.unpack(range(first, last)), start=first):
+                if not graph.num_atoms:
+                    yield self.rejected(number)
                     continue
-                own = cells[width * number : width * (number + 1)]
-                graph, counts = next(records), fingerprints[start:end]
+                index = number - first
+                own = cells[width * index : width * (index + 1)]
                 record = MoleculeRecord(
-                    graph.atoms, graph.pairs, fingerprint=counts, smiles=smiles or own[0]
+                    graph.atoms,
+                    graph.pairs,
+                    fingerprint=fingerprints[ends[number] : ends[number + 1]],
+                    smiles=canonical[index] or own[0],
                 )
                 prepared = PreparedMolecule(own[0], record, self._featurizer)
-                yield Row(line, own, molecule=prepared)
+                yield Row(lines[number], own, molecule=prepared)
 
 
-def text_array(texts: Sequence[str]) -> pa.Array:
+def text_array(texts: Iterable[str]) -> pa.Array:
     """Return texts as they are stored, with bytes that are not UTF-8."""
     return pa.array([text.encode(errors=ENCODING_ERRORS) for text in texts], pa.binary())
 
