@@ -25,8 +25,8 @@ from molattn import MolAttn
 from molattn.chem import parse_smiles
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
 from molattn.model.config import MolAttnConfig, substructure_counter
-from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 KERNELS = ("morgan", "atom_pairs")

@@ -24,8 +24,8 @@ from molattn.chem.fingerprints import HashedCounts
 from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError
 from molattn.model.config import MolAttnConfig, substructure_counter
-from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 KERNELS = ("morgan", "atom_pairs")

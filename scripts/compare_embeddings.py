@@ -32,8 +32,8 @@ from molattn.chem import parse_smiles
 from molattn.config import Kernel
 from molattn.errors import SmilesError
 from molattn.model.config import substructure_counter
-from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 
 COUNTS = ("morgan", "atom_pairs")

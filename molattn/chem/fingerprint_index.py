@@ -24,6 +24,8 @@ from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
 from molattn.task import interleaved
 
+Rows = NDArray[np.int64]
+
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model."""
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
@@ -134,50 +136,70 @@ class FingerprintIndex:
     def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
         """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
         prints, at_once = read_fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
-        columns, is_often, often, rare = self._by_column
         for start in range(0, len(prints), at_once):
             some = prints[start : start + at_once]
-            rows, asked = _columns(some)
-            index = np.searchsorted(columns[:-1], asked)
-            known = columns[index] == asked
-            has = _matrix(rows[known], index[known], (len(some), len(is_often)))
-            # Whole numbers, which single precision has exactly.
-            common = has[:, is_often].toarray() @ often
-            common += (has[:, ~is_often] @ rare).toarray()
+            common = self._reached.common(*_levels(some), len(some))
             either = np.array([[len(one) or 1.0] for one in some]) + self._sizes
             either -= common
             yield np.divide(common, either, out=either)
 
     @cached_property
-    def _by_column(self) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float32], Any]:
-        """Return the columns that these have, then -1; which are frequent; matrices of both."""
-        rows, columns = _columns(self.fingerprints)
-        found, index, times = np.unique(columns, return_inverse=True, return_counts=True)
-        whole = _matrix(index, rows, (len(found), len(self._sizes)))
-        is_often = times > _OFTEN * len(self._sizes)
-        return np.append(found, -1), is_often, whole[is_often].toarray(), whole[~is_often]
+    def _reached(self) -> "ReachedLevels":
+        return ReachedLevels(*_levels(self.fingerprints), len(self._sizes))
 
     @cached_property
     def _sizes(self) -> NDArray[np.float64]:
         return np.array([len(one) for one in self.fingerprints], dtype=np.float64)
 
 
-def _columns(fingerprints: Sequence[Fingerprint]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of a molecule, and a number for position p and k = 1, ..., count at p.
+class ReachedLevels:
+    """Which levels each of m molecules reaches, to sum the minima of their counts with others'.
 
-    The sum of the minima of two molecules is then the number of columns that both have.
+    A count c at a position reaches the levels 1 to c there, so that ``min(a, b)`` is the number of
+    levels that both reach. The sums of minima are thus a product of matrices of zeros and ones:
+    sparse for the levels that few of the m molecules reach, dense for those that many reach.
+
+    Args:
+        rows: A molecule, from 0, for each level that it reaches, ``[L]``.
+        levels: The number of that level, ``[L]``.
+        count: Number of molecules ``m``.
+
+    Attributes:
+        levels: The numbers of the levels that any molecule reaches, ascending, then -1.
+        is_often: Which of these many molecules reach.
+        often: Whether each molecule reaches those, ``float32 [often, m]``.
+        rare: The same of the other levels, sparse.
     """
+
+    def __init__(self, rows: Rows, levels: Rows, count: int) -> None:
+        found, index, times = np.unique(levels, return_inverse=True, return_counts=True)
+        self.levels, self.is_often = np.append(found, -1), times > _OFTEN * count
+        reached = _ones(index, rows, (len(found), count))
+        self.often, self.rare = reached[self.is_often].toarray(), reached[~self.is_often]
+
+    def common(self, rows: Rows, levels: Rows, count: int) -> NDArray[np.float32]:
+        """Return how many levels n molecules have in common with the m, ``[n, m]``."""
+        index = np.searchsorted(self.levels[:-1], levels)
+        known = self.levels[index] == levels
+        given = _ones(rows[known], index[known], (count, len(self.is_often)))
+        # Whole numbers, which single precision has exactly.
+        common = given[:, self.is_often].toarray() @ self.often
+        common += (given[:, ~self.is_often] @ self.rare).toarray()
+        return common
+
+
+def _ones(rows: Rows, columns: Rows, shape: tuple[int, int]) -> Any:
+    return sparse.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape)
+
+
+def _levels(fingerprints: Sequence[Fingerprint]) -> tuple[Rows, Rows]:
+    """Return the molecule and the number of each level that molecules reach."""
     rows = np.repeat(np.arange(len(fingerprints)), [len(one) for one in fingerprints])
     positions = np.concatenate([np.zeros(0, dtype=np.uint16), *fingerprints])
     index = np.arange(len(rows))
     is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(positions, prepend=0) != 0)
     times = index - np.maximum.accumulate(np.where(is_first, index, 0))
     return rows, times * FINGERPRINT_SIZE + positions
-
-
-def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> Any:
-    ones = np.ones(len(rows), dtype=np.float32)
-    return sparse.csr_matrix((ones, (rows, columns)), shape=shape)
 
 
 def read_fingerprints(

@@ -56,7 +56,7 @@ def predict(
     table = input_table(inputs, config)
     warn_if_ambiguous(console, model)
     reuse_memory()
-    from molattn.evaluation.label_scores import print_label_scores
+    from molattn.evaluation.tables import print_label_scores
     from molattn.inference import predict_table
     from molattn.inference.parts import resume_hint
 

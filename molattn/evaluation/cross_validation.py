@@ -19,8 +19,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
 from molattn.data.table import free_name, write_table
 from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.report import write_fold_page
-from molattn.evaluation.run_files import write_histories, write_run, write_skipped
+from molattn.evaluation.run_files import write_fold_page, write_histories, write_run, write_skipped
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig

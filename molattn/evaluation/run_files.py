@@ -1,22 +1,39 @@
-"""The folder of a training run: model, scores, predictions, plots and report."""
+"""The folder of a run: model, scores, predictions, plots and the report, an HTML file."""
 
+import platform
 import warnings
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
+from markupsafe import Markup
 
+from molattn.chem.draw import draw_molecule
+from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
+from molattn.data.leakage import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
-from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.plots import PNG, learning_curve, run_plots, task_results
-from molattn.evaluation.report import write_run_page
+from molattn.errors import MolattnError, reason_meaning
+from molattn.evaluation.metrics import main_metric, metrics_of
+from molattn.evaluation.plots import PNG, TaskResults, learning_curve, run_plots, task_results
 from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.tables import format_score, scored_rows
-from molattn.model.prediction_columns import (
+from molattn.evaluation.tables import (
+    format_score,
+    interval_table,
+    is_exchangeable,
+    score_tables,
+    scored_rows,
+    target_label,
+    tasks_of,
+)
+from molattn.model.predictor import (
     PredictionColumns,
     number_text,
     standardized_cells,
@@ -26,12 +43,31 @@ from molattn.model.uncertainty import Prediction
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
     CONFIG_FILE,
+    PAGE_FILE,
     RESULT_FILE,
     History,
     member_folders,
     write_history,
 )
-from molattn.utils.files import write_json
+from molattn.utils.files import write_file, write_json
+from molattn.utils.html import page_environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MOST_TASKS = 12
+_MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
+_WORST = 8
+_ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
+_SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
+_UNDRAWN = Markup('<p class="undrawn">{}</p>')
+_IMAGE = Markup('<img class="{}" alt="{}" src="data:image/{};base64,{}">')
+_FIGURES = {
+    "learning_curve.png": "Training and validation loss by epoch",
+    "parity.png": "Predicted vs. measured, test rows",
+    "coverage.png": "Coverage of prediction intervals, test rows",
+    "similarity.png": "Error vs. similarity, test rows",
+    "roc_pr.png": "ROC and precision-recall curves, test rows",
+    "calibration.png": "Calibration, test rows",
+}
 
 
 def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
@@ -110,3 +146,203 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
 
 def _text(cell: float | str) -> str:
     return cell if isinstance(cell, str) else number_text(cell)
+
+
+def write_run_page(
+    run: TrainingRun, metrics: Mapping[str, Any], results: Sequence[TaskResults], folder: Path
+) -> None:
+    """Write the report of a run, given the content of ``metrics.json``, beside its plots.
+
+    It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
+    tasks.
+    """
+    tasks, data, level = run.table.tasks, run.config.data, run.config.report.interval
+    has_test, known = "test" in metrics, run.model.uncertainty
+    intervals, promise = interval_table(tasks, metrics, run.config), ""
+    has_regression = any(task.kind == "regression" for task in tasks)
+    if not intervals.frame.empty or (not has_test and has_regression):
+        promise = interval_promise(data, tested=has_test)
+    figures = [
+        (title, _image("figure", f"{title}.", "png", (folder / name).read_bytes()))
+        for name, title in _FIGURES.items()
+        if (folder / name).exists()
+    ]
+    _write_page(
+        folder / PAGE_FILE,
+        "run.html",
+        run.config,
+        run.table,
+        metrics,
+        score_tables=score_tables(tasks, metrics),
+        scored=scored_rows(metrics),
+        has_intervals=has_test and bool(metrics["test_mean"]["intervals"]),
+        kept=_kept_epochs(run),
+        figures=figures,
+        tasks=[_worst(run, result) for result in results[:_MOST_TASKS]],
+        task_count=len(tasks),
+        parts=[(name, metrics[key]) for name, key in _SPLITS.items()],
+        split=_split_text(data),
+        promise=promise,
+        uncalibrated=known.calibration.shortfalls(level)[:_MOST_TASKS] if known else [],
+        intervals=intervals,
+        labels=[*_labels(run)],
+        leakage=run.leakage.lines(),
+        forest_seconds=metrics.get("random_forest_seconds"),
+    )
+
+
+def write_fold_page(
+    config: TrainConfig, table: TrainingTable, summary: Mapping[str, Any], path: Path
+) -> None:
+    """Write the report of a cross-validation, beside its rounds, to whose reports it links."""
+    folds, tasks = summary["folds"], tasks_of(summary)
+    shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
+    final = summary.get("final", {})
+    _write_page(
+        path,
+        "folds.html",
+        config,
+        table,
+        folds[0],
+        score_tables=score_tables(tasks, summary),
+        headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
+        promise=interval_promise(config.data),
+        intervals=interval_table(tasks, summary, config),
+        level=f"{config.report.interval:g}",
+        exchangeable=is_exchangeable(config.data),
+        repeats=config.data.repeats,
+        censored=summary["censored"],
+        leakage=leakage_warnings([fold["leakage"] for fold in folds]),
+        final=final,
+        final_coverage=[
+            (target_label(task), format_score(scores["coverage"]), scores["count"])
+            for task in tasks
+            if (scores := final.get("uncertainty", {}).get(task.name))
+        ],
+        rounds=[
+            {
+                **{name: fold[name] for name in _ROUND},
+                "best": ", ".join(str(member["kept_epoch"]) for member in fold["members"]),
+                "cells": [format_score(fold["test"][task.name].get(key)) for task, key, _ in shown],
+            }
+            for fold in folds
+        ],
+        shown=len(shown),
+        task_count=len(tasks),
+    )
+
+
+def _write_page(
+    path: Path,
+    template: str,
+    config: TrainConfig,
+    table: TrainingTable,
+    metrics: Mapping[str, Any],
+    **content: Any,
+) -> None:
+    """Write a report from a template and its variables. Text is escaped, ``Markup`` is not."""
+    page = page_environment(_TEMPLATES).get_template(template)
+    text = page.render(
+        name=Path(config.file).name,
+        options=yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True),
+        made=datetime.now(UTC),
+        system=platform.platform(terse=True),
+        metrics=metrics,
+        skipped=Counter(row.code for row in table.skipped).most_common(),
+        meaning=reason_meaning,
+        **content,
+    )
+    write_file(path, text.encode(errors="replace"))
+
+
+def _image(kind: str, label: str, suffix: str, content: bytes) -> Markup:
+    """Return an image of a page, described for screen readers by the label."""
+    return _IMAGE.format(kind, label, suffix, b64encode(content).decode())
+
+
+def molecule_image(smiles: str, label: str) -> Markup:
+    """Return a molecule as an image of a page, or why it is not drawn as a paragraph."""
+    try:
+        drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+    except MolattnError as error:
+        return _UNDRAWN.format(error)
+    if drawing is None:
+        return _UNDRAWN.format("too large to draw")
+    return _image("molecule", label, "svg+xml", drawing.encode())
+
+
+def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
+    """Return what the intervals of a run promise for its test rows, if any, and what not."""
+    rows, condition = "the validation rows", ""
+    if data.validation_size == 0.0:
+        rows = "the predictions of the other folds' models for the rows that they have not seen"
+        condition = ", if the model hardly depends on single rows"
+    how = f"the split {data.split!r}" if data.split_column is None else "a column of the table"
+    result = (
+        f"The test rows are chosen by {how}: no coverage is promised for them, and the measured "
+        "coverage shows what the intervals are worth for such molecules."
+    )
+    if is_exchangeable(data):
+        result = "The test rows are drawn at random as those are."
+    if not tested:
+        result = "There are no test rows on which it could be measured."
+    return (
+        f"Intervals are calibrated on {rows}. Their nominal coverage is promised on average for "
+        f"molecules that are drawn as those (exchangeable){condition}, and nothing for others, "
+        f"such as a new chemical series. {result}"
+    )
+
+
+def _worst(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
+    """Return the test molecules with the largest errors, or the least probable measured class."""
+    task, prediction, target, *_ = result
+    is_regression, molecules = task.kind == "regression", []
+    if is_regression:
+        errors = prediction[:, 0] - target
+    else:
+        both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
+        errors = 1.0 - both[np.arange(len(target)), target.astype(int)]
+    for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
+        row = int(run.split.test[result.rows[index]])
+        predicted, truth = task.cells(prediction[index].tolist())[0], float(target[index])
+        smiles, where = run.table.smiles[row], run.table.where(row)
+        error = errors[index] if is_regression else 1.0 - errors[index]
+        molecule = {
+            "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
+            "smiles": [smiles, *(run.table.partners[row : row + 1] if run.table.partners else [])],
+            "where": where,
+            "measured": format_score(truth) if is_regression else task.classes[int(truth)],
+            "predicted": predicted if isinstance(predicted, str) else format_score(predicted),
+            "error": f"{error:+.3f}" if is_regression else f"{error:.3f}",
+        }
+        molecules.append(molecule)
+    label = target_label(task)
+    return {"label": label, "is_regression": is_regression, "worst": molecules}
+
+
+def _kept_epochs(run: TrainingRun) -> str:
+    if not run.histories:
+        return "No network was trained: the predictions are those of a Gaussian process."
+    epochs = ", ".join(f"{one.kept_epoch} of {len(one.epochs)}" for one in run.histories)
+    is_last = run.config.training.checkpoint == "last"
+    return f"Checkpoint: epoch {epochs} ({'last epoch' if is_last else 'lowest validation loss'})."
+
+
+def _split_text(data: DataConfig) -> str:
+    if data.split_column is not None:
+        return f"column {data.split_column!r}"
+    if data.folds is not None:
+        return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
+    return str(data.split or "random")
+
+
+def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
+    """Yield each task with the number of labels in each split."""
+    bounds = run.table.bounds
+    for index, task in enumerate(run.table.tasks):
+        counts = []
+        for rows in run.split:
+            counts.append(f"{np.count_nonzero(~np.isnan(run.table.targets[rows, index])):,}")
+            if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
+                counts[-1] += f", {censored:,} censored"
+        yield target_label(task), counts

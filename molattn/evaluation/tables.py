@@ -9,10 +9,13 @@ from rich.table import Table
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.data.leakage import leakage_warnings
-from molattn.evaluation.metrics import metrics_of
+from molattn.errors import quoted
+from molattn.evaluation.metrics import metrics_of, score_tasks
+from molattn.inference.predict import DOMAIN_SIMILARITY, PredictedTable
 from molattn.task import Task, TaskKind
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 
+_RESAMPLES = 1000  # of the bootstrap
 MODELS = {"test": "molattn", "random_forest": "random forest", "baseline": "mean baseline"}
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 
@@ -164,3 +167,30 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):
         print_line(console, "coverage is not promised: the test rows are not drawn at random")
+
+
+def print_label_scores(table: PredictedTable, console: Console) -> None:
+    """Print the molecules beyond the domain of a model, and the scores if there are labels."""
+    tally, tasks, target = table.tally, table.tasks, table.target
+    if outside := tally.get("outside"):
+        print_line(
+            console,
+            f"{counted(outside, 'molecule')} beyond the domain of the model "
+            f"(training_similarity below {DOMAIN_SIMILARITY})",
+        )
+    for kind, text in (("unusable", "cannot be read"), ("censored", "censored, not scored")):
+        for name, count in tally.get(kind, {}).items():
+            if count:
+                print_line(console, f"{quoted(name)}: {counted(count, 'label')} {text}")
+    if len(target):
+        line = f"{counted(len(target), 'row')} with labels"
+        if trained := tally["trained"]:
+            line += (
+                f"; {trained:,} with the fingerprint of a training molecule, whose errors are "
+                "smaller than those of new molecules"
+            )
+        print_line(console, f"{line}:")
+        scores = score_tasks(table.prediction, target, tasks, resamples=_RESAMPLES)
+        known = [task for task in tasks if scores.tasks[task.name]["count"]]
+        metrics = {"test": scores.tasks, "test_mean": scores.mean}
+        print_tables(score_tables(known, metrics), console)

@@ -25,9 +25,9 @@ from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
-from molattn.model.gaussian_process.kernel import KernelInputs
-from molattn.model.inputs import number_type, scaled_numbers
+from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
+from molattn.model.module import number_type, scaled_numbers
 from molattn.model.outputs import mean_of_members
 from molattn.record import NO_EDGE, MoleculeRecord
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from molattn.chem.fingerprints import MOST_COUNTED, Environments
-from molattn.model.gaussian_process.head import GaussianProcessHead
-from molattn.model.gaussian_process.kernel import (
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.kernel import (
     CLIP,
     GaussianKernel,
     KernelInputs,
     TanimotoKernel,
 )
-from molattn.model.inputs import number_type
+from molattn.model.module import number_type
 
 __all__ = ["MoleculeProcess"]
 

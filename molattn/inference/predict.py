@@ -25,7 +25,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn
-from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.predictor import PredictionColumns
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -67,7 +67,7 @@ def predict_table(
     """Predict every row of a table, and collect its labels in columns named like targets.
 
     The output has all rows and columns of the table, in order, the columns of the prediction (see
-    :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
+    :class:`molattn.model.predictor.PredictionColumns`), and ``error``, the reason code of
     a row without a prediction. One of these that has the name of a column of the table gets an
     underscore. The file is written completely or not at all; with ``config.resume``, that goes on
     after an interruption.

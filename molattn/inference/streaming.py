@@ -33,9 +33,9 @@ from molattn.data.table import (
 from molattn.errors import InputError, ReasonCode, SmilesError
 from molattn.inference.parts import Tally, open_output
 from molattn.model.artefact import find_local_model
-from molattn.model.inputs import batches
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.prediction_columns import (
+from molattn.model.module import batches
+from molattn.model.predictor import (
     number_text,
     standardized_cells,
     standardized_columns,

@@ -19,7 +19,7 @@ from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.predictor import Predictor
 from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty

@@ -20,7 +20,7 @@ from molattn.inference.streaming import (
     inference_context,
     molecule_batches,
 )
-from molattn.model.inputs import batches
+from molattn.model.module import batches
 from molattn.serve.catalog import ServedModel
 from molattn.serve.guard import Metrics
 from molattn.utils.time_limit import stopped_by

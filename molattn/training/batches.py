@@ -12,8 +12,8 @@ from torch import Tensor
 
 from molattn.data.dataset import Molecules
 from molattn.graph import MoleculeBatch
-from molattn.model.inputs import number_type
 from molattn.model.model import MolAttn
+from molattn.model.module import number_type
 from molattn.utils.process_group import num_processes, process_rank
 
 __all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]

@@ -13,7 +13,7 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
-from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
+from molattn.model.gaussian_process import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices

@@ -19,8 +19,7 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from molattn.config import ReportConfig, TrainConfig
 from molattn.config.yaml_file import read_config_file
-from molattn.evaluation.report import interval_promise
-from molattn.evaluation.run_files import write_run
+from molattn.evaluation.run_files import interval_promise, write_run
 from molattn.evaluation.scoring import constant_prediction, forest_prediction, score_run
 from molattn.evaluation.tables import format_interval, print_scores, score_tables
 from molattn.model.model import MolAttn

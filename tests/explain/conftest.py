@@ -10,7 +10,7 @@ from torch import nn
 from molattn.config import ExplainConfig, NetworkConfig
 from molattn.explain.page.folder import explain_table
 from molattn.graph import CodedEdges
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 

@@ -17,7 +17,7 @@ from molattn.explain import explain
 from molattn.explain.explainer import read_instances
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.pyg import GraphModel
-from molattn.model.gaussian_process.kernel import KernelInputs, stack_counts
+from molattn.model.kernel import KernelInputs, stack_counts
 from molattn.model.target_transform import LogTransform, TargetTransform, YeoJohnsonTransform
 
 from .conftest import LEARNED, TASKS, make, with_process

@@ -13,9 +13,9 @@ from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import SMILESList, open_table
 from molattn.data.table.text import DelimitedTable
 from molattn.errors import InputError
-from molattn.evaluation.label_scores import print_label_scores
+from molattn.evaluation.tables import print_label_scores
 from molattn.inference import predict_table, streaming
-from molattn.model import inputs as batching
+from molattn.model import module as batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.predictor import Predictor
 from molattn.task import Task

@@ -15,7 +15,7 @@ from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.artefact import MANIFEST_FILE, find_local_model, find_model
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.training_set import Endpoint, Threshold, TrainingMolecules, TrainingSet
 from molattn.task import Task

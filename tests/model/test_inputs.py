@@ -21,9 +21,9 @@ from molattn.config import (
 )
 from molattn.inference import embed_table
 from molattn.inference.predict import predict_table
-from molattn.model import inputs
-from molattn.model.inputs import CLIP, MOST_PAIRS, batches, scaled_numbers, table_features
+from molattn.model import module as inputs
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.module import CLIP, MOST_PAIRS, batches, scaled_numbers, table_features
 from molattn.record import MoleculeRecord
 from molattn.training.run import train
 from molattn.training.scaling import number_scaling

@@ -22,7 +22,7 @@ from molattn.config import (
 )
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task

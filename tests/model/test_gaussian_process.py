@@ -10,8 +10,8 @@ from scipy.special import expit
 from molattn.chem.parse import parse_smiles
 from molattn.config import NetworkConfig
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
-from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel, stack_counts
+from molattn.model.gaussian_process import GaussianProcessHead, log_bayes_factor
+from molattn.model.kernel import KernelInputs, MoleculeKernel, stack_counts
 from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
@@ -75,7 +75,7 @@ def test_a_regression_is_predicted_as_by_brute_force(is_weighted):
 
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
-    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_SAVED", 0)
+    monkeypatch.setattr("molattn.model.gaussian_process._MOST_SAVED", 0)
     again = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
     np.testing.assert_allclose(again.weights, kept.weights, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(again.predict(NEW), kept.predict(NEW), rtol=1e-6)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from molattn.chem.fingerprint_index import ReachedLevels
 from molattn.model.config import MolAttnConfig
 from molattn.record import MoleculeRecord
 
@@ -36,7 +37,6 @@ Counts = Any  # sparse.csr_matrix [n, 65536]
 CLIP = 4.0
 """Standard deviations from the mean to which numbers are clipped."""
 _POSITIONS = 2**16
-_OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _MEDIAN_ROWS = 1000
 _NUMBERS = "numbers."
 
@@ -96,22 +96,15 @@ class KernelInputs:
 class TanimotoKernel:
     """The Tanimoto kernel of one kind of counts with those of m molecules.
 
-    A count c at a position reaches the levels 1 to c there, so that ``min(a, b)`` is the number of
-    levels that both reach. The sums of minima are thus a product of matrices of zeros and ones:
-    sparse for the levels that few of the m molecules reach, dense for those that many reach.
     ``totals`` are the sums of the counts of each of the m molecules.
     """
 
     def __init__(self, counts: Counts, kind: slice) -> None:
         self._kind = kind
-        rows, levels, self.totals = self._reached(counts)
-        found, columns, times = np.unique(levels, return_inverse=True, return_counts=True)
-        self._levels = np.append(found, -1)  # as none of others
-        self._is_often = times > _OFTEN * counts.shape[0]
-        reached = _ones(columns, rows, (len(times), counts.shape[0]))
-        self._often, self._rare = reached[self._is_often].toarray(), reached[~self._is_often]
+        rows, levels, self.totals = self._levels(counts)
+        self._reached = ReachedLevels(rows, levels, counts.shape[0])
 
-    def _reached(self, counts: Counts) -> tuple[Rows, Rows, NDArray[np.float32]]:
+    def _levels(self, counts: Counts) -> tuple[Rows, Rows, NDArray[np.float32]]:
         """Return molecule and number of each level that n molecules reach, and totals ``[n]``."""
         counts = counts[:, self._kind]
         sizes = counts.data.astype(np.int64)
@@ -124,12 +117,8 @@ class TanimotoKernel:
 
     def __call__(self, counts: Counts) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
-        rows, levels, totals = self._reached(counts)
-        columns = np.searchsorted(self._levels[:-1], levels)
-        known = self._levels[columns] == levels
-        given = _ones(rows[known], columns[known], (counts.shape[0], len(self._is_often)))
-        common = given[:, self._is_often].toarray() @ self._often
-        common += (given[:, ~self._is_often] @ self._rare).toarray()
+        rows, levels, totals = self._levels(counts)
+        common = self._reached.common(rows, levels, counts.shape[0])
         maxima = totals[:, None] + self.totals
         maxima -= common
         # Two molecules without any substructure of the kind are equal in it.
@@ -144,19 +133,15 @@ class TanimotoKernel:
         These are the index of the position and the level below, ``[L]`` each, and 1 where one of
         the m molecules reaches it, else 0, ``[L, m]``.
         """
-        levels, often = self._levels[:-1], self._is_often
+        levels, often = self._reached.levels[:-1], self._reached.is_often
         chosen = np.flatnonzero(np.isin(levels >> 8, positions - self._kind.start))
         places = np.searchsorted(positions - self._kind.start, levels[chosen] >> 8)
         index = (np.where(often, often.cumsum(), (~often).cumsum()) - 1)[chosen]
         often = often[chosen]
         reached = np.empty((len(chosen), len(self.totals)), dtype=np.float32)
-        reached[often] = self._often[index[often]]
-        reached[~often] = self._rare[index[~often]].toarray()
+        reached[often] = self._reached.often[index[often]]
+        reached[~often] = self._reached.rare[index[~often]].toarray()
         return places, levels[chosen] & 255, reached
-
-
-def _ones(rows: Rows, columns: Rows, shape: tuple[int, int]) -> Any:
-    return sparse.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape)
 
 
 @dataclass(frozen=True)
@@ -208,7 +193,7 @@ class GaussianKernel:
 
 @dataclass(frozen=True)
 class MoleculeKernel:
-    """The kernel of rows with m rows; see :mod:`molattn.model.gaussian_process.kernel`."""
+    """The kernel of rows with m rows; see :mod:`molattn.model.kernel`."""
 
     kinds: tuple[slice, ...]  # positions of each kind of counts; empty = they are not used
     counts: Counts | None  # of the m molecules

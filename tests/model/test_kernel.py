@@ -7,7 +7,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.parse import parse_smiles
-from molattn.model.gaussian_process.kernel import (
+from molattn.model.kernel import (
     GaussianKernel,
     KernelInputs,
     MoleculeKernel,

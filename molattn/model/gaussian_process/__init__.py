@@ -1,1 +1,0 @@
-"""Gaussian processes on kernels of molecules."""
