@@ -93,7 +93,6 @@ class ConformerGenerator:
             parameters.useBasicKnowledge = method != "distance_geometry"
             parameters.useExpTorsionAnglePrefs = method != "distance_geometry"
             if _embed(full, parameters):
-                _minimize(full)
                 return Conformer(_side_by_side(mol, _coordinates(full)), method)
         rdDepictor.Compute2DCoords(mol)
         return Conformer(_coordinates(mol), "depiction")
@@ -115,26 +114,17 @@ def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, list[int]]:
 
 
 def _embed(mol: Chem.Mol, parameters: rdDistGeom.EmbedParameters) -> bool:
+    """Give a molecule coordinates of minimal energy; return whether there are any."""
     try:
-        found = rdDistGeom.EmbedMolecule(mol, parameters) == 0
-    except (RuntimeError, ValueError):  # RDKit's own checks fail on some odd atoms.
-        return False
-    return found and bool(np.isfinite(_coordinates(mol)).all())
-
-
-def _minimize(mol: Chem.Mol) -> None:
-    """Minimize the energy; leave the molecule as it is if no force field can."""
-    before = _coordinates(mol)
-    try:
+        if rdDistGeom.EmbedMolecule(mol, parameters) != 0:
+            return False
         if rdForceFieldHelpers.MMFFHasAllMoleculeParams(mol):
             rdForceFieldHelpers.MMFFOptimizeMolecule(mol, maxIters=_FORCE_FIELD_STEPS)
-        else:
+        elif rdForceFieldHelpers.UFFHasAllMoleculeParams(mol):
             rdForceFieldHelpers.UFFOptimizeMolecule(mol, maxIters=_FORCE_FIELD_STEPS)
-        failed = not np.isfinite(_coordinates(mol)).all()
-    except (RuntimeError, ValueError):  # as above
-        failed = True
-    if failed:
-        mol.GetConformer().SetPositions(before)
+    except (RuntimeError, ValueError):  # RDKit's own checks fail on some odd atoms
+        return False
+    return bool(np.isfinite(_coordinates(mol)).all())
 
 
 def _side_by_side(mol: Chem.Mol, points: NDArray[np.float64]) -> NDArray[np.float64]:

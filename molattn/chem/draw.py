@@ -1,10 +1,12 @@
-"""Molecules as SVG."""
+"""Molecules as SVG, and the atoms in which one differs from another."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from rdkit import Chem
+from rdkit.Chem import rdFMCS
 
 from molattn.chem.limits import is_fast
 from molattn.chem.parse import Molecule, parse_accepted
@@ -13,6 +15,7 @@ from molattn.utils.time_limit import call_within
 
 _MOST_ATOMS = 200
 _MOST_SECONDS = 5.0
+_SEARCH_SECONDS = 2  # of a search that may last for ever, and ends with the best so far
 NOT_DRAWN = (
     f"Not drawn: more than {_MOST_ATOMS} atoms,",
     f"or more than {_MOST_SECONDS:g} s to lay them out",
@@ -102,3 +105,43 @@ def draw_molecule(
 
 def _rgb(color: str) -> tuple[float, ...]:
     return tuple(int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+
+
+def differing_atoms(smiles: str, other: str) -> list[int]:
+    """Return the atoms of a molecule that are not in its largest common part with another.
+
+    Connected parts that both have, such as a counterion, are in common. An atom of another charge
+    differs; isotopes and stereochemistry are ignored. All differ if the search takes too long.
+    """
+    try:
+        return call_within(_MOST_SECONDS, _differing, smiles, other)
+    except TimeoutError:
+        return list(range(parse_accepted(smiles).GetNumAtoms()))
+
+
+def _differing(smiles: str, other: str) -> list[int]:
+    first, last = parse_accepted(smiles), parse_accepted(other)
+    atoms, mol = _without_parts_of(first, last)
+    _, second = _without_parts_of(last, first)
+    parameters = rdFMCS.MCSParameters()
+    parameters.Timeout = _SEARCH_SECONDS
+    parameters.AtomCompareParameters.MatchFormalCharge = True
+    parameters.BondTyper = rdFMCS.BondCompare.CompareOrderExact
+    parameters.BondCompareParameters.RingMatchesRingOnly = True
+    parameters.BondCompareParameters.CompleteRingsOnly = True
+    common = rdFMCS.FindMCS([mol, second], parameters)
+    same = set(mol.GetSubstructMatch(common.queryMol)) if common.numAtoms else ()
+    return [atom for index, atom in enumerate(atoms) if index not in same]
+
+
+def _without_parts_of(mol: Chem.Mol, other: Chem.Mol) -> tuple[list[int], Chem.Mol]:
+    """Return the atoms outside connected parts that the other has too, and a molecule of these."""
+    same = Counter(Chem.MolToSmiles(part) for part in Chem.GetMolFrags(other, asMols=True))
+    kept, rest = list[int](), Chem.Mol()
+    for atoms, part in zip(Chem.GetMolFrags(mol), Chem.GetMolFrags(mol, asMols=True), strict=True):
+        text = Chem.MolToSmiles(part)
+        same[text] -= 1
+        if same[text] < 0:
+            kept, rest = [*kept, *atoms], Chem.CombineMols(rest, part)
+    Chem.GetSymmSSSR(rest)  # which are unknown after joining
+    return kept, rest

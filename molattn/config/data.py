@@ -20,7 +20,7 @@ from molattn.config.base import (
 from molattn.errors import InputError
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
-TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
+TransformChoice = Literal["auto", "none", "log", "yeo_johnson"]
 DescriptorSet = Literal["none", "lipinski", "all"]
 
 WORKER_OPTIONS = ("num_workers", "engine", "ray_address")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from functools import lru_cache
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -19,7 +18,6 @@ from molattn.task import Task, output_slices
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 300.0  # its exponential, times any label, is finite
-_MOST_QUANTILES = 1000
 _POWERS = np.linspace(0.0, 2.0, 201)
 
 
@@ -138,46 +136,11 @@ class YeoJohnsonTransform(TargetTransform):
         return f"{self.kind} transform of power {self.power:.2f}"
 
 
-@checked
-class RankTransform(TargetTransform):
-    r"""The normal score of a label's rank among the training labels.
-
-    The label of rank r among n, equal ones with their mean rank, has the score
-    :math:`\Phi^{-1}((r - \tfrac 1 2) / n)`. Between the training labels it is linear. Labels and
-    scores beyond the ends are those of the ends, so that no prediction or end of an interval lies
-    beyond the training labels; of new labels from the same distribution 2 in n + 1 do.
-    """
-
-    labels: tuple[float, ...]  # distinct, ascending; at most 1,000, of evenly spaced scores
-    scores: tuple[float, ...]
-    kind: Literal["ranks"] = field(default="ranks", kw_only=True)  # pyright: ignore
-
-    @classmethod
-    def fit(cls, labels: Array) -> Self:
-        """Rank the labels."""
-        distinct, counts = np.unique(labels, return_counts=True)
-        parts = (np.cumsum(counts) - 0.5 * counts) / len(labels)
-        scores = torch.special.ndtri(torch.from_numpy(parts)).numpy()
-        kept = np.arange(len(distinct))
-        if len(distinct) > _MOST_QUANTILES:
-            even = np.linspace(scores[0], scores[-1], _MOST_QUANTILES)
-            kept = np.unique(np.searchsorted(scores, even))
-        return cls(tuple(distinct[kept].tolist()), tuple(scores[kept].tolist()))
-
-    def forward(self, labels: Tensor) -> Tensor:
-        """Transform labels."""
-        return _interpolate(labels, self.labels, self.scores)
-
-    def inverse(self, values: Tensor) -> Tensor:
-        """Convert scores to labels."""
-        return _interpolate(values, self.scores, self.labels)
-
-
 AnyTransform = Annotated[
-    TargetTransform | LogTransform | YeoJohnsonTransform | RankTransform, Discriminator("kind")
+    TargetTransform | LogTransform | YeoJohnsonTransform, Discriminator("kind")
 ]
 TRANSFORMS: dict[str, type[TargetTransform]] = {
-    kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform, RankTransform)
+    kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform)
 }
 """The kinds of transforms by name."""
 
@@ -205,19 +168,3 @@ def _root(z: Tensor, power: float) -> Tensor:
     """Return the inverse of :func:`_power`."""
     exponent = (power * z).log1p() / power if power else z
     return exponent.clamp(max=_LARGEST_EXPONENT).expm1()
-
-
-def _interpolate(x: Tensor, places: Sequence[float], values: Sequence[float]) -> Tensor:
-    known, found = (_table(tuple(table), x.dtype, x.device) for table in (places, values))
-    above = torch.searchsorted(known, x.detach().contiguous(), right=True)
-    above = above.clamp(1, len(known) - 1)
-    below = above - 1
-    part = (x - known[below]) / (known[above] - known[below])
-    return torch.lerp(found[below], found[above], part.clamp(0.0, 1.0))
-
-
-@lru_cache(maxsize=32)
-def _table(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return them as a tensor: copied to a GPU once, not in each step."""
-    with torch.inference_mode(False):  # kept for what needs gradients
-        return torch.tensor(values, dtype=dtype, device=device)

@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from molattn.chem.difference import differing_atoms
-from molattn.chem.draw import NOT_DRAWN, draw_molecule
+from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, ServeConfig
 from molattn.data.table import bundled_dataset, open_table

@@ -215,10 +215,7 @@ def _same_task(one: Task, other: Task) -> bool:
 
 
 def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:
-    if task.kind != "regression":
-        return True
-    # Ranks have no value beyond the labels that they were fitted to.
-    return wanted in ("auto", known.kind) and known.kind != "ranks"
+    return task.kind != "regression" or wanted in ("auto", known.kind)
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from molattn.chem import draw
-from molattn.chem.draw import draw_molecule, laid_out
+from molattn.chem.draw import differing_atoms, draw_molecule, laid_out
 from molattn.chem.limits import is_fast
 from molattn.errors import MolattnError
 from molattn.evaluation.run_files import molecule_image
@@ -55,3 +55,38 @@ def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
     ):
         draw_molecule("CCO")
     assert "RDKit cannot draw" in molecule_image("CCO", "ethanol")  # in the report
+
+
+@pytest.mark.parametrize(
+    "smiles, other, expected",
+    [
+        ("CCO", "CCO", []),
+        ("OCC", "CCO", []),
+        ("CCO", "CCN", [2]),
+        ("CCO", "CC", [2]),
+        ("CC", "CCO", []),
+        ("c1ccccc1O", "c1ccccc1", [6]),
+        ("CC(=O)[O-]", "CC(=O)O", [3]),
+        ("CC=O", "CCO", [2]),
+        ("C", "O", [0]),
+        ("C", "C", []),
+        ("CCO.Cl", "CCO.Cl", []),
+        ("Cl.CCO", "CCN.Cl", [3]),
+        ("[Na+].CC(=O)[O-]", "CC(=O)O", [0, 4]),
+        ("Cl.Cl.CCN", "CCN.Cl", [1]),
+        ("CCO", "CCO.Cl", []),
+        ("c1ccccc1", "C1CCCCC1", [0, 1, 2, 3, 4, 5]),
+        ("C1CCNCC1", "c1ccncc1", [0, 1, 2, 3, 4, 5]),
+        ("Cc1ccccc1O", "CC1CCCCC1O", [2, 3, 4, 5, 6, 7]),
+    ],
+)
+def test_the_atoms_that_differ(smiles, other, expected):
+    assert differing_atoms(smiles, other) == expected
+
+
+def test_all_differ_if_the_search_takes_too_long(monkeypatch):
+    def ended(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr(draw, "call_within", ended)
+    assert differing_atoms("CCO", "CCN") == [0, 1, 2]

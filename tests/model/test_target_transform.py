@@ -14,7 +14,6 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import (
     TRANSFORMS,
     LogTransform,
-    RankTransform,
     TargetTransform,
     YeoJohnsonTransform,
 )
@@ -80,26 +79,6 @@ def test_the_power_is_that_of_largest_likelihood():
         best = np.clip(stats.yeojohnson_normmax(x), 0.0, 2.0)
         assert found.power == pytest.approx(best, abs=0.006)
         assert found.center == np.median(labels)
-
-
-def test_ranks_are_normal_scores_and_equal_labels_share_theirs():
-    labels = np.random.default_rng(0).integers(0, 12, 50).astype(float)
-    found = RankTransform.fit(labels).forward(torch.from_numpy(labels))
-    expected = stats.norm.ppf((stats.rankdata(labels) - 0.5) / 50)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_of_many_labels_a_thousand_are_kept_with_both_ends():
-    labels = np.random.default_rng(0).lognormal(size=5000)
-    transform = RankTransform.fit(labels)
-    assert 500 < len(transform.labels) == len(transform.scores) <= 1000
-    assert transform.labels[0] == labels.min()
-    assert transform.labels[-1] == labels.max()
-    found = transform.forward(torch.from_numpy(labels))
-    expected = stats.norm.ppf((stats.rankdata(labels) - 0.5) / 5000)
-    np.testing.assert_allclose(found, expected, atol=0.01)
-    ends = transform.inverse(float64([-99.0, 99.0]))
-    assert ends.tolist() == [labels.min(), labels.max()]
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS)

@@ -104,5 +104,5 @@ def test_validation_labels_and_bounds_without_a_logarithm_exclude_log():
         found, (line,) = target_transforms(tasks, ("auto",), training, others)
         assert [one.kind for one in found] == [kind, "none"]
         assert line.startswith(f"'y': {kind} transform")
-    found, _ = target_transforms(tasks, ("ranks", "auto"), training, others)
-    assert [one.kind for one in found] == ["ranks", "none"]
+    found, _ = target_transforms(tasks, ("log", "auto"), training, others)
+    assert [one.kind for one in found] == ["log", "none"]
