@@ -28,7 +28,8 @@ ValueError for what they cannot judge.
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -82,21 +83,19 @@ def assert_permutation_equivariant(
     with a row for each node must follow the nodes, one with a row for each edge the edges.
     ``trials`` permutations are drawn with ``seed``; ``tolerance``: see :mod:`molattn.testing`.
     """
-    worst = _Worst(tolerance, _scale(module, data, kwargs))
-    expected = _outputs(module, data, kwargs)
+    subject = _Subject(module, data, kwargs)
+    worst = _Worst(subject, tolerance)
     for node_order, edge_order in _orders(data, trials, seed):
-        got = _outputs(module, permute_nodes(data, node_order, edge_order), kwargs)
         order_of = {len(node_order): node_order, len(edge_order): edge_order}
-        for before, after in _matched(expected, got):
+        for before, after in subject.compared(permute_nodes(data, node_order, edge_order)):
             if before.edges is not None:
                 moved = before._replace(edges=_inverse(node_order)[before.edges])
                 worst.see_edges(moved, after)
-            else:
-                order = order_of.get(_rows(before))
-                if order is None:
-                    raise _unlike(before, "node or edge; see assert_permutation_invariant")
+            elif (order := order_of.get(before.rows)) is not None:
                 worst.see(before.name, before.value[order], after.value)
-    return worst.check(f"{type(module).__name__} is not permutation equivariant")
+            else:
+                raise before.unlike("node or edge; see assert_permutation_invariant")
+    return worst.check(f"{subject.name} is not permutation equivariant")
 
 
 def assert_permutation_invariant(
@@ -113,13 +112,12 @@ def assert_permutation_invariant(
     :math:`f(P G) = f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`.
     ``trials`` permutations are drawn with ``seed``; ``tolerance``: see :mod:`molattn.testing`.
     """
-    worst = _Worst(tolerance, _scale(module, data, kwargs))
-    expected = _outputs(module, data, kwargs)
+    subject = _Subject(module, data, kwargs)
+    worst = _Worst(subject, tolerance)
     for orders in _orders(data, trials, seed):
-        got = _outputs(module, permute_nodes(data, *orders), kwargs)
-        for before, after in _matched(expected, got):
+        for before, after in subject.compared(permute_nodes(data, *orders)):
             worst.see(before.name, before.value, after.value)
-    return worst.check(f"{type(module).__name__} is not permutation invariant")
+    return worst.check(f"{subject.name} is not permutation invariant")
 
 
 @torch.enable_grad()
@@ -140,29 +138,26 @@ def assert_graphs_independent(
     occur in the batch. ``seed`` is of what is random; ``tolerance``: see :mod:`molattn.testing`.
     """
     batch = _as_batch(data)
-    graph_of = _graph_of_rows(batch)
+    subject, graph_of = _Subject(module, batch, kwargs), _graph_of_rows(batch)
     generator = torch.Generator().manual_seed(seed)
-    args, given = _arguments(module, batch, kwargs)
-    read = batch.keys() if args else given.keys() - kwargs.keys()
     features = {
         name: value
-        for name, value in batch.to_dict().items()
-        if name in read and isinstance(value, Tensor) and value.dim()
+        for name, value in subject.read.items()
+        if isinstance(value, Tensor) and value.dim()
         if len(value) in graph_of and not name.endswith("ptr")
         if value.is_floating_point() or not _step(batch, name, value)
     }
     floats = {k: v.detach().requires_grad_() for k, v in features.items() if _floats(v)}
     if not features:
-        raise ValueError(f"data: got no features that {type(module).__name__} reads")
-    expected = _outputs(module, batch, kwargs)
-    worst = _Worst(tolerance, _scale(module, batch, kwargs))
+        raise ValueError(f"data: got no features that {subject.name} reads")
+    worst = _Worst(subject, tolerance)
     for graph in range(batch.num_graphs):
         changed = batch.clone()
         for name, value in features.items():
             mine = (graph_of[len(value)] == graph).view(-1, *[1] * (value.dim() - 1))
             new = _other_values(value, generator)
             changed[name] = torch.where(mine, new, floats.get(name, value))
-        for before, after in _matched(expected, _call(module, changed, kwargs)):
+        for before, after in subject.compared(changed, with_grad=True):
             owner = _owners(before, graph_of)
             worst.see(before.name, before.value, after.value, (owner != graph).nonzero().flatten())
             own = after.value[owner == graph]
@@ -172,7 +167,7 @@ def assert_graphs_independent(
                 gradients = torch.autograd.grad(own, [*floats.values()], weights, **options)
                 for name, gradient in zip(floats, gradients, strict=True):
                     worst.see(f"gradient of {name}", torch.zeros_like(gradient), gradient)
-    return worst.check(f"graphs of a batch affect each other in {type(module).__name__}")
+    return worst.check(f"graphs of a batch affect each other in {subject.name}")
 
 
 def assert_batch_invariant(
@@ -188,20 +183,19 @@ def assert_batch_invariant(
     """
     batch = _as_batch(data)
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in batch.to_data_list()]
-    together = _outputs(module, batch, kwargs)
-    alone = [_outputs(module, graph, kwargs) for graph in graphs]
-    worst = _Worst(tolerance, _scale(module, batch, kwargs))
-    for got, *parts in _matched(together, *alone):
-        if got.value.dim() == 0:
-            raise _unlike(got, "node or graph")
+    subject = _Subject(module, batch, kwargs)
+    worst = _Worst(subject, tolerance)
+    for got, *parts in subject.compared(*graphs):
+        if not got.value.dim():
+            raise got.unlike("node or graph")
         values = torch.cat([part.value for part in parts])
         if got.edges is None:
             worst.see(got.name, values, got.value)
-            continue
-        starts = batch["ptr"].tolist()
-        edges = [part.edges + start for part, start in zip(parts, starts, strict=False)]
-        worst.see_edges(_Output(got.name, values, torch.cat(edges, dim=1)), got)
-    return worst.check(f"{type(module).__name__} is not batch invariant")
+        else:
+            starts = batch["ptr"].tolist()
+            edges = [part.edges + start for part, start in zip(parts, starts, strict=False)]
+            worst.see_edges(_Output(got.name, values, torch.cat(edges, dim=1)), got)
+    return worst.check(f"{subject.name} is not batch invariant")
 
 
 def assert_attention_normalized(
@@ -215,20 +209,21 @@ def assert_attention_normalized(
     are in row 0 if the layer has ``flow = "target_to_source"``. ``tolerance``: see
     :mod:`molattn.testing`.
     """
-    original = _original(module)
-    if "return_attention_weights" in inspect.signature(original.forward).parameters:
-        kwargs = {"return_attention_weights": True, **kwargs}
-    pairs = [output for output in _outputs(module, data, kwargs) if output.edges is not None]
-    if not pairs or pairs[-1].edges is None or not pairs[-1].value.numel():
-        raise ValueError(f"{type(module).__name__}: got no (edge_index, alpha) among the outputs")
-    alpha, worst = pairs[-1].value, _Worst(tolerance)
-    row = 0 if getattr(original, "flow", None) == "target_to_source" else 1
-    receiver = pairs[-1].edges[row]
-    none = alpha.new_zeros(_counts(data)[0], *alpha.shape[1:])
+    subject = _Subject(module, data, kwargs)
+    if "return_attention_weights" in subject.parameters:
+        subject = _Subject(module, data, {"return_attention_weights": True, **kwargs})
+    nothing = _Output("", torch.zeros(0))
+    outputs = reversed(subject.outputs)
+    name, alpha, edges = next((one for one in outputs if one.edges is not None), nothing)
+    if edges is None or not alpha.numel():
+        raise ValueError(f"{subject.name}: got no (edge_index, alpha) among the outputs")
+    receiver = edges[0 if getattr(module, "flow", None) == "target_to_source" else 1]
+    none = alpha.new_zeros(_num_nodes(data), *alpha.shape[1:])
     sums = none.double().index_add(0, receiver, alpha.double()).to(alpha)
-    worst.see(f"sum of {pairs[-1].name}", none.index_fill(0, receiver, 1.0), sums)
-    worst.see(pairs[-1].name, alpha.clamp(min=0.0), alpha)
-    return worst.check(f"attention of {type(module).__name__} is not normalized")
+    worst = _Worst(None, tolerance)
+    worst.see(f"sum of {name}", none.index_fill(0, receiver, 1.0), sums)
+    worst.see(name, alpha.clamp(min=0.0), alpha)
+    return worst.check(f"attention of {subject.name} is not normalized")
 
 
 def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
@@ -241,39 +236,37 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     steps of 1e-6, also miss derivatives that change within a step, such as those of
     :class:`~molattn.nn.MATConv` by the bonds of a node without bonds.
     """
-    name, (module, data, kwargs) = type(module).__name__, _in_double(module, data, kwargs)
-    _outputs(module, data, kwargs)  # lazy modules get their parameters
-    args, given = _arguments(module, data, kwargs)
-    features = [key for key, value in (data.to_dict() if args else given).items() if _floats(value)]
-    parameters = dict(module.named_parameters())
+    subject = _Subject(module, data, kwargs).in_double()
+    _ = subject.outputs  # lazy modules get their parameters
+    features = {name: value for name, value in subject.read.items() if _floats(value)}
+    parameters = dict(subject.module.named_parameters())
     sizes = [parameter.numel() for parameter in parameters.values()]
 
     def outputs(*values: Tensor) -> Tensor:
-        inputs = dict(zip(features, values, strict=False))
         parts = values[-1].split(sizes) if parameters else ()
         new = {
             key: part.view_as(parameter)
             for (key, parameter), part in zip(parameters.items(), parts, strict=True)
         }
-        if args:
-            data.update(inputs)
-        out = functional_call(module, new, args, given if args else {**given, **inputs})
+        data = subject.data.clone()
+        data.update(dict(zip(features, values, strict=False)))
+        out = functional_call(subject.module, new, *subject.arguments(data))
         found = [part.value for part in _read("output", out) if _floats(part.value)]
         return torch.cat([value.flatten() for value in found] or [torch.zeros(0)])
 
-    values = [(data if args else given)[key] for key in features]
+    values = [*features.values()]
     if parameters:  # as one vector, or there would be too many pairs of second derivatives
         values.append(torch.cat([parameter.flatten() for parameter in parameters.values()]))
     values = [value.detach().clone().requires_grad_() for value in values]
     out = outputs(*values)
     if not out.requires_grad or not out.numel():
-        raise ValueError(f"{name}: got no differentiable output, expected at least one")
-    checks: dict[str, Callable[..., bool]] = {"first": gradcheck, "second": gradgradcheck}
-    for order, check in checks.items():
+        raise ValueError(f"{subject.name}: got no differentiable output, expected at least one")
+    for order, check in (("first", gradcheck), ("second", gradgradcheck)):
         try:
             check(outputs, values, atol=1e-6, rtol=1e-4, fast_mode=True)
         except RuntimeError as error:
-            raise AssertionError(f"{order} derivatives of {name} are wrong: {error}") from error
+            message = f"{order} derivatives of {subject.name} are wrong: {error}"
+            raise AssertionError(message) from error
 
 
 def assert_stable(
@@ -292,16 +285,14 @@ def assert_stable(
     ``data`` as given, a module in float32 must have the outputs that it has in float64, up to
     ``tolerance`` (see :mod:`molattn.testing`).
     """
-    name = type(module).__name__
-    args, given = _arguments(module, data, kwargs)
-    read = (data.keys() if args else given.keys()) - kwargs.keys()
-    floats = {key: data[key].detach() for key in read if _floats(data[key])}
+    subject = _Subject(module, data, kwargs)
+    floats = {key: value.detach() for key, value in subject.read.items() if _floats(value)}
     if not floats:
-        raise ValueError(f"data: got no floating-point attributes that {name} reads")
+        raise ValueError(f"data: got no floating-point attributes that {subject.name} reads")
     large = data.clone()
     large.update({key: (value * factor).requires_grad_() for key, value in floats.items()})
     with torch.enable_grad():
-        found = {output.name: output.value for output in _call(module, large, kwargs)}
+        found = {output.name: output.value for output in subject.call(large)}
         total = sum(value.sum() for value in found.values() if value.requires_grad)
     leaves = {key: large[key] for key in floats}
     leaves |= {key: value for key, value in module.named_parameters() if value.requires_grad}
@@ -311,14 +302,12 @@ def assert_stable(
         found |= dict(zip(names, gradients, strict=True))
     for key, value in found.items():
         if not value.isfinite().all():
-            raise AssertionError(
-                f"{name} is not stable: {key} is not finite for inputs times {factor:g}"
-            )
-    worst = _Worst(tolerance, _scale(module, data, kwargs))
-    exact = _outputs(*_in_double(module, data, kwargs))
-    for expected, got in _matched(exact, _outputs(module, data, kwargs)):
+            problem = f"{key} is not finite for inputs times {factor:g}"
+            raise AssertionError(f"{subject.name} is not stable: {problem}")
+    worst = _Worst(subject, tolerance)
+    for expected, got in _matched(subject.in_double().outputs, subject.outputs):
         worst.see(got.name, expected.value.to(got.value.dtype), got.value)
-    return worst.check(f"{name} is not stable")
+    return worst.check(f"{subject.name} is not stable")
 
 
 class _Output(NamedTuple):
@@ -327,6 +316,14 @@ class _Output(NamedTuple):
     name: str
     value: Tensor
     edges: Optional[Tensor] = None
+
+    @property
+    def rows(self) -> int:
+        return self.value.size(0) if self.value.dim() else 0
+
+    def unlike(self, what: str) -> ValueError:
+        shape = list(self.value.shape)
+        return ValueError(f"{self.name}: got shape {shape}, expected a row for each {what}")
 
     def sorted(self) -> "_Output":
         """Sort by edge; duplicate edges by a projection of their values."""
@@ -339,12 +336,71 @@ class _Output(NamedTuple):
         return _Output(self.name, self.value[order], self.edges[:, order])
 
 
+class _Subject:
+    """A module and what it is called with: the data itself, or its attributes by name."""
+
+    def __init__(self, module: nn.Module, data: Data, kwargs: dict[str, Any]) -> None:
+        self.module, self.data, self.kwargs = module, data, kwargs
+        self.name = type(module).__name__
+        original = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
+        self.parameters = {
+            name: parameter
+            for name, parameter in inspect.signature(original.forward).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+        self.names = [name for name in self.parameters if name in data and name not in kwargs]
+        # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
+        self.takes_data = not {*self.names} - {"batch"}
+        needed = {name for name, one in self.parameters.items() if one.default is one.empty}
+        if not self.takes_data and (missing := needed - {*self.names, *kwargs}):
+            have = ", ".join(data.keys())
+            raise ValueError(f"{self.name}.forward needs {missing}, data has {have}")
+        self.read = data.to_dict() if self.takes_data else {name: data[name] for name in self.names}
+        """The attributes of the data that the module may read."""
+
+    def arguments(self, data: Data) -> tuple[tuple[Data, ...], dict[str, Any]]:
+        """Return what the module is called with for such data, in order and by name."""
+        if self.takes_data:
+            return (data,), self.kwargs
+        return (), {name: data[name] for name in self.names} | self.kwargs
+
+    def call(self, data: Data) -> list[_Output]:
+        args, given = self.arguments(data)
+        return list(_read("output", self.module(*args, **given)))
+
+    @cached_property
+    def outputs(self) -> list[_Output]:
+        with torch.no_grad():
+            return self.call(self.data)
+
+    def compared(self, *others: Data, with_grad: bool = False) -> Iterator[tuple[_Output, ...]]:
+        """Match the outputs with those for other data."""
+        with torch.set_grad_enabled(with_grad):
+            found = [self.call(data) for data in others]
+        return _matched(self.outputs, *found)
+
+    def in_double(self) -> "_Subject":
+        """Copy the module and what it is called with to float64."""
+        data = self.data.clone()
+        data.update({key: one.double() for key, one in data.to_dict().items() if _floats(one)})
+        kwargs = {key: one.double() if _floats(one) else one for key, one in self.kwargs.items()}
+        return _Subject(copy.deepcopy(self.module).double(), data, kwargs)
+
+    @property
+    def scale(self) -> float:
+        """The largest median magnitude of the inputs: few large values do not decide."""
+        given = {key: x for key, x in self.read.items() if key != "y"} | self.kwargs
+        magnitudes = [x[x.isfinite() & (x != 0)].abs() for x in given.values() if _floats(x)]
+        return max((float(x.detach().median()) for x in magnitudes if x.numel()), default=0.0)
+
+
 class _Worst:
     """The largest error so far, relative to the tolerance."""
 
-    def __init__(self, tolerance: Optional[float], scale: float = 0.0) -> None:
+    def __init__(self, subject: Optional[_Subject], tolerance: Optional[float]) -> None:
         self.tolerance = tolerance
-        self.scale = scale  # rounding errors of outputs that are truly 0 have that of the inputs
+        # Rounding errors of outputs that are truly 0 have the scale of the inputs.
+        self.scale = 0.0 if subject is None else subject.scale
         self.error = self.excess = 0.0
         self.where = ""
 
@@ -386,16 +442,6 @@ class _Worst:
         return self.error
 
 
-def _in_double(
-    module: nn.Module, data: Data, kwargs: dict[str, Any]
-) -> tuple[nn.Module, Data, dict[str, Any]]:
-    """Copy a module and what it is called with to float64."""
-    data = data.clone()
-    data.update({key: value.double() for key, value in data.to_dict().items() if _floats(value)})
-    kwargs = {key: value.double() if _floats(value) else value for key, value in kwargs.items()}
-    return copy.deepcopy(module).double(), data, kwargs
-
-
 def _as_batch(data: Union[Data, Sequence[Data]]) -> Any:
     batch = data if isinstance(data, Data) else Batch.from_data_list(list(data))
     if not isinstance(batch, Batch) or batch.num_graphs < 2:
@@ -422,23 +468,14 @@ def _other_values(value: Tensor, generator: torch.Generator) -> Tensor:
     return value + ((_largest(value) or 1.0) * (0.5 + noise)).to(value)
 
 
-def _rows(output: _Output) -> int:
-    return output.value.size(0) if output.value.dim() else 0
-
-
-def _unlike(output: _Output, what: str) -> ValueError:
-    shape = list(output.value.shape)
-    return ValueError(f"{output.name}: got shape {shape}, expected a row for each {what}")
-
-
 def _owners(output: _Output, graph_of: dict[int, Tensor]) -> Tensor:
     """The graph of each row of an output."""
     if output.edges is not None:
         nodes, *_ = graph_of.values()
         return nodes[output.edges[1]]
-    if _rows(output) not in graph_of:
-        raise _unlike(output, "of {} nodes, {} edges or {} graphs".format(*graph_of))
-    return graph_of[_rows(output)]
+    if output.rows not in graph_of:
+        raise output.unlike("of {} nodes, {} edges or {} graphs".format(*graph_of))
+    return graph_of[output.rows]
 
 
 def _inverse(order: Tensor) -> Tensor:
@@ -452,14 +489,6 @@ def _largest(x: Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
-def _scale(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> float:
-    """The largest median magnitude of the inputs: few large values do not decide."""
-    args, given = _arguments(module, data, kwargs)
-    given = {k: v for k, v in data.to_dict().items() if k != "y"} | kwargs if args else given
-    magnitudes = [x[x.isfinite() & (x != 0)].abs() for x in given.values() if _floats(x)]
-    return max((float(x.detach().median()) for x in magnitudes if x.numel()), default=0.0)
-
-
 def _floats(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
@@ -469,14 +498,14 @@ def _step(data: Data, name: str, value: Tensor) -> int:
     return -1 if "batch" in name else int(torch.as_tensor(data.__inc__(name, value)).max())
 
 
-def _counts(data: Data) -> tuple[int, int]:
+def _num_nodes(data: Data) -> int:
     if data.num_nodes is None:
         raise ValueError("data: got a graph without node features, expected x or num_nodes")
-    return data.num_nodes, data.num_edges
+    return data.num_nodes
 
 
 def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    num_nodes, num_edges = _counts(data)
+    num_nodes, num_edges = _num_nodes(data), data.num_edges
     batch = data.get("batch")
     batch = torch.zeros(num_nodes, dtype=torch.int64) if batch is None else batch.cpu()
     most = int(torch.bincount(batch).max()) if num_nodes else 0
@@ -496,42 +525,6 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
         edges = torch.randperm(num_edges, generator=generator)
         yield order.to(device), edges.to(device)
         order = same
-
-
-def _original(module: nn.Module) -> nn.Module:
-    """The module that torch.compile wrapped, whose forward has the parameters' names."""
-    return getattr(module, "_orig_mod", module)
-
-
-def _arguments(
-    module: nn.Module, data: Data, kwargs: dict[str, Any]
-) -> tuple[tuple[Data, ...], dict[str, Any]]:
-    """Return what to call the module with: ``data`` itself, or its attributes by name."""
-    module = _original(module)
-    parameters = [
-        parameter
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    given = {p.name: data[p.name] for p in parameters if p.name in data} | kwargs
-    # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
-    if not given.keys() - kwargs.keys() - {"batch"}:
-        return (data,), kwargs
-    needed = {p.name for p in parameters if p.default is p.empty} - given.keys()
-    if needed:
-        name = type(module).__name__
-        raise ValueError(f"{name}.forward needs {needed}, data has {', '.join(data.keys())}")
-    return (), given
-
-
-def _call(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> list[_Output]:
-    args, given = _arguments(module, data, kwargs)
-    return list(_read("output", module(*args, **given)))
-
-
-@torch.no_grad()
-def _outputs(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> list[_Output]:
-    return _call(module, data, kwargs)
 
 
 def _matched(first: list[_Output], *others: list[_Output]) -> Iterator[tuple[_Output, ...]]:
