@@ -15,11 +15,15 @@ from rich.console import Console
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
-from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
 from molattn.data.table import free_name, write_table
-from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.run_files import write_fold_page, write_histories, write_run, write_skipped
+from molattn.evaluation.run_files import (
+    card_scores,
+    write_fold_page,
+    write_histories,
+    write_run,
+    write_skipped,
+)
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -215,8 +219,12 @@ class _CrossValidation:
         fingerprints = training_fingerprints(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
-        card = {"scores": _card_scores(table, summary)}
-        model.save_pretrained(self.folder / "model", model_card_kwargs=card)
+        rows = (
+            f": mean and standard deviation over {len(summary['folds'])} folds of a "
+            "cross-validation; this model, of all rows, was not tested itself"
+        )
+        card = card_scores(table.tasks, summary["test"], format_mean, rows)
+        model.save_pretrained(self.folder / "model", model_card_kwargs={"scores": card})
         write_histories(histories, self.folder)
         return {
             "rows_train": len(split.train),
@@ -225,21 +233,6 @@ class _CrossValidation:
             "uncertainty": out_of_fold_coverage(model, table, folds, config.report.interval),
             "seconds": round(seconds, 3),
         }
-
-
-def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, str]:
-    folds, card = len(summary["folds"]), {}
-    for task in table.tasks:
-        scores = summary["test"][task.name]
-        shown = metrics_of(task.kind, with_heading=True).items()
-        values = [
-            f"{metric.heading} {format_mean(scores[key])}" for key, metric in shown if key in scores
-        ]
-        card[task.name] = (
-            f"{', '.join(values)}: mean and standard deviation over {folds} folds of "
-            "a cross-validation; this model, of all rows, was not tested itself"
-        )
-    return card
 
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:

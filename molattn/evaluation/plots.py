@@ -78,15 +78,17 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     for history in histories:
         is_first = history is histories[0]
         epochs = [epoch.epoch for epoch in history.epochs]
-        for name, color, line in (
-            ("train", _BLUE, "--"),
-            ("validation", _VERMILLION, "-"),
+        training = [epoch.train_loss for epoch in history.epochs]
+        validation = [epoch.validation_loss for epoch in history.epochs]
+        marker = "o" if len(epochs) == 1 else None
+        for losses, label, color, line in (
+            (training, "training", _BLUE, "--"),
+            (validation, "validation", _VERMILLION, "-"),
         ):
-            losses = [getattr(epoch, f"{name}_loss") for epoch in history.epochs]
             if None not in losses:  # there may be no validation rows
-                label = {"train": "training"}.get(name, name) if is_first else None
-                marker = "o" if len(epochs) == 1 else None
-                axes.plot(epochs, losses, line, color=color, label=label, marker=marker)
+                values: Any = losses
+                shown = label if is_first else None
+                axes.plot(epochs, values, line, color=color, label=shown, marker=marker)
         label = f"checkpoint (epoch {best})" if is_first else None
         axes.axvline(history.kept_epoch, color=_GREY, linestyle=":", label=label)
     axes.set_yscale("log")
@@ -203,21 +205,19 @@ def _precision_recall(axes: Axes, result: TaskResults) -> None:
 
 def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dict[str, Any]]]:
     """Yield probabilities, labels and style of each of the first classes that has a curve."""
-    colors, is_binary = iter(_CURVES), result.task.kind == "binary"
-    for label in [1] if is_binary else range(len(result.task.classes)):
+    classes = [*enumerate(result.task.classes)][1 if result.task.kind == "binary" else 0 :]
+    for column, (label, name) in enumerate(classes[: len(_CURVES)]):
         is_class = result.target == label
-        if is_class.any() and not is_class.all() and (color := next(colors, None)):
-            style = {"color": color, "label": _plain(result.task.classes[label])}
-            yield result.prediction[:, 0 if is_binary else label], is_class, style
+        if is_class.any() and not is_class.all():
+            style = {"color": _CURVES[column], "label": _plain(name)}
+            yield result.prediction[:, column], is_class, style
 
 
 def _finish_curves(axes: Axes, result: TaskResults, metric: str, legend: Any) -> None:
-    """Add the title, and a legend or the reason why there are no curves."""
+    """Add the title, and a legend if there are curves."""
     _title(axes, result, metric, name=_plain(target_label(result.task)))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8, loc=legend)
-    else:
-        axes.text(0.5, 0.5, "only one class", ha="center", va="center", color=_GREY)
 
 
 def _calibration(axes: Axes, result: TaskResults) -> None:

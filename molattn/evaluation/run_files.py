@@ -4,7 +4,7 @@ import platform
 import warnings
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,11 +35,12 @@ from molattn.evaluation.tables import (
 )
 from molattn.model.predictor import (
     PredictionColumns,
-    number_text,
+    cell_text,
     standardized_cells,
     standardized_columns,
 )
 from molattn.model.uncertainty import Prediction
+from molattn.task import Task
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
     CONFIG_FILE,
@@ -78,8 +79,14 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     ``report.html``, ``learning_curve.png`` and, of test rows, the plots of
     :func:`molattn.evaluation.plots.run_plots`.
     """
-    card = {"scores": _card_scores(run, scores.metrics)}
-    run.model.save_pretrained(folder / "model", model_card_kwargs=card)
+    tasks, scored = run.table.tasks, scored_rows(scores.metrics)
+    rows = " on {count} test molecules"
+    if scored == "validation":
+        rows = " on {count} validation molecules (there was no test)"
+    card = card_scores(
+        tasks if scored in scores.metrics else (), scores.metrics[scored], format_score, rows
+    )
+    run.model.save_pretrained(folder / "model", model_card_kwargs={"scores": card})
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)
@@ -120,14 +127,15 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
             write(row._replace(smiles=escape_formula(row.smiles)))
 
 
-def _card_scores(run: TrainingRun, metrics: Mapping[str, Any]) -> dict[str, str]:
-    split, card = scored_rows(metrics), {}
-    rows = "test molecules" if split == "test" else "validation molecules (there was no test)"
-    for task in run.table.tasks if split in metrics else ():
-        scores = metrics[split][task.name]
-        shown = metrics_of(task.kind, with_heading=True)
-        values = (f"{metric.heading} {format_score(scores[key])}" for key, metric in shown.items())
-        card[task.name] = f"{', '.join(values)} on {scores['count']} {rows}"
+def card_scores(
+    tasks: Sequence[Task], scores: Mapping[str, Any], cell: Callable[[Any], str], rows: str
+) -> dict[str, str]:
+    """Return the scores of each task for the card of a model; ``rows`` says what they are of."""
+    card = {}
+    for task in tasks:
+        own, shown = scores[task.name], metrics_of(task.kind, with_heading=True).items()
+        values = [f"{metric.heading} {cell(own[key])}" for key, metric in shown if key in own]
+        card[task.name] = f"{', '.join(values)}{rows.format(count=own.get('count'))}"
     return card
 
 
@@ -140,12 +148,8 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
             is_finite = np.isfinite(prediction.prediction[index]).all()
             cells = output.cells(prediction, index) if is_finite else [None] * len(output.columns)
             cells += standardized_cells(table.records[row], run.model.config)
-            texts = ["" if cell is None else _text(cell) for cell in cells]
+            texts = [cell_text(cell) for cell in cells]
             write([escape_formula(cell) for cell in (*table.rows[row].cells, *texts, "test")])
-
-
-def _text(cell: float | str) -> str:
-    return cell if isinstance(cell, str) else number_text(cell)
 
 
 def write_run_page(
@@ -273,23 +277,19 @@ def molecule_image(smiles: str, label: str) -> Markup:
 
 def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
     """Return what the intervals of a run promise for its test rows, if any, and what not."""
-    rows, condition = "the validation rows", ""
+    rows = "the validation rows"
     if data.validation_size == 0.0:
         rows = "the predictions of the other folds' models for the rows that they have not seen"
-        condition = ", if the model hardly depends on single rows"
-    how = f"the split {data.split!r}" if data.split_column is None else "a column of the table"
-    result = (
-        f"The test rows are chosen by {how}: no coverage is promised for them, and the measured "
-        "coverage shows what the intervals are worth for such molecules."
-    )
-    if is_exchangeable(data):
-        result = "The test rows are drawn at random as those are."
+    result = "The test rows are drawn at random as those are."
+    if not is_exchangeable(data):
+        how = f"the split {data.split!r}" if data.split_column is None else "a column of the table"
+        result = f"The test rows are chosen by {how}: no coverage is promised for them."
     if not tested:
         result = "There are no test rows on which it could be measured."
     return (
         f"Intervals are calibrated on {rows}. Their nominal coverage is promised on average for "
-        f"molecules that are drawn as those (exchangeable){condition}, and nothing for others, "
-        f"such as a new chemical series. {result}"
+        "molecules that are drawn as those (exchangeable), and nothing for others, such as a new "
+        f"chemical series. {result}"
     )
 
 

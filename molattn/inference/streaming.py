@@ -36,7 +36,7 @@ from molattn.model.artefact import find_local_model
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.module import batches
 from molattn.model.predictor import (
-    number_text,
+    cell_text,
     standardized_cells,
     standardized_columns,
 )
@@ -263,13 +263,10 @@ class OutputRows:
         forms = standardized_cells(row.record, self._model)
         for cells in results:
             more = [*cells, *forms]
-            texts = map(self._text, more) if self.schema is None else more
+            texts = more
+            if self.schema is None:
+                texts = [self._escape(cell_text(cell)) for cell in more]
             yield [*own, *texts, code], structure
-
-    def _text(self, cell: float | int | str | None) -> str:
-        if cell is None:
-            return ""
-        return self._escape(number_text(cell) if isinstance(cell, float) else str(cell))
 
 
 class _RowReader:

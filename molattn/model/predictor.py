@@ -319,13 +319,15 @@ class Predictor(NetworkModule):
         return outputs, [record.fingerprint for record in records]
 
 
-def number_text(number: float) -> str:
-    """Return a number for a text table, with 7 significant digits, or all of them from 1,000 on.
+def cell_text(cell: float | str | None) -> str:
+    """Return a cell for a text table: a number with 7 significant digits, or all from 1,000 on.
 
     The first digits of a large number may be those of the mean of the targets.
     """
-    number += 0.0  # -0 is 0
-    return f"{number:.7g}" if abs(number) < _LARGE else str(float(number))
+    if not isinstance(cell, float):
+        return "" if cell is None else str(cell)
+    cell += 0.0  # -0 is 0
+    return f"{cell:.7g}" if abs(cell) < _LARGE else str(float(cell))
 
 
 def standardized_columns(config: MolAttnConfig) -> list[str]:
