@@ -181,11 +181,11 @@ def verify(model: ModelFolder, /) -> None:
     Compares the files with the manifest (sizes, SHA-256), loads the model, and names the RDKit of
     the training if another one is installed.
     """
-    from molattn.model.artefact import ModelFiles, find_local_model
+    from molattn.model.artefact import ModelFiles, find_model
     from molattn.model.model import MolAttn
 
     console = make_console()
-    files = ModelFiles.read(find_local_model(model))
+    files = ModelFiles.read(find_model(model))
     for name, problem in files.problems().items():
         size = f"{len(files.content[name]):,}" if name in files.content else "-"
         print_line(console, f"{name:<32}  {size:>12}  {problem or 'ok'}")

@@ -224,7 +224,7 @@ class _CrossValidation:
             "cross-validation; this model, of all rows, was not tested itself"
         )
         card = card_scores(table.tasks, summary["test"], format_mean, rows)
-        model.save_pretrained(self.folder / "model", model_card_kwargs={"scores": card})
+        model.save_pretrained(self.folder / "model", scores=card)
         write_histories(histories, self.folder)
         return {
             "rows_train": len(split.train),

@@ -86,7 +86,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     card = card_scores(
         tasks if scored in scores.metrics else (), scores.metrics[scored], format_score, rows
     )
-    run.model.save_pretrained(folder / "model", model_card_kwargs={"scores": card})
+    run.model.save_pretrained(folder / "model", scores=card)
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)

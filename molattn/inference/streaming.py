@@ -32,7 +32,7 @@ from molattn.data.table import (
 )
 from molattn.errors import InputError, ReasonCode, SmilesError
 from molattn.inference.parts import Tally, open_output
-from molattn.model.artefact import find_local_model
+from molattn.model.artefact import find_model
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.module import batches
 from molattn.model.predictor import (
@@ -351,7 +351,7 @@ def open_with_model(
         print_line(console, f"{table.path}: {remark}")
     model = model_folder
     if not isinstance(model, MolAttn):
-        model = MolAttn.from_pretrained(find_local_model(model))
+        model = MolAttn.from_pretrained(find_model(model))
     if remark := model.inputs_remark():
         print_line(console, remark)
     return table, model

@@ -1,6 +1,5 @@
 """Saved models: a folder of safetensors and JSON files, without pickles."""
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +11,6 @@ from typing import Any, TypeVar
 
 import safetensors.numpy
 import safetensors.torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
@@ -44,10 +41,7 @@ MODEL_FILES = (
     MANIFEST_FILE,
 )
 
-MODEL_CARD = """---
-{{ card_data }}
----
-A molecular property predictor trained with molattn.
+MODEL_CARD = """A molecular property predictor trained with molattn.
 
     from molattn import MolAttn
     model = MolAttn.from_pretrained("FOLDER")
@@ -55,7 +49,7 @@ A molecular property predictor trained with molattn.
 
 Predicted properties:
 
-{{ properties }}
+{properties}
 """
 
 PACKAGED = Path(__file__).parent / "weights"
@@ -63,37 +57,20 @@ PACKAGED = Path(__file__).parent / "weights"
 
 Kind = TypeVar("Kind")
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
-
-def find_model(name: str | Path, **hub_options: Any) -> Path:
+def find_model(name: str | Path) -> Path:
     """Return the folder of a saved model.
 
-    It is found by the name of a model of the package, such as ``base``; by its folder, that of the
-    run that trained it, or a file in either; or by the name ``owner/model`` on the Hugging Face
-    Hub, from which it is downloaded once with ``hub_options`` (``revision``, ...).
+    It is found by its folder, that of the run that trained it, or a file in either; or by the name
+    of a model of the package, such as ``base``, unless such a folder has a model.
     """
-    if is_packaged(name):
-        return PACKAGED / name
-    is_hub_name = isinstance(name, str) and bool(_HUB_NAME.fullmatch(name))
-    if not is_hub_name or Path(name).exists() or Path(f"{name}{UNFINISHED}").exists():
-        return find_local_model(name)
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=[*MODEL_FILES], **hub_options))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = f"no download from the Hugging Face Hub: {str(error).strip().splitlines()[0]}"
-        raise InputError(f"{name}: no such folder, and {reason}") from None
-
-
-def find_local_model(name: str | Path) -> Path:
-    """Return the folder of a saved model; a folder goes before a name, the Hub is not searched."""
     path = Path(name)
-    if not path.exists() and is_packaged(str(name)):
-        return PACKAGED / name
     folder = path.parent if path.is_file() else path
     for found in (folder, folder / "model"):
         if (found / CONFIG_FILE).is_file():
             return found
+    if is_packaged(name):
+        return PACKAGED / name
     expected = "expected the folder of a saved model"
     if folds := sorted(folder.glob("*fold_*/model")):
         raise InputError(f"{name}: a cross-validation; {expected}, such as {folds[0].parent}")

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelHubMixin
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -23,18 +22,12 @@ from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.predictor import Predictor
 from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty
-from molattn.utils.files import atomic_folder
+from molattn.utils.files import atomic_folder, write_file
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
 
-class MolAttn(
-    Predictor,
-    ModelHubMixin,
-    library_name="molattn",
-    tags=["chemistry"],
-    model_card_template=artefact.MODEL_CARD,
-):
+class MolAttn(Predictor):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
     A trained model has one network (``nets``); :meth:`ensemble` joins models into one. Labels are
@@ -138,18 +131,7 @@ class MolAttn(
         trained = f"the model was trained with RDKit {was}, and {now} is installed: {inputs}"
         return "" if was in (None, now) else trained
 
-    # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
-
-    def generate_model_card(
-        self, *args: Any, scores: Mapping[str, str] | None = None, **kwargs: Any
-    ) -> ModelCard:
-        """Return the README of the saved model: predicted properties, test ``scores`` by task."""
-        lines = []
-        for task in self.config.tasks:
-            facts = (task.unit, task.kind, ", ".join(task.classes), (scores or {}).get(task.name))
-            text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
-            lines.append(f"- {' '.join(text.split())}")
-        return super().generate_model_card(*args, properties="\n".join(lines), **kwargs)
+    # Saving and loading.
 
     def to_files(self) -> ModelFiles:
         """Return the files of the model."""
@@ -174,20 +156,14 @@ class MolAttn(
         return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
 
     def save_pretrained(
-        self,
-        save_directory: str | Path,
-        *,
-        repo_id: str | None = None,
-        push_to_hub: bool = False,
-        model_card_kwargs: dict[str, Any] | None = None,
-        **hub_options: Any,
-    ) -> str | None:
+        self, folder: str | Path, *, scores: Mapping[str, str] | None = None
+    ) -> None:
         """Write the model to a folder, in place of another model in it; other files stay.
 
-        A new folder is written and renamed: if this is interrupted, the previous model stays. The
-        other arguments are those of huggingface_hub.
+        A new folder is written and renamed: if this is interrupted, the previous model stays. A
+        ``README.md`` lists the predicted properties, with ``scores`` of each task by its name.
         """
-        folder = Path(save_directory)
+        folder = Path(folder)
         with atomic_folder(folder) as part:
             if folder.is_dir():
                 names = artefact.MODEL_FILES
@@ -198,39 +174,32 @@ class MolAttn(
                 shutil.copytree(folder, part, symlinks=True, ignore=ours, dirs_exist_ok=True)
             self.to_files().write(part)
             if not (part / "README.md").exists():
-                self.generate_model_card(**model_card_kwargs or {}).save(part / "README.md")
-        if not push_to_hub:
-            return None
-        options = {"model_card_kwargs": model_card_kwargs, **hub_options}
-        return self.push_to_hub(repo_id or folder.name, **options)
+                write_file(part / "README.md", self._card(scores or {}).encode())
+
+    def _card(self, scores: Mapping[str, str]) -> str:
+        lines = []
+        for task in self.config.tasks:
+            facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
+            text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
+            lines.append(f"- {' '.join(text.split())}")
+        return artefact.MODEL_CARD.format(properties="\n".join(lines))
 
     @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: str | Path,
-        *,
-        encoder: nn.Module | None = None,
-        readout: nn.Module | None = None,
-        head: nn.Module | None = None,
-        **hub_options: Any,
-    ) -> "MolAttn":
-        """Load a packaged model, one from a folder, or one from the Hugging Face Hub.
+    def from_pretrained(cls, name: str | Path, **parts: nn.Module | None) -> "MolAttn":
+        """Load a packaged model, or one from a folder.
 
         Args:
-            pretrained_model_name_or_path: The name of a model of the package, a folder that
-                :meth:`save_pretrained` wrote, a run's folder, or the name ``owner/model`` of one on
-                the Hub.
-            encoder: Your own part, as the model was saved with; its weights are replaced.
-            readout: Likewise.
-            head: Likewise.
-            hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
+            name: The folder that :meth:`save_pretrained` wrote, a run's folder, or the name of a
+                model of the package.
+            parts: Your own ``encoder``, ``readout`` and ``head``, as the model was saved with;
+                their weights are replaced.
 
         Raises:
             InputError: No such model, a missing or damaged file, or other parts.
         """
-        files = ModelFiles.read(find_model(pretrained_model_name_or_path, **hub_options))
+        files = ModelFiles.read(find_model(name))
         files.check()
-        return cls.from_files(files, encoder=encoder, readout=readout, head=head)
+        return cls.from_files(files, **parts)
 
     @classmethod
     def from_files(cls, files: ModelFiles, **parts: nn.Module | None) -> "MolAttn":

@@ -21,7 +21,7 @@ from molattn.inference.streaming import (
     inference_context,
     molecule_batches,
 )
-from molattn.model.artefact import PACKAGED, find_local_model
+from molattn.model.artefact import PACKAGED, find_model
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, Endpoint, LabelDistribution, percentile
 from molattn.model.uncertainty import ConformalScores
@@ -194,7 +194,7 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
     """Load models on a device, each named by the last part of its folder, or its packaged name."""
     models: dict[str, ServedModel] = {}
     for path in paths:
-        folder = find_local_model(path)
+        folder = find_model(path)
         name = _name(folder)
         if name in models:
             raise InputError(

@@ -9,7 +9,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig
 from molattn.errors import InputError
-from molattn.model.artefact import ModelFiles, find_model, is_packaged
+from molattn.model.artefact import PACKAGED, ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn
 
 __all__ = ["FineTuningPlan", "PretrainedWeights"]
@@ -48,7 +48,7 @@ class PretrainedWeights:
     @classmethod
     def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
         """Load a model by its name or folder; it must have this featurizer."""
-        files = ModelFiles.read(find_model(name))
+        files = ModelFiles.read(find_model(PACKAGED / name if is_packaged(name) else name))
         files.check()
         model = MolAttn.from_files(files)
         if model.config.featurizer != featurizer:

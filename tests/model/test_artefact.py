@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
-from molattn.model.artefact import MANIFEST_FILE, find_local_model, find_model
+from molattn.model.artefact import MANIFEST_FILE, find_model
 from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.training_set import Endpoint, Threshold, TrainingMolecules, TrainingSet
@@ -191,7 +190,6 @@ def test_saving_replaces_a_model_and_keeps_other_files(folder, monkeypatch):
     before = {path.name: path.is_file() and path.read_bytes() for path in folder.iterdir()}
     small = MolAttn(MolAttnConfig(("new",), SMALL))
     with monkeypatch.context() as patch:
-        patch.setattr(small, "generate_model_card", None)
         patch.setattr(artefact, "write_file", None)
         with pytest.raises(TypeError):
             small.save_pretrained(folder)
@@ -225,32 +223,16 @@ def test_a_folder_without_a_model_is_refused_with_a_hint(tmp_path, monkeypatch):
     for number in (2, 1):
         (tmp_path / "folds" / f"fold_{number}" / "model").mkdir(parents=True)
     (tmp_path / "file.pt").touch()
-    monkeypatch.chdir(tmp_path)  # where runs/a is a name of the Hub too
-    for find in (find_model, find_local_model):
-        for name, hint in (
-            ("admett", "packaged model: admet, base"),
-            ("runs/a", "resume runs/a"),
-            ("folds", "folds/fold_1"),
-            ("file.pt", "a file"),
-            ("runs", "has no config.json"),
-        ):
-            with pytest.raises(InputError, match=hint):
-                find(name)
-
-
-def test_models_on_the_hub_are_downloaded(saved, tmp_path, monkeypatch):
-    def download(name, allow_patterns):
-        if name != "owner/model":
-            raise LocalEntryNotFoundError(f"{name}: no connection\nmore of it")
-        for path in saved.iterdir():
-            if path.name in allow_patterns:
-                shutil.copy(path, tmp_path)
-        return str(tmp_path)
-
-    monkeypatch.setattr(artefact, "snapshot_download", download)
     monkeypatch.chdir(tmp_path)
-    assert MolAttn.from_pretrained("owner/model").uncertainty is not None
-    refused("owner/other", "owner/other: no such folder", "no connection")
+    for name, hint in (
+        ("admett", "packaged model: admet, base"),
+        ("runs/a", "resume runs/a"),
+        ("folds", "folds/fold_1"),
+        ("file.pt", "a file"),
+        ("runs", "has no config.json"),
+    ):
+        with pytest.raises(InputError, match=hint):
+            find_model(name)
 
 
 def test_a_model_is_found_by_the_folder_of_its_run_or_a_file_in_it(saved):
