@@ -27,7 +27,7 @@ from molattn.config import (
 from molattn.config.training import Precision
 from molattn.data.dataset import TrainingTable, table_calculator
 from molattn.errors import InputError
-from molattn.model.artefact import ModelFiles, find_model, is_packaged
+from molattn.model.artefact import PACKAGED, ModelFiles, is_packaged
 from molattn.model.model import MolAttnConfig
 from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_head_width, check_network
@@ -104,7 +104,7 @@ def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collec
     """Return whether the default model is installed and fits the network and the featurizer."""
     if not is_packaged(_DEFAULT_MODEL):
         return False
-    default = MolAttnConfig.from_dict(ModelFiles.read(find_model(_DEFAULT_MODEL)).config)
+    default = MolAttnConfig.from_dict(ModelFiles.read(PACKAGED / _DEFAULT_MODEL).config)
     differs = any(_differences(network, default.network, varied))
     return featurizer == default.featurizer and not differs
 
