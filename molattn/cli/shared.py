@@ -127,7 +127,7 @@ def warn_if_ambiguous(console: "Console", name: str | Path) -> None:
     if Path(name).exists():
         from molattn.model.artefact import is_packaged
 
-        if is_packaged(str(name)):
+        if is_packaged(name):
             print_line(
                 console,
                 f"{name} is a folder and a packaged model: MODEL is the folder, --init-from {name} "

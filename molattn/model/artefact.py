@@ -89,8 +89,8 @@ def packaged_models() -> list[str]:
 
 
 def is_packaged(name: str | Path) -> bool:
-    """Return whether the package has a model of this name; a ``Path`` is never a name."""
-    return isinstance(name, str) and name in packaged_models()
+    """Return whether the package has a model of this name."""
+    return str(name) in packaged_models()
 
 
 def to_json(content: Any, kind: Any = Any, indent: int | None = None) -> bytes:
