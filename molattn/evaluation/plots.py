@@ -214,10 +214,12 @@ def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dic
 
 
 def _finish_curves(axes: Axes, result: TaskResults, metric: str, legend: Any) -> None:
-    """Add the title, and a legend if there are curves."""
+    """Add the title, and a legend or the reason why there are no curves."""
     _title(axes, result, metric, name=_plain(target_label(result.task)))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8, loc=legend)
+    else:
+        axes.text(0.5, 0.5, "only one class", ha="center", va="center", color=_GREY)
 
 
 def _calibration(axes: Axes, result: TaskResults) -> None:
