@@ -62,6 +62,7 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
     ],
     "fold_splits": [("--data t.csv --folds 2 --repeats 1 --output folds.json", "")],
     "fragment_molecules": [("m.smi.gz --rounds 1 --output f.smi.gz", "written to f.smi.gz")],
+    "example_attention": [("--epochs 1 --rows 24", "^test RMSE")],
     "example_gine": [("--epochs 1 --rows 24", "^GINE with attention: test RMSE")],
     "measure_explanations": [
         ("synthetic hydroxyls hydroxyls.csv", ""),
