@@ -14,8 +14,6 @@ from molattn.chem import (
     FEATURIZERS,
     Column,
     Featurizer,
-    MoleculeReader,
-    PackedMolecules,
     parse_smiles,
 )
 from molattn.data.table import bundled_dataset
@@ -84,20 +82,6 @@ def test_codes_are_those_of_the_default_with_the_own_ones_among_them(text):
         i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
         expected[i, j] = expected[j, i] = is_rotatable(bond)
     np.testing.assert_array_equal(pairs[..., rotatable], expected)
-
-
-def test_codes_follow_the_order_of_the_atoms_and_are_packed():
-    mol, own = parse_smiles("OC(=O)c1ccncc1CCN"), mine()
-    order = np.random.default_rng(0).permutation(mol.GetNumAtoms())
-    record, permuted = own(mol), own(Chem.RenumberAtoms(mol, order.tolist()))
-    np.testing.assert_array_equal(permuted.atoms, record.atoms[order])
-    np.testing.assert_array_equal(permuted.pairs, record.pairs[order][:, order])
-    assert Featurizer(atom_columns=(DONOR,))(parse_smiles("NCO")).atoms.tolist() == [[1], [0], [1]]
-    records = MoleculeReader(own).all(TEXTS)
-    packed = PackedMolecules.pack(records, own)
-    for record, again in zip(records, packed.unpack(range(len(packed))), strict=True):
-        np.testing.assert_array_equal(again.atoms, record.atoms)
-        np.testing.assert_array_equal(again.pairs, record.pairs)
 
 
 def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
-from molattn.evaluation import METRICS, Metric, score_tasks
-from molattn.evaluation.metrics import main_metric, metrics_of
+from molattn.evaluation import score_tasks
+from molattn.evaluation.metrics import metrics_of
 from molattn.task import Task
 
 Y = Task("y")
@@ -237,18 +237,3 @@ def test_predictions_that_differ_by_rounding_are_ties():
         for name, function in functions.items():
             assert found[name] == pytest.approx(function(target, written))
             assert function(target, written) != pytest.approx(function(target, prediction))
-
-
-def test_a_metric_of_a_user_is_scored_beside_the_others(monkeypatch):
-    """As CONTRIBUTING.md shows."""
-
-    def mean_bias(target, prediction, weights):
-        return weights @ (prediction - target) / weights.sum(axis=1)
-
-    monkeypatch.setattr(METRICS, "data", dict(METRICS))
-    METRICS.register("bias")(Metric(mean_bias, kinds=("regression",), heading="Mean bias"))
-    scores = one(Y, [1.0, 2.0, 4.0], [1.0, 1.0, 2.0], resamples=100)
-    low, high = scores["intervals"]["bias"]
-    assert low <= scores["bias"] == 1.0 <= high
-    assert main_metric("regression")[0] == "rmse"
-    assert "bias" not in one(B, [0.2, 0.7], [0, 1])

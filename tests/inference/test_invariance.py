@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from rdkit import Chem
 
 import molattn
@@ -79,15 +78,6 @@ def test_writing_a_smiles_in_another_order_of_atoms_changes_no_prediction(predic
             for text in some
         ]
         assert_near(predicted(written), expected)
-
-
-@pytest.mark.parametrize("dtype, worst", [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
-def test_half_precision_weights_are_near_single_precision(model, smiles, dtype, worst):
-    half = molattn.MolAttn(model.config).eval()
-    half.load_state_dict(model.state_dict())
-    half.gaussian_process = model.gaussian_process
-    difference = np.abs(half.to(dtype).predict(smiles) - model.predict(smiles)).max()
-    assert difference <= worst * model.target_scale.item()
 
 
 # Prints by how many MB the peak of the memory grew, after a warm-up.

@@ -1,6 +1,5 @@
 import copy
 import io
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +10,9 @@ from rich.console import Console
 
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import SMILESList, open_table
-from molattn.data.table.text import DelimitedTable
 from molattn.errors import InputError
 from molattn.evaluation.tables import print_label_scores
 from molattn.inference import predict_table, streaming
-from molattn.model import module as batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.predictor import Predictor
 from molattn.task import Task
@@ -88,36 +85,6 @@ def test_bf16_changes_predictions_by_little(tmp_path, options, members):
         names = ["y_predicted", "c_probability_a"]
         found.append([[float(row[name]) for name in names] for row in rows])
     assert 1e-5 < np.abs(np.subtract(*found)).max() < 0.05
-
-
-def test_memory_does_not_grow_with_the_table(tmp_path, model, monkeypatch):
-    """Large molecules go in smaller batches, and rows are written before the last one is read."""
-    events, table_rows, combined = [], DelimitedTable.__iter__, Predictor.with_gaussian_process
-    sizes, collate = [], MolAttn.collate
-
-    def read(table):
-        for row in table_rows(table):
-            events.append("read")
-            yield row
-
-    def computed(self, *args):
-        events.append("predict")
-        return combined(self, *args)
-
-    def collated(self, records):
-        sizes.append([record.num_atoms for record in records])
-        return collate(self, records)
-
-    monkeypatch.setattr(batching, "MOST_PAIRS", 100)
-    monkeypatch.setattr(DelimitedTable, "__iter__", read)
-    monkeypatch.setattr(Predictor, "with_gaussian_process", computed)
-    monkeypatch.setattr(MolAttn, "collate", collated)
-    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 6)
-    lines = ["C" * n for n in (2, 3, 20, 9, 5, 5, 5)] * 4
-    predicted(model, tmp_path, "\n".join(["smiles", *lines]), batch_size=3)
-    assert sizes[:5] == [[2, 3], [20], [9], [5, 5], [5, 2, 3]]
-    reads = [len([*same]) for event, same in itertools.groupby(events) if event == "read"]
-    assert (sum(reads), max(reads)) == (28, 6)
 
 
 @pytest.mark.parametrize("updates", [False, True])

@@ -47,32 +47,6 @@ def kernel_of(inputs=INPUTS, other=INPUTS):
     return MoleculeKernel.fit(other, np.arange(len(other)), kinds)(inputs)
 
 
-def brute_force(noise, y, weights=None, chosen=None):
-    """The mean of a Gaussian process of labels on all rows, at all rows and at new ones."""
-    chosen = np.arange(len(y)) if chosen is None else chosen
-    weights = np.ones(len(y)) if weights is None else weights
-    mean = np.average(y[chosen], weights=weights[chosen])
-    covariance = kernel_of()[np.ix_(chosen, chosen)] + noise * np.diag(1.0 / weights[chosen])
-    alpha = np.linalg.solve(covariance, y[chosen] - mean)
-    return [mean + kernel_of(rows)[:, chosen] @ alpha for rows in (INPUTS, NEW)]
-
-
-def noise_of(head, y, weights=None):
-    """The noise that the weights of a Gaussian process came from: alpha = (y - f) / noise * c."""
-    fitted = head.means[0] + head.kernel(INPUTS) @ head.weights[:, 0]
-    weights = np.ones(len(y)) if weights is None else weights
-    return float(np.median(weights * (y - fitted) / head.weights[:, 0]))
-
-
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_a_regression_is_predicted_as_by_brute_force(is_weighted):
-    y = make_labels()[:, 0]
-    weights = np.random.default_rng(0).uniform(0.2, 4.0, len(y)) if is_weighted else None
-    head = GaussianProcessHead.fit(NUMBER, INPUTS, y[:, None], weights=weights)
-    _, expected = brute_force(noise_of(head, y, weights), y, weights)
-    np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
-
-
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
     monkeypatch.setattr("molattn.model.gaussian_process._MOST_SAVED", 0)
