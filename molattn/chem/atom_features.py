@@ -1,20 +1,20 @@
 """Atom and bond features: how RDKit gives each, and which values have a code of their own."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
+from molattn.config.base import checked
 from molattn.errors import InputError, quoted
 from molattn.utils.registry import Registry
 
 Value = bool | int | str
 
 
-@dataclass(frozen=True)
+@checked
 class Column:
     """A feature and its vocabulary, the values that have a code of their own.
 
@@ -36,13 +36,11 @@ class Column:
 
     def __post_init__(self) -> None:
         types = {type(value) for value in self.values}
-        if len(types) != 1 or not types <= {bool, int, str} or len(self._codes) < len(self.values):
+        if len(types) != 1 or len(self._codes) < len(self.values) or self.size > 256:
             raise InputError(
-                f"feature {quoted(self.name)}: expected distinct booleans, integers or texts, got "
-                f"{self.values!r:.200}"
+                f"feature {quoted(self.name)}: expected distinct booleans, integers or texts, and "
+                f"at most 256 codes, got {self.values!r:.200}"
             )
-        if self.size > 256:
-            raise InputError(f"feature {self.name!r}: expected at most 256 codes, got {self.size}")
 
     @property
     def size(self) -> int:

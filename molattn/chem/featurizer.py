@@ -1,13 +1,14 @@
 """Molecules as small integers: one row of codes per atom, one joint code per atom pair."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from rdkit import Chem
 
 from molattn.chem.atom_features import (
@@ -20,15 +21,15 @@ from molattn.chem.atom_features import (
 )
 from molattn.chem.distance import pair_codes
 from molattn.chem.fast import Codes, Pieces, cut, each
+from molattn.config.base import Count, checked
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord, pairs_within
 from molattn.utils.registry import Registry
 
-_VERSION = 1
 _MAX_PAIR_CODES = 255
 
 
-@dataclass(frozen=True)
+@checked
 class Featurizer:
     """Turns a molecule into atom codes and joint pair codes.
 
@@ -62,15 +63,10 @@ class Featurizer:
 
     atom_columns: tuple[Column, ...] = field(default=ATOM_COLUMNS, repr=False)
     bond_columns: tuple[Column, ...] = field(default=BOND_COLUMNS, repr=False)
-    max_distance: int = 10
-    version: int = _VERSION
+    max_distance: Count = 10
+    version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        if self.version != _VERSION:
-            raise InputError(
-                f"featurizer version: expected {_VERSION}, got {self.version!r}; "
-                "another release of molattn wrote it"
-            )
         registered = [(one, ATOM_FEATURES) for one in self.atom_columns]
         for column, registry in registered + [(one, BOND_FEATURES) for one in self.bond_columns]:
             if column.name not in registry:
@@ -88,8 +84,6 @@ class Featurizer:
                 "bond features: expected the default ones first, each beginning with the value of "
                 f"a pair without a bond, {no_bond}, got {given}"
             )
-        if type(self.max_distance) is not int or self.max_distance < 1:
-            raise InputError(f"max_distance: expected at least 1, got {self.max_distance!r}")
         if self.num_pair_codes > _MAX_PAIR_CODES:
             raise InputError(
                 f"pair features: expected at most {_MAX_PAIR_CODES} joint codes, "
@@ -206,29 +200,8 @@ class Featurizer:
         return type(self), (self.atom_columns, self.bond_columns, self.max_distance, self.version)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the featurizer as JSON types, for :meth:`from_dict`."""
-        atoms, bonds = (
-            [{**asdict(column), "values": list(column.values)} for column in columns]
-            for columns in (self.atom_columns, self.bond_columns)
-        )
-        return {
-            "version": self.version,
-            "atom_columns": atoms,
-            "bond_columns": bonds,
-            "max_distance": self.max_distance,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Featurizer":
-        """Return the featurizer that :meth:`to_dict` described."""
-        try:
-            atoms, bonds = (
-                tuple(Column(one["name"], tuple(one["values"]), one["is_open"]) for one in columns)
-                for columns in (data["atom_columns"], data["bond_columns"])
-            )
-            return cls(**{**data, "atom_columns": atoms, "bond_columns": bonds})
-        except (TypeError, KeyError) as error:
-            raise InputError(f"featurizer: got {data!r:.200}, not of to_dict: {error}") from error
+        """Return the arguments of the featurizer as JSON types."""
+        return TypeAdapter(Featurizer).dump_python(self, mode="json")
 
 
 FEATURIZERS: Registry[Callable[[], Featurizer]] = Registry("featurizer")

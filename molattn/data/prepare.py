@@ -275,7 +275,7 @@ def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
     """Write the table of rows without a molecule, and the index."""
     rejected: Counter[str] = Counter()
     shards: list[dict[str, Any]] = []
-    rows, featurizer = 0, Featurizer.from_dict(run["featurizer"])
+    rows, featurizer = 0, Featurizer(**run["featurizer"])
     with write_table(folder / REJECTED_FILE, ("file", "line", "smiles", "code", "reason")) as write:
         for path in _shards(folder):
             shard, content = Shard(path, featurizer), path.read_bytes()

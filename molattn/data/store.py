@@ -225,7 +225,7 @@ class StoreTable(Table):
 
     def _featurizer(self) -> Featurizer:
         try:
-            return Featurizer.from_dict(self.index.featurizer)
+            return Featurizer(**self.index.featurizer)
         except InputError as error:
             raise InputError(f"{self.path}: the molecules cannot be used: {error}") from error
 

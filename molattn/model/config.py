@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from annotated_types import Interval, MinLen
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, InstanceOf, PlainSerializer, TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
@@ -47,16 +47,9 @@ def _items(given: Any) -> Any:
     return tuple(given.items()) if isinstance(given, Mapping) else given
 
 
-def _featurizer(given: Any) -> Any:
-    return Featurizer.from_dict(given) if isinstance(given, Mapping) else given
-
-
 _Tasks = Annotated[tuple[Task, ...], BeforeValidator(_tasks), MinLen(1)]
 _Names = Annotated[
     tuple[str, ...], BeforeValidator(lambda x: (x,) if isinstance(x, str) else x), Unique
-]
-_Featurizer = Annotated[
-    InstanceOf[Featurizer], BeforeValidator(_featurizer), PlainSerializer(Featurizer.to_dict)
 ]
 _Parts = Annotated[
     tuple[tuple[Literal["encoder", "readout", "head"], str], ...],
@@ -90,7 +83,7 @@ class MolAttnConfig:
 
     tasks: _Tasks
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    featurizer: _Featurizer = field(default_factory=Featurizer.default)
+    featurizer: Featurizer = field(default_factory=Featurizer.default)
     features: _Names = ()
     descriptors: tuple[str, ...] = ()
     morgan_counts: NonNegativeInt = 0
