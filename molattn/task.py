@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -95,14 +95,6 @@ class Task:
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON types."""
         return {**asdict(self), "classes": list(self.classes)}
-
-    @classmethod
-    def from_dict(cls, task: Mapping[str, Any]) -> "Task":
-        """Return the task of a :meth:`to_dict`; raise an ``InputError`` for any other content."""
-        try:
-            return cls(**task)
-        except TypeError as error:
-            raise InputError(f"task: {error}") from error
 
 
 def check_columns(tasks: Sequence[Task]) -> None:

@@ -60,7 +60,7 @@ def scored_rows(metrics: Mapping[str, Any]) -> str:
 
 def tasks_of(metrics: Mapping[str, Any]) -> list[Task]:
     """Return the tasks of the ``metrics.json`` of a run or of a cross-validation."""
-    return [Task.from_dict(task) for task in metrics.get("folds", [metrics])[0]["tasks"]]
+    return [Task(**task) for task in metrics.get("folds", [metrics])[0]["tasks"]]
 
 
 def target_label(task: Task) -> str:
