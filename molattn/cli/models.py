@@ -1,53 +1,98 @@
-"""``molattn prepare``, ``explain``, ``fingerprint``, ``serve`` and ``verify``."""
+"""The commands of saved models: ``molattn predict``, ``explain``, ``serve``; and ``prepare``."""
 
+import re
+import shutil
+import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import input_table, open_standard_input
-from molattn.cli.shared import (
-    STREAM,
-    Inputs,
-    ModelFolder,
-    check_is_path,
-    group,
-    make_console,
-    resumable,
-    section,
-    warn_if_ambiguous,
+from molattn.cli.options import STREAM, group, make_console, section
+from molattn.config import (
+    EmbedConfig,
+    ExplainConfig,
+    PredictConfig,
+    PrepareConfig,
+    ServeConfig,
+    TableConfig,
 )
-from molattn.config import EmbedConfig, ExplainConfig, PrepareConfig, ServeConfig, TableConfig
-from molattn.data.table import open_table
-from molattn.errors import InputError
-from molattn.utils.console import counted, print_errors, print_line
+from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
+from molattn.errors import InputError, MolattnError, SmilesError, quoted
+from molattn.utils.console import aligned, counted, print_errors, print_line, rate_text
 from molattn.utils.workers import reuse_memory
 
-PREPARE_EXAMPLES = """Examples:
-  molattn prepare library.smi.gz more.csv --output stores/library --num-workers 8
-  molattn predict runs/solubility stores/library --output predictions.csv
-  molattn prepare assay.csv --target-columns pIC50 --output stores/assay
-  molattn train stores/assay --target-columns pIC50
-"""
-EXPLAIN_EXAMPLES = """Examples:
-  molattn explain runs/solubility molecules.csv --output explained --check
-  molattn explain runs/solubility "CCO" "c1ccccc1O" --output explained
-"""
-FINGERPRINT_EXAMPLES = """Examples:
-  molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
-  molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
-"""
-SERVE_EXAMPLES = """Examples:
-  molattn serve
-  molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
-  curl localhost:8000/predict --json '{"smiles": ["CCO", "c1ccccc1O"]}'
-  curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @molecules.csv
-"""
-VERIFY_EXAMPLES = """Example:
-  molattn verify runs/solubility
-"""
+ModelFolder = Annotated[
+    Path,
+    Parameter(
+        help="Folder of a run or of a saved model, or a packaged model: admet, base, base-large, "
+        "base-small."
+    ),
+]
+Inputs = Annotated[
+    list[str],
+    Parameter(
+        name="INPUT",
+        help="CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for "
+        "standard input; or one or more SMILES.",
+    ),
+]
+
+
+def predict(
+    model: ModelFolder,
+    inputs: Inputs,
+    /,
+    *,
+    output: Annotated[Path | None, group("Output")] = None,
+    config: Annotated[PredictConfig, section("Prediction")] = PredictConfig(),
+) -> None:
+    """Predict the properties of each molecule in a table.
+
+    If there is a column of a target of the model, the predictions are scored.
+
+    Args:
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
+            predictions (for classification, the most probable class and the class probabilities),
+            and error, the reason code of a row without a prediction (see "Reason codes" in the
+            documentation). A column that the input has already gets an underscore. An existing file
+            is replaced. An interrupted CSV, TSV, SDF or SMILES file is kept in FILE.unfinished:
+            --resume goes on with it, without --resume it is replaced. By default, and as -, CSV on
+            standard output; on a terminal, predictions of SMILES are aligned.
+    """
+    console = make_console(stderr=True)
+    table = input_table(inputs, config)
+    reuse_memory()
+    from molattn.evaluation.tables import print_label_scores
+    from molattn.inference import predict_table
+    from molattn.inference.parts import resume_hint
+
+    written: Path | IO[bytes] = BytesIO()
+    file = None if output is None or str(output) == STREAM else output
+    if file is not None:
+        written = file
+    elif sys.stdout is None:
+        raise InputError("standard output is closed; use --output")
+    elif not (isinstance(table, SMILESList) and sys.stdout.isatty()):
+        written = sys.stdout.buffer
+    with nullcontext() if file is None else _resumable(file, resume_hint):
+        predicted = predict_table(model, table, written, config, console)
+    if isinstance(written, BytesIO):
+        text = written.getvalue().decode(errors="replace")
+        print(aligned(text, shutil.get_terminal_size().columns), end="")
+    elif file is None:
+        sys.stdout.flush()
+    print_label_scores(predicted, console)
+    (done, errors), seconds = predicted.counts, predicted.tally["seconds"]
+    place = "" if file is None else f"; written to {file}"
+    rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
+    rate = rate_text((done + errors) / seconds)
+    print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")
 
 
 def prepare(
@@ -65,16 +110,16 @@ def prepare(
             input.
         output: Folder of the store. Rows without a molecule are listed in its rejected.csv.
     """
-    check_is_path(output)
+    _check_is_path(output)
     console = make_console()
     columns = TableConfig(smiles_column=config.smiles_column)
     tables = [
-        open_standard_input(columns) if word == STREAM else open_table(word) for word in inputs
+        _open_standard_input(columns) if word == STREAM else open_table(word) for word in inputs
     ]
     from molattn.data.prepare import prepare_store, resume_hint
 
     start = time.perf_counter()
-    with resumable(output, resume_hint):
+    with _resumable(output, resume_hint):
         index = prepare_store(tables, output, config, console)
     seconds = time.perf_counter() - start
     print_errors(Counter(index.rejected), console)
@@ -102,10 +147,9 @@ def explain(
             that cannot be explained are listed with a reason code (see "Reason codes" in the
             documentation).
     """
-    check_is_path(output)
+    _check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
-    warn_if_ambiguous(console, model)
     from molattn.explain import explain_table
 
     counts = explain_table(model, table, output, config, console)
@@ -129,15 +173,14 @@ def fingerprint(
             ensemble, that of each member in turn), and error, the reason code of a row without an
             embedding (see "Reason codes").
     """
-    check_is_path(output)
+    _check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
-    warn_if_ambiguous(console, model)
     reuse_memory()
     from molattn.inference import embed_table
     from molattn.inference.parts import resume_hint
 
-    with resumable(output, resume_hint):
+    with _resumable(output, resume_hint):
         counts = embed_table(model, table, output, config, console)
     rows = f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error"
     print_line(console, f"{rows}; written to {output}")
@@ -170,8 +213,6 @@ def serve(
             "pip install 'molattn[serve]'"
         ) from error
     console = make_console(stderr=True)
-    for model in models:
-        warn_if_ambiguous(console, model)
     run_server(models, config, console)
 
 
@@ -197,3 +238,95 @@ def verify(model: ModelFolder, /) -> None:
     loaded = "not loaded, as it has custom parts" if has_parts else "the model can be loaded"
     saved = f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}"
     print_line(console, f"{files.folder}: {saved}; all files as saved; {loaded}")
+
+
+def input_table(words: Sequence[str], config: TableConfig) -> Table:
+    """Open standard input (``-`` alone), a file, or SMILES in its place.
+
+    An existing path is a file. Anything else is a SMILES, unless it is not a valid one and has a
+    path separator or the suffix of a table, as the name of a missing file does.
+
+    Raises:
+        InputError: There is a file among several words, a missing file, or no valid SMILES.
+    """
+    table = _open_standard_input(config) if [*words] == [STREAM] else _open(words, config)
+    table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+    return table
+
+
+def _open(words: Sequence[str], config: TableConfig) -> Table:
+    words = ["-" if word == STREAM else word for word in words]
+    files = [word for word in words if _exists(word)]
+    if files and len(words) > 1:
+        raise InputError(
+            f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
+            "expected one file, or SMILES"
+        )
+    if files:
+        return open_table(words[0])
+    errors = [_error(word, config) for word in words]
+    for word, error in zip(words, errors, strict=True):
+        if error is not None and (None not in errors or _is_like_a_file(word)):
+            name = word or quoted(word)
+            raise InputError(f"{name}: no such file, and not a SMILES: {error.reason}")
+    return SMILESList(words, config.smiles_column)
+
+
+def _open_standard_input(config: TableConfig) -> Table:
+    """Open standard input as a table, in any format that files have."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; expected a table")
+    source = Source(sys.stdin.buffer, "standard input")
+    return open_table(source, _format(source.start, config))
+
+
+def _format(start: bytes, config: TableConfig) -> str:
+    """Return the format of text that begins with some bytes: SDF, SMILES, or else CSV."""
+    lines = start.split(b"\n")
+    if len(lines) > 3 and lines[3].rstrip().endswith((b"V2000", b"V3000")):
+        return "sdf"
+    first = lines[0].decode(errors="replace")
+    names = [name.strip(' "\r').lower() for name in re.split("[,;\t]", first)]
+    if config.smiles_column.lower() in names:  # the first may be a SMILES, such as "SN"
+        return "csv"
+    word = next(iter(first.split()), "")
+    return "smi" if word and _error(word, config) is None else "csv"
+
+
+def _exists(word: str) -> bool:
+    try:
+        return bool(word) and Path(word).exists()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _is_like_a_file(word: str) -> bool:
+    return "/" in word or "\\" in word or format_by_suffix(Path(word)) is not None
+
+
+def _error(text: str, config: TableConfig) -> SmilesError | None:
+    """Return why a text is not a SMILES; molecules beyond a limit have one."""
+    from molattn.chem.limits import read_molecule
+
+    try:
+        read_molecule(text, config, bool)
+    except SmilesError as error:
+        return None if error.code.startswith("too_") else error
+    return None
+
+
+@contextmanager
+def _resumable(output: Path, hint: Callable[[Path, BaseException], str]) -> Iterator[None]:
+    """Add to errors within the block how to resume what is written, if it is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, MolattnError, OSError) as error:
+        if note := hint(output, error):
+            error.add_note(note)
+        raise
+
+
+def _check_is_path(output: Path) -> None:
+    """Raise an ``InputError`` for ``--output -`` of a command that does not write to a pipe."""
+    if str(output) == STREAM:
+        raise InputError("got -, expected a path; only predict writes to a pipe", option="output")

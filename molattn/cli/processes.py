@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
 
-from molattn.cli.shared import make_console
+from molattn.cli.options import make_console
 from molattn.errors import InputError, MolattnError
 from molattn.utils.console import print_line
 from molattn.utils.signals import (

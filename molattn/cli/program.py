@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
-from molattn.cli import models, predict, train
-from molattn.cli.options_file import OptionsFile
+from molattn.cli import models, train
+from molattn.cli.options import STREAM, OptionsFile
 from molattn.cli.processes import launch, process_group, world_size
-from molattn.cli.shared import STREAM
 from molattn.config.base import input_error
 from molattn.errors import InputError, MolattnError, os_error_line
 from molattn.utils.registry import load_plugins
@@ -39,17 +38,35 @@ _COMMON = frozenset(
     "--batch-size --learning-rate --ensemble --seed --device --baselines".split()
 )
 """Options of these commands that ``--help`` shows; ``--help-all`` shows the others too."""
-_COMMANDS: dict[Callable[..., Any], str] = {
-    train.train: train.TRAIN_EXAMPLES,
-    train.pretrain: train.PRETRAIN_EXAMPLES,
-    predict.predict: predict.EXAMPLES,
-    train.tune: train.TUNE_EXAMPLES,
-    models.prepare: models.PREPARE_EXAMPLES,
-    models.explain: models.EXPLAIN_EXAMPLES,
-    models.fingerprint: models.FINGERPRINT_EXAMPLES,
-    models.serve: models.SERVE_EXAMPLES,
-    models.verify: models.VERIFY_EXAMPLES,
-}
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
+    *(models.explain, models.fingerprint, models.serve, models.verify),
+)
+_EXAMPLES = """
+  molattn train
+  molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
+  molattn train --config runs/assay/config.yaml --seed 1
+  molattn train small.csv --target-columns logS --init-from runs/assay
+  molattn pretrain molecules.smi.gz --output runs/pretrained
+  molattn pretrain a.csv b.parquet --exclude assay.csv --max-hours 8
+  molattn pretrain --resume runs/pretrained
+  molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
+  molattn tune assay.csv --target-columns pIC50 --output runs/search
+  molattn tune assay.csv --target-columns pIC50 --space space.yaml
+  molattn tune --resume runs/search --trials 200
+  molattn predict runs/solubility molecules.csv --output predictions.csv
+  molattn predict runs/solubility "CCO" "c1ccccc1O"
+  molattn predict runs/solubility - < molecules.csv | head
+  molattn prepare library.smi.gz more.csv --output stores/library --num-workers 8
+  molattn prepare assay.csv --target-columns pIC50 --output stores/assay
+  molattn explain runs/solubility molecules.csv --output explained --check
+  molattn explain runs/solubility "CCO" "c1ccccc1O" --output explained
+  molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
+  molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
+  molattn serve
+  molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
+  molattn verify runs/solubility
+"""
 
 
 def make_app(options_file: OptionsFile | None = None, *, all_options: bool = False) -> App:
@@ -64,12 +81,15 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
-    for command, examples in _COMMANDS.items():
+    for command in _COMMANDS:
         name = command.__name__
         is_short = name in _LONG and not all_options
-        more = f"\nmolattn {name} {_HELP_ALL} shows all options." if is_short else ""
+        own = (line for line in _EXAMPLES.splitlines() if f"  molattn {name}" in line)
+        text = "\n".join(["Examples:", *own, ""])
+        if is_short:
+            text += f"\nmolattn {name} {_HELP_ALL} shows all options."
         formatter = partial(_print_group, is_short=is_short)
-        app.command(command, help_formatter=formatter, help_epilogue=examples + more)
+        app.command(command, help_formatter=formatter, help_epilogue=text)
     return app
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from molattn.cli.options import group, make_console, section
 from molattn.cli.processes import needs_processes
-from molattn.cli.shared import RunOptions, group, make_console, section, warn_if_ambiguous
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
@@ -36,26 +36,6 @@ from molattn.utils.console import print_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-TRAIN_EXAMPLES = """Examples:
-  molattn train
-  molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
-  molattn train --config runs/assay/config.yaml --seed 1
-  molattn train small.csv --target-columns logS --init-from runs/assay
-"""
-PRETRAIN_EXAMPLES = """Examples:
-  molattn pretrain molecules.smi.gz --output runs/pretrained
-  molattn pretrain a.csv b.parquet --exclude assay.csv --max-hours 8
-  molattn pretrain --resume runs/pretrained
-  molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
-  molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
-"""
-TUNE_EXAMPLES = """Examples:
-  molattn tune assay.csv --target-columns pIC50 --output runs/search
-  molattn tune assay.csv --target-columns pIC50 --space space.yaml
-  molattn tune --resume runs/search --trials 200
-  molattn train --config runs/search/best.yaml
-"""
-
 DataTable = Annotated[
     Path | None,
     Parameter(
@@ -64,6 +44,53 @@ DataTable = Annotated[
         "default the bundled data.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The folder of a run, and the file of its options.
+
+    Args:
+        output: Folder for the results; by default a new one in runs/.
+        config: YAML file of options, such as config.yaml of a run.
+        resume: Resume the interrupted run in this folder, with its options.
+        overwrite: Replace a run in --output.
+    """
+
+    output: Path | None = None
+    config: Path | None = None
+    resume: Path | None = None
+    overwrite: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+
+    def __post_init__(self) -> None:
+        if self.resume is not None and (self.output is not None or self.overwrite):
+            raise InputError("cannot be used with --output or --overwrite", option="resume")
+
+    @contextmanager
+    def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
+        """Fill the folder of a run, by default one of a name in ``runs/``.
+
+        Of processes that train together, the first one does so.
+
+        Yields:
+            The final folder, and the one to write to.
+        """
+        from molattn.training import run_folder as folders
+        from molattn.utils.process_group import process_rank
+
+        if process_rank():
+            yield Path(), Path()
+            return
+        path = self.resume or self.output or folders.free_folder(Path("runs") / name)
+        path = folders.final_folder(path)
+        is_resumed = self.resume is not None
+        try:
+            with folders.run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
+                yield path, folder
+        except (KeyboardInterrupt, OSError) as error:
+            if folders.has_checkpoint(path):
+                error.add_note(f"to resume: molattn {command} --resume {path}")
+            raise
 
 
 @dataclass(frozen=True)
@@ -141,7 +168,6 @@ def train(
     """Train a model on a table of molecules and their properties."""
     console = make_console()
     config = options.train_config(table)
-    warn_if_ambiguous(console, config.fine_tuning.init_from)
     if needs_processes(config.training):
         return config.training  # to be launched in several processes
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
@@ -215,7 +241,6 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
-    warn_if_ambiguous(console, config.training.init_from)
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
     if needs_processes(training):

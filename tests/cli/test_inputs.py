@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
-from molattn.cli.inputs import input_table
-from molattn.cli.shared import STREAM
+from molattn.cli.models import input_table
+from molattn.cli.options import STREAM
 from molattn.config import TableConfig
 from molattn.errors import InputError
 

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -126,12 +125,6 @@ def test_closed_standard_output_is_refused(model_folder, monkeypatch, capsys):
         code = predict(model_folder, "CCO")
     assert code == 2
     assert "--output" in capsys.readouterr().err
-
-
-def test_a_folder_with_the_name_of_a_packaged_model_is_logged(model_folder, capsys):
-    shutil.copytree(model_folder, "base")
-    assert predict("base", "CCO") == 0
-    assert "base is a folder and a packaged model" in capsys.readouterr().err
 
 
 def test_what_the_log_says_of_rows_and_domains(model_folder, capsys):

@@ -1,16 +1,57 @@
-"""Options from the file of ``--config``, or from the run of ``--resume``."""
+"""Options: their groups in ``--help``, and those of a file (``--config``, ``--resume``)."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, ArgumentCollection, Token
+from cyclopts import App, ArgumentCollection, Group, Parameter, Token
 from cyclopts.config import Dict
 
-from molattn.cli.shared import make_console
-from molattn.config import PretrainConfig, RunConfig, TrainConfig
-from molattn.errors import InputError, did_you_mean
+from molattn.config import PretrainConfig, TrainConfig
+from molattn.errors import InputError
 from molattn.utils.console import print_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STREAM = " -"
+"""The word - of a command line, which cyclopts would take for an option."""
+
+_TITLES = (
+    *("Run", "Search", "Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report"),
+    *("Prediction", "Embedding", "Explanation", "Server", "Output"),
+)
+_GROUPS = {title: Group(title, sort_key=index) for index, title in enumerate(_TITLES)}
+
+
+def group(title: str) -> Parameter:
+    """Show an option in a group of ``--help``."""
+    return Parameter(group=_GROUPS[title])
+
+
+def section(title: str) -> Parameter:
+    """Show each field of a dataclass as an option, in a group of ``--help``."""
+    return Parameter(
+        name="*",
+        group=_GROUPS[title],
+        negative_iterable=(),
+        consume_multiple=1,
+        show_default=_shown_default,
+    )
+
+
+def _shown_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def make_console(*, stderr: bool = False) -> "Console":
+    """Return a console on standard output, or on standard error."""
+    from rich.console import Console
+
+    return Console(stderr=stderr)
 
 
 class OptionsFile:
@@ -46,10 +87,15 @@ class OptionsFile:
             for index, file in enumerate([files] if isinstance(files, str) else files):
                 table.append(Token(value=str(file), source=str(path), index=index))
         options: dict[str, Any] = {}
-        for name, value in content.items():
-            if isinstance(value, dict):
-                _check_section(f"{path}, {name}", run, name, value)
-            options |= value if isinstance(value, dict) else {name: value}
+        for section, values in content.items():
+            if section not in run.sections() or not isinstance(values, dict):
+                names = ", ".join(run.sections())
+                raise InputError(f"{path}, {section}: expected a section of options, of {names}")
+            for name in values:
+                if (known := run.options().get(name)) and known.section != section:
+                    place = known.section
+                    raise InputError(f"{path}, {section}: {name} is an option of {place}")
+            options |= values
         Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)
         self._path = path
         self._options = {
@@ -57,14 +103,6 @@ class OptionsFile:
             for argument in arguments
             if any(token.source == str(path) for token in argument.tokens)
         }
-
-
-def _check_section(place: str, run: type[RunConfig], name: str, options: Iterable[str]) -> None:
-    if name not in run.sections():
-        raise InputError(f"{place}: unknown section{did_you_mean(name, run.sections())}")
-    for option in options:
-        if (known := run.options().get(option)) and known.section != name:
-            raise InputError(f"{place}: {option} is an option of the section {known.section}")
 
 
 def _config_to_resume(folder: Path, *, is_study: bool) -> Path:
