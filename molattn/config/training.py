@@ -1,9 +1,9 @@
-"""Options of training, a whole training run, and a search over runs."""
+"""Options of networks and their training: a training run, a pretraining run, and a search."""
 
 from dataclasses import field, fields, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from annotated_types import Interval
+from annotated_types import Interval, MinLen
 
 from molattn.config.base import (
     RESUMABLE,
@@ -18,21 +18,87 @@ from molattn.config.base import (
     RunConfig,
     Threads,
     Unique,
+    Width,
     check_unused,
     checked,
 )
-from molattn.config.data import DataConfig
-from molattn.config.network import NetworkConfig
+from molattn.config.data import DataConfig, MoleculeLimits
 from molattn.errors import InputError
 
 Checkpoint = Literal["best", "last"]
 Precision = Literal["auto", "fp32", "bf16"]
 Device = Literal["auto", "cpu", "gpu"]
 Freeze = Literal["none", "embeddings", "encoder"]
+Pairs = Literal["all", "bonds"]
 Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
+
+Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds", "columns"]
 
 DEFAULT_EPOCHS = 30
 DEFAULT_KERNELS: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
+_OWN = {"from_pretrained": False}  # a run does not take it over from a pretrained model
+LAYER_ARGUMENTS = {
+    **{name: name for name in ("score", "combine", "gate", "edge_value", "update_edges")},
+    **{"edge_width": "edge_dim", "attention_dropout": "dropout"},
+}
+"""Options that go to the attention layer, if it has them, each with the argument that it sets."""
+
+
+@checked
+class NetworkConfig:
+    """The network.
+
+    Layers, scores, combinations of heads, prediction heads and readouts are named in registries of
+    :mod:`molattn.nn`, to which you can add your own; those of molattn are below.
+
+    Args:
+        width: Hidden size of atoms.
+        heads: Number of attention heads; must divide the width with --combine linear or concat.
+            Another value starts from random weights, unless --init-from has it.
+        layers: Number of attention blocks.
+        edge_width: Hidden size of atom pairs.
+        layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
+        pairs: Which atom pairs attend to each other.
+        radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
+        distances: Use the topological distance between atoms that are not bonded.
+        score: Attention score: dot, scaled_dot, general, additive, gatv2.
+        combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
+        gate: Gate each attention head (GaAN).
+        edge_value: Add pair features to the values as well as the keys.
+        update_edges: Update pair features in each block but the last.
+        self_loops: Let an atom attend to itself.
+        dropout: Dropout rate in the attention blocks.
+        head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
+        head_dropout: Dropout rate in the prediction head.
+        attention_dropout: Dropout rate of the attention weights.
+        readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
+            median, softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
+        partner: How to combine a second molecule with the first.
+    """
+
+    width: Width = 128
+    heads: Width = 8
+    layers: Annotated[int, Interval(ge=0, le=1000)] = 4
+    edge_width: Width = 16
+    layer: str = "edge_attention"
+    pairs: Pairs = "all"
+    radius: Width | None = field(default=None, metadata=_OWN)
+    distances: bool = True
+    score: str = "scaled_dot"
+    combine: str = "linear"
+    gate: bool = False
+    edge_value: bool = True
+    update_edges: bool = False
+    self_loops: bool = True
+    dropout: Fraction = field(default=0.1, metadata=_OWN)
+    head: str = field(default="auto", metadata=_OWN)
+    head_dropout: Fraction = field(default=0.5, metadata=_OWN)
+    attention_dropout: BelowOne = field(default=0.0, metadata=_OWN)
+    readout: str = "attentional+variance_preserving"
+    partner: Literal["concat", "cross_attention"] = field(default="concat", metadata=_OWN)
+
+    def __post_init__(self) -> None:
+        check_unused(self, (self.pairs == "bonds", "radius", "cannot be used with --pairs bonds"))
 
 
 @checked
@@ -264,6 +330,96 @@ class TrainConfig(RunConfig):
             return gp.kernels
         others = () if self.data.descriptors == "none" else ("descriptors",)
         return (*DEFAULT_KERNELS, *others)
+
+
+@checked
+class MoleculesConfig(MoleculeLimits):
+    """The molecules of pretraining, and how they are masked.
+
+    Args:
+        smiles_column: Column of SMILES.
+        exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets: those
+            of the same connectivity, of salts also the largest fragment.
+        max_atoms: Maximum number of atoms, not counting implicit hydrogens.
+        validation_molecules: Number of validation molecules (at most 10% of all).
+        masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
+        masked_atoms: Fraction of the atoms of a masked molecule that are masked.
+        featurizer: Name of the featurizer for atoms and bonds.
+        molecules_folder: Folder for the prepared molecules, for other runs on the same files.
+        data_note: Text about the data for the model card, such as licenses.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too.
+    """
+
+    smiles_column: str = "smiles"
+    exclude: tuple[str, ...] = ()
+    max_atoms: Count = field(default=100, kw_only=True)
+    validation_molecules: Count = 2000
+    masked_molecules: Between = 0.3
+    masked_atoms: Between = 0.15
+    featurizer: Name = "default"
+    molecules_folder: str | None = None
+    data_note: str | None = None
+    pretraining_columns: tuple[str, ...] = ()
+
+
+@checked
+class PretrainNetworkConfig(NetworkConfig):
+    """The network of pretraining: no dropout, as there are too many molecules to overfit."""
+
+    dropout: Fraction = 0.0
+    head: str = "mlp"
+    head_dropout: Fraction = 0.0
+
+
+@checked
+class PretrainLoopConfig(TrainingLoopConfig):
+    """How the network is pretrained.
+
+    Args:
+        targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
+            torsions), masked atoms and bonds, and the --pretraining-columns (columns).
+        init_from: Model to continue from: base, base-large, a folder, owner/model, or none.
+    """
+
+    epochs: Count = 10
+    checkpoint: Checkpoint = "best"
+    batch_size: Count = 64
+    learning_rate: Positive = 2e-3
+    warmup: Fraction = 0.02
+    checkpoint_steps: NonNegativeInt = 1000
+    init_from: Name = "none"
+    targets: Annotated[tuple[Target, ...], MinLen(1), Unique] = get_args(Target)
+
+
+@checked
+class PretrainConfig(RunConfig):
+    """Everything that determines a pretraining run; written as ``config.yaml`` into its folder.
+
+    Args:
+        files: Tables of molecules.
+        molecules: How they are read and masked.
+        network: The network.
+        training: How it is trained.
+    """
+
+    files: tuple[str, ...] = ()
+    molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
+    network: PretrainNetworkConfig = field(default_factory=PretrainNetworkConfig)
+    training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
+
+    def __post_init__(self) -> None:
+        has_columns = "columns" in self.training.targets
+        reason = "needs columns in --targets"
+        check_unused(self.molecules, (not has_columns, "pretraining_columns", reason))
+        check_unused(self.network, (True, "partner radius", "cannot be used in pretraining"))
+
+    def changes(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, by name."""
+        return {
+            name: value
+            for name, option in self.options().items()
+            if (value := getattr(getattr(self, option.section), name)) != option.default
+        }
 
 
 @checked

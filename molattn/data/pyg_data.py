@@ -10,7 +10,7 @@ from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, assign_stereo, quiet, without_labels
 from molattn.config import MoleculeLimits
-from molattn.config.network import Pairs
+from molattn.config.training import Pairs
 from molattn.errors import InputError, check_one_of
 from molattn.record import MoleculeRecord
 

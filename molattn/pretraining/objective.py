@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molattn.chem.pretraining_targets import COUNT_GROUPS, NUM_COUNTS
-from molattn.config.pretraining import Target
+from molattn.config.training import Target
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn
 from molattn.model.network import Network

@@ -14,7 +14,7 @@ from rich.console import Console
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
-from molattn.config.pretraining import Target
+from molattn.config.training import Target
 from molattn.config.yaml_file import writing_config
 from molattn.data.table import listed
 from molattn.errors import InputError

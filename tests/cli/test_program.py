@@ -122,7 +122,7 @@ def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
         ("train --config d.yaml --learning-rate -2", "--learning-rate: '-2'"),
         ("train --config e.yaml", "e.yaml epoch --epochs"),
         ("train --config f.yaml", "f.yaml training"),
-        ("train --config g.yaml", "g.yaml networks 'network'"),
+        ("train --config g.yaml", "g.yaml networks network"),
         ("train --config h.yaml", "h.yaml network patience training"),
         ("predict . t.csv", "config.json"),
         ("pretrain", "INPUT"),
