@@ -141,7 +141,7 @@ def weighted_values(
     graph: CompleteGraphs, weights: Tensor, inputs: PairInputs, edge_value: Optional[Tensor]
 ) -> Tensor:
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
-    parts = []
+    dtype, inputs, parts = inputs.value.dtype, inputs.converted(), []
     for block in graph.blocks:
         value = block.rows(inputs.value).unsqueeze(1)
         if inputs.edge_value is not None:
@@ -149,7 +149,7 @@ def weighted_values(
         if edge_value is not None:
             value = value + block.pairs(edge_value)
         parts.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
-    return join_pairs(parts, inputs.value)
+    return join_pairs(parts, inputs.value).to(dtype)
 
 
 class BlockView:

@@ -32,7 +32,7 @@ class GRITConv(AttentionConv):
         e'_{rs} &= e_{rs} + W_e\, \mathrm{concat}_h\, \hat e_{rs} + \beta_e
 
     The signed square root :math:`\rho` of the paper has an infinite slope at 0, and derivatives
-    there that are not numbers; the constant bounds it, and changes no value by more than 3e-6.
+    there that are not numbers; the constant bounds it, and changes no value by more than 4e-6.
     :math:`d_r` is the number of edges that the receiver has in this layer, as the authors' layer
     counts them itself. Residual connections, normalization and the feed-forward network are left
     to the network. Without edge features :math:`\hat e = \mathrm{ReLU}(q + k)` and :math:`W_v = 0`.

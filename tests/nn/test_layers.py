@@ -299,3 +299,17 @@ def test_repr_makes_the_same_layer(subject):
     assert text.startswith(f"{subject.layer.conv.__name__}(4, 6, heads=2")
     assert ("update_edges=True" in text) == subject.switches.get("update_edges", False)
     assert repr(eval(text, {subject.layer.conv.__name__: subject.layer.conv})) == text
+
+
+def test_autocast_to_bfloat16(dense_subject):
+    subject, graph = dense_subject, CompleteGraphs([1, 4, 3])
+    conv, x = subject.make(dtype=torch.float32), subject.nodes(8, dtype=torch.float32)
+    given = subject.features(graph.num_edges, batch=graph.batch, dtype=torch.float32)
+    expected = subject.run(conv, x, graph.edge_index, given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = subject.run(conv, x, graph.edge_index, given)
+        dense = subject.run_complete(conv, x, graph, given)
+    for got in (found, dense):
+        for name, part in got.items():
+            torch.testing.assert_close(part.float(), expected[name], rtol=0.1, atol=0.1)
+        gradients(got, [x, *conv.parameters()])
