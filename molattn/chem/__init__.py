@@ -21,4 +21,3 @@ from molattn.chem.reader import MoleculeReader as MoleculeReader
 from molattn.chem.split import Split as Split
 from molattn.chem.split import fold_split as fold_split
 from molattn.chem.split import group_split as group_split
-from molattn.chem.split import order_split as order_split

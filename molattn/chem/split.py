@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError
 
-__all__ = ["Split", "fold_split", "group_split", "order_split"]
+__all__ = ["Split", "fold_split", "group_split"]
 
 
 _NAMES = ("training", "validation", "test")
@@ -24,32 +24,6 @@ class Split(NamedTuple):
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
-
-
-def order_split(
-    groups: Sequence[Sequence[int]],
-    order: Sequence[float],
-    *,
-    sizes: Sequence[float] = (0.8, 0.1, 0.1),
-) -> Split:
-    """Split along an order such as time: the last rows are the test set, those before validation.
-
-    A group is placed by its last row, so that no future row is in training. ``order`` is a finite
-    number for each row; see also :func:`group_split`.
-    """
-    rows = sum(map(len, groups))
-    wanted = _counts(rows, sizes)
-    if len(order) != rows or not np.isfinite(order).all():
-        got = f"{np.count_nonzero(np.isfinite(order))} finite numbers of {len(order)}"
-        raise InputError(f"order: got {got}, expected one for each of {rows} rows")
-    latest = sorted(groups, key=lambda group: max((order[row], row) for row in group))
-    sets: tuple[list[int], list[int], list[int]] = ([], [], [])
-    chosen = 2
-    for group in reversed(latest):
-        while chosen and len(sets[chosen]) >= wanted[chosen]:
-            chosen -= 1
-        sets[chosen].extend(group)
-    return _split(sets, wanted)
 
 
 def group_split(

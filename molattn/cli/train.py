@@ -115,7 +115,7 @@ class TrainOptions:
 
     def train_config(self, table: Path | None) -> TrainConfig:
         """Return the run on a table, a named dataset, or else the bundled solubility data."""
-        from molattn.data.columns import find_columns
+        from molattn.data.labels import find_columns
 
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)

@@ -73,7 +73,6 @@ class TableColumns(MoleculeLimits):
         feature_columns: Numeric columns to use as extra features.
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
-        order_column: Column of numbers or ISO dates by which --split order sorts the rows.
         num_workers: Worker processes that read the molecules; 0 reads them in the main process.
     """
 
@@ -85,7 +84,6 @@ class TableColumns(MoleculeLimits):
     feature_columns: Names = ()
     featurizer: Name = "default"
     split_column: str | None = None
-    order_column: str | None = None
     num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
 
 
@@ -121,10 +119,9 @@ class DataConfig(TableColumns):
     """The table, and how its rows are split into training, validation and test rows.
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
-    molecules together; a split by order takes the last rows as test rows. A split column without
-    validation rows has some of its training rows as such. Each row is a test row in one fold of a
-    cross-validation, whose models may do without validation rows (a size of 0): each is then
-    calibrated by the predictions of the others.
+    molecules together. A split column without validation rows has some of its training rows as
+    such. Each row is a test row in one fold of a cross-validation, whose models may do without
+    validation rows (a size of 0): each is then calibrated by the predictions of the others.
 
     Args:
         target_units: Unit of each target, for tables and plots.
@@ -155,7 +152,7 @@ class DataConfig(TableColumns):
     standardize: bool = False
     descriptors: DescriptorSet = "lipinski"
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
-    split: Literal["random", "scaffold", "cluster", "order"] | None = None
+    split: Literal["random", "scaffold", "cluster"] | None = None
     cluster_cutoff: BelowOne = 0.65
     split_duplicates: bool = False
     folds: Annotated[int, Ge(2)] | None = None
@@ -172,16 +169,12 @@ class DataConfig(TableColumns):
         check_unused(
             self,
             (split != "cluster", "cluster_cutoff", "is used only with --split cluster"),
-            (split != "order", "order_column", "is used only with --split order"),
-            (split == "order", "folds", "cannot be used with --split order"),
             (groups, "split_duplicates", f"cannot be used with --split {split}"),
             (has_column, "test_size folds", "cannot be used with --split-column"),
             (not has_folds, "only_fold repeats final", "needs --folds"),
             (has_folds, "test_size", "cannot be used with --folds, which test every row once"),
             (self.only_fold is not None, "repeats final", "cannot be used with --only-fold"),
         )
-        if split == "order" and self.order_column is None:
-            raise InputError("is missing: --split order needs it", option="order_column")
         if self.folds is not None and (self.only_fold or 1) > self.folds:
             raise InputError(
                 f"got {self.only_fold}, expected 1 to {self.folds}", option="only_fold"

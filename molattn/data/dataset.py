@@ -16,14 +16,16 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import DataConfig
-from molattn.data.columns import (
+from molattn.data.labels import (
+    Labels,
     TrainingColumns,
     find_columns,
+    is_missing,
+    positive_class,
     read_numbers,
     read_targets,
     weight,
 )
-from molattn.data.labels import Labels, is_missing, positive_class
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -42,14 +44,15 @@ MOST_BASELINE_ROWS = 20_000
 _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
 
 
-class Molecules(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Molecules:
     """Molecules with labels.
 
     Args:
         records: n molecules.
         targets: Their labels ``[n, T]`` in original units or as class indices (see
             :class:`molattn.task.Task`), NaN where missing or censored.
-        weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None = equal.
+        weights: Their weights ``[n]``; None = equal.
         features: Their feature columns ``[n, F]`` in original units; None = there are none.
         bounds: Lower and upper bounds of the censored labels ``[2, n, T]``, NaN where there is
             none; None = no label is censored.
@@ -64,7 +67,21 @@ class Molecules(NamedTuple):
     @property
     def labels_or_bounds(self) -> NDArray[np.float64]:
         """The labels, and in place of a censored one its bound, ``[n, T]``."""
-        return _labels_or_bounds(self.targets, self.bounds)
+        bounds = self.bounds
+        return self.targets if bounds is None else np.fmax(self.targets, np.fmax(*bounds))
+
+    def molecules(self, rows: NDArray[np.int64]) -> "Molecules":
+        """Return some of the molecules; their mean weight is 1, unless all weights are 0."""
+        weights = None if self.weights is None else self.weights[rows]
+        if weights is not None and weights.any():
+            weights = weights / weights.mean()
+        return Molecules(
+            Selection(self.records, rows),
+            self.targets[rows],
+            weights,
+            None if self.features is None else self.features[rows],
+            None if self.bounds is None else self.bounds[:, rows],
+        )
 
 
 class SkippedRow(NamedTuple):
@@ -76,12 +93,13 @@ class SkippedRow(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, repr=False)
-class TrainingTable:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TrainingTable(Molecules):
     """The usable rows of a table, as molecules with labels.
 
     The first 20,000 rows and their molecules are in memory, further ones in temporary files, except
-    for second molecules, which are all in memory.
+    for second molecules, which are all in memory. The records have ``smiles`` and ``fingerprint``,
+    and ``scaffold`` for a scaffold split; in memory, rows of equal texts share their arrays.
 
     Args:
         path: The file; ``DataFrame`` where there is none.
@@ -89,15 +107,8 @@ class TrainingTable:
         rows: The usable rows, in order.
         smiles: Their SMILES as written.
         partners: The SMILES of their second molecules, or None without a partner column.
-        records: Their molecules, with ``smiles`` and ``fingerprint``, and ``scaffold`` for a
-            scaffold split. In memory, rows of equal texts share their arrays.
         tasks: The targets.
-        targets: Their labels ``float64 [n, T]``, see :class:`Molecules`.
-        bounds: Bounds of the censored labels ``float64 [2, n, T]``, see :class:`Molecules`.
-        weights: Their weights ``float64 [n]``, or None without a weight column.
-        features: Their feature columns ``float64 [n, F]``, or None without any.
         parts: The cell of the split column for each row, or None without one.
-        order: The cell of the order column for each row, or None without one.
         skipped: The other rows.
         digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
@@ -109,28 +120,17 @@ class TrainingTable:
     rows: Sequence[Row]
     smiles: Sequence[str]
     partners: Sequence[str] | None
-    records: Sequence[MoleculeRecord]
     tasks: tuple[Task, ...]
-    targets: NDArray[np.float64]
-    bounds: NDArray[np.float64] | None
-    weights: NDArray[np.float64] | None
-    features: NDArray[np.float64] | None
     parts: Sequence[str] | None
-    order: Sequence[str] | None
     skipped: list[SkippedRow]
     digest: str
-    unit: str = "line"
-    remarks: tuple[str, ...] = ()
+    unit: str
+    remarks: tuple[str, ...]
 
     @property
     def rows_in(self) -> int:
         """Number of rows in the file."""
         return len(self.rows) + len(self.skipped)
-
-    @property
-    def labels_or_bounds(self) -> NDArray[np.float64]:
-        """The labels, and in place of a censored one its bound, ``[n, T]``."""
-        return _labels_or_bounds(self.targets, self.bounds)
 
     @property
     def standardized(self) -> int | None:
@@ -162,19 +162,6 @@ class TrainingTable:
     def where(self, row: int) -> str:
         """Return a usable row's name for messages, such as ``line 7``."""
         return f"{self.unit} {self.rows[row].line}"
-
-    def molecules(self, rows: NDArray[np.int64]) -> Molecules:
-        """Return the molecules of some rows, by index among the usable rows."""
-        weights = None if self.weights is None else self.weights[rows]
-        if weights is not None and weights.any():
-            weights = weights / weights.mean()
-        return Molecules(
-            Selection(self.records, rows),
-            self.targets[rows],
-            weights,
-            None if self.features is None else self.features[rows],
-            None if self.bounds is None else self.bounds[:, rows],
-        )
 
 
 def read_training_table(
@@ -311,7 +298,6 @@ def _labeled(
         weights=weights,
         features=features,
         parts=_cells(rows, columns.split),
-        order=_cells(rows, columns.order),
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,
@@ -343,13 +329,10 @@ def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
         else:
             more = f" and {len(named) - 10} more" if len(named) > 10 else ""
             line += f" in {len(named)} classes: {', '.join(named[:10])}{more}"
-        low, high = (0, 0)
         if table.bounds is not None:
             low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
-        if low or high:
-            what = counted(low + high, "censored label")
-            line += f"; {what} ({low:,} lower and {high:,} upper bounds)"
-        elif len(labels) > 1 and not task.classes and (labels == labels[0]).all():
+            line += f"; {low:,} lower and {high:,} upper bounds" if low or high else ""
+        if task.kind == "regression" and len(labels) > 1 and labels.min() == labels.max():
             line += ": they do not vary, so that nothing can be learned"
         lines.append(line + _undecided(task, labels, config))
     return lines
@@ -361,15 +344,8 @@ def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> s
         return "" if known else "; the names do not tell which is positive (--positive-class)"
     codes = np.unique(labels) if task.kind == "regression" and not config.task else labels[:0]
     if 1 < len(codes) <= _MOST_CODES and 2 * len(codes) < len(labels) and (codes % 1 == 0).all():
-        numbers = ", ".join(f"{value:g}" for value in codes)
-        return f"; if {numbers} are classes, use --task classification"
+        return f"; if {codes.tolist()} are classes, use --task classification"
     return ""
-
-
-def _labels_or_bounds(
-    targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))
 
 
 class _Column(Sequence[str]):
@@ -382,6 +358,8 @@ class _Column(Sequence[str]):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [row.cells[self._column] for row in self._rows[index]]
         return self._rows[index].cells[self._column]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,15 +1,18 @@
-"""Labels from cells: the task of a target, inferred or requested, and its values."""
+"""The columns that a model is trained on: their numbers, and the tasks and labels of targets.
+
+They are checked before the packages that read molecules and train are loaded.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.config import TaskChoice
-from molattn.data.table import listed
+from molattn.config import DataConfig, TaskChoice
+from molattn.data.table import Row, Table, listed
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task
 
@@ -149,39 +152,137 @@ def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
     return sorted(classes, key=lambda label: label == positive)
 
 
-def read_labels(
+class TrainingColumns(NamedTuple):
+    """Indices of the columns that a model is trained on; None or empty where there is none."""
+
+    smiles: int
+    targets: list[int]
+    relations: Sequence[int | None]
+    features: list[int]
+    partner: int | None
+    weight: int | None
+    split: int | None
+
+
+def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
+    """Return which columns of a table a model is trained on."""
+
+    def columns(option: str) -> list[int]:
+        names = getattr(config, option) or ()
+        names = (names,) if isinstance(names, str) else names
+        found = [table.column(name, f"--{option.replace('_', '-')}") for name in names]
+        if option != "relation_columns" and len({*found}) < len(found):  # that differ in case
+            repeated = listed([table.header[index] for index in found])
+            raise InputError(f"{table.path}: got {repeated}, expected each once", option=option)
+        return found
+
+    (smiles,) = columns("smiles_column")
+    if not config.target_columns:
+        others = [name for index, name in enumerate(table.header) if index != smiles]
+        known = f"the other columns are {listed(others)}" if others else "there is no other column"
+        raise InputError(f"{table.path}: --target-columns is required; {known}")
+    targets, features = columns("target_columns"), columns("feature_columns")
+    relations = columns("relation_columns") or [None] * len(targets)
+    partner, weight, split = (
+        next(iter(columns(f"{name}_column")), None) for name in ("partner", "weight", "split")
+    )
+    if leaked := {*targets} & {smiles, partner, weight, *features, *relations}:
+        raise InputError(
+            f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
+            "(--target-columns) and an input (--smiles-column, --partner-column, "
+            "--weight-column, --feature-columns or --relation-columns)"
+        )
+    return TrainingColumns(smiles, targets, relations, features, partner, weight, split)
+
+
+def read_targets(
+    table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
+) -> tuple[list[Labels], dict[int, str]]:
+    """Return the labels of each target, and why rows with a label that is not read are skipped."""
+    targets: list[Labels] = []
+    reasons: dict[int, str] = {}
+    for number, index in enumerate(columns.targets):
+        relation = columns.relations[number]
+        cells = [row.cells[index] for row in rows]
+        relations = None if relation is None else [row.cells[relation] for row in rows]
+        try:
+            labels = _read_labels(table.header[index], number, cells, relations, config)
+        except LabelError as error:
+            same = (row for row, cell in enumerate(cells) if cell.strip() == error.text.strip())
+            row = next(same) if error.row is None else error.row
+            raise _located(table, rows[row], _column(error, index, relation), error) from None
+        except InputError as error:
+            message = f"{table.path}, column {quoted(table.header[index])}: {error.args[0]}"
+            raise InputError(message, option=error.option) from None
+        for row, error in labels.invalid.items():
+            name = quoted(table.header[_column(error, index, relation)])
+            reasons.setdefault(row, f"column {name}: {error.command_line()}")
+        targets.append(labels)
+    return targets, reasons
+
+
+def _read_labels(
     name: str,
+    number: int,
     cells: Sequence[str],
-    relations: Sequence[str] | None = None,
-    choice: TaskChoice | None = None,
-    *,
-    unit: str = "",
-    positive: str = "auto",
-    is_log: bool = False,
+    relations: Sequence[str] | None,
+    config: DataConfig,
 ) -> Labels:
     """Return the labels of a target; in a column of numbers, other cells are ``invalid``.
 
     Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
-    then an error. The labels of a regression ``is_log`` must have a logarithm.
+    then an error. Labels of ``--target-transform log`` must have a logarithm.
     """
+    options = config.task or (None,), config.target_transform, config.positive_class
+    choice, transform, positive = (one[number if len(one) > 1 else 0] for one in options)
+    unit = config.target_units[number] if config.target_units else ""
     known = sum(not is_missing(cell) for cell in cells)
     if not known:
         raise InputError("no usable row has a label")
-    invalid: dict[int, LabelError] = {}
+    numbers, invalid = None, dict[int, LabelError]()
     if _are_numbers(cells, choice):
-        values, bounds = label_values(cells, Task(name), relations, invalid)
-        numbers = np.fmax(values, np.fmax(*bounds))
-        for row in np.flatnonzero(numbers <= 0.0).tolist() if is_log else ():
-            expected = "a number above 0 for --target-transform log"
-            invalid[row] = LabelError(cells[row], expected, row)
+        numbers = values, bounds = label_values(cells, Task(name), relations, invalid)
+        for row in np.flatnonzero(np.fmax(values, np.fmax(*bounds)) <= 0.0).tolist():
+            if transform == "log":
+                expected = "a number above 0 for --target-transform log"
+                invalid[row] = LabelError(cells[row], expected, row)
         if 2 * len(invalid) >= known:
             raise invalid[min(invalid)]
         cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
         values[[*invalid]] = bounds[:, [*invalid]] = nan
-        if _are_numbers(cells, choice):
-            return Labels(Task(name, unit=unit), values, bounds, invalid)
     task = infer_task(name, cells, choice, unit, positive)
-    return Labels(task, *label_values(cells, task, relations), invalid)
+    if numbers is None or task.kind != "regression":
+        numbers = label_values(cells, task, relations)
+    return Labels(task, *numbers, invalid)
+
+
+def read_numbers(
+    table: Table, rows: Sequence[Row], index: int, parse: Callable[[str], float] = number
+) -> NDArray[np.float64]:
+    """Return a column as numbers."""
+    numbers = np.empty(len(rows))
+    for place, row in enumerate(rows):
+        try:
+            numbers[place] = parse(row.cells[index])
+        except LabelError as error:
+            raise _located(table, row, index, error) from None
+    return numbers
+
+
+def weight(cell: str) -> float:
+    """Return a cell as the weight of its row."""
+    if (value := number(cell)) >= 0.0:  # false for NaN
+        return value
+    raise LabelError(cell, "a weight of at least 0")
+
+
+def _column(error: LabelError, labels: int, relations: int | None) -> int:
+    return labels if relations is None or not isinstance(error, RelationError) else relations
+
+
+def _located(table: Table, row: Row, index: int, error: InputError) -> InputError:
+    place = f"{table.where(row.line)}, column {quoted(table.header[index])}"
+    return InputError(f"{table.path}, {place}: {error.command_line()}")
 
 
 def infer_task(
@@ -196,28 +297,34 @@ def infer_task(
     Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
     words are classes, up to 20. Equal numbers are one class (``1.0`` and ``1``).
     """
-    if _are_numbers(cells, choice):
-        return Task(name, unit=unit)
+    classes = [] if _are_numbers(cells, choice) else _classes(cells, choice)
+    if len(classes) == 2:
+        return Task(name, "binary", tuple(ordered_classes(classes, positive)))
+    if positive != "auto":
+        reason = f"got {quoted(positive)}, expected auto for a target that is not of two classes"
+        raise InputError(reason, option="positive_class")
+    return Task(name, "multiclass", tuple(classes)) if classes else Task(name, unit=unit)
+
+
+def _classes(cells: Sequence[str], choice: TaskChoice | None) -> list[str]:
+    """Return the distinct classes of labels, sorted."""
     distinct = _distinct(cells)
     others = [text for text in distinct if not _NUMBER.fullmatch(text)]
     if not others:
         classes = sorted({_class_of_number(text) for text in distinct}, key=int)
-    elif choice == "multiclass":
-        classes = sorted(distinct)
-    elif len(others) < len(distinct):
+    elif choice != "multiclass" and len(others) < len(distinct):
         raise LabelError(others[0], "class labels that are all numbers or all text")
     else:
-        spelled: dict[str, str] = {}
-        for text in (classes := sorted(distinct)):
-            if (other := spelled.setdefault(text.casefold(), text)) != text:
+        classes = sorted(distinct)
+        spelled = {text.casefold(): text for text in reversed(classes)}
+        for text in classes if choice != "multiclass" else ():
+            if (other := spelled[text.casefold()]) != text:
                 raise LabelError(text, f"{quoted(other)}, as other labels are written")
     limits = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}
     least, most = limits.get(choice or "", (2, _MOST_CLASSES))
     if not least <= len(classes) <= most:
         raise InputError(f"got {listed(classes)}, expected {least} to {most} classes (--task)")
-    if len(classes) > 2:
-        return Task(name, "multiclass", tuple(classes))
-    return Task(name, "binary", tuple(ordered_classes(classes, positive)))
+    return classes
 
 
 def label_values(

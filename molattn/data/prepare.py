@@ -172,7 +172,7 @@ def _inputs(tables: Sequence[Table], config: PrepareConfig) -> _Inputs:
 
 def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
     """Return the indices of the columns that the options name, that of the SMILES first."""
-    options = [f"{name}_column" for name in ("smiles", "weight", "partner", "split", "order")]
+    options = [f"{name}_column" for name in ("smiles", "weight", "partner", "split")]
     options[1:1] = [f"{name}_columns" for name in ("target", "relation", "feature")]
     columns: dict[int, None] = {}
     for option in (*options, "keep_columns"):

@@ -1,16 +1,14 @@
 """Splits of a table's rows into training, validation and test."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
-from molattn.chem.split import Split, fold_split, group_split, order_split
+from molattn.chem.split import Split, fold_split, group_split
 from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable
-from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import listed
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
@@ -135,10 +133,7 @@ def _by_method(
 ) -> Split:
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows.tolist()), config)
-    if config.split == "order":
-        split = order_split(groups, _order(table, rows, config.order_column), sizes=sizes)
-    else:
-        split = group_split(groups, sizes=sizes, seed=seed, balanced=_is_balanced(config))
+    split = group_split(groups, sizes=sizes, seed=seed, balanced=_is_balanced(config))
     return Split(*(rows[own] for own in split))
 
 
@@ -155,36 +150,3 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     if config.split_duplicates:
         return [[row] for row in range(len(records))]
     return same_molecule(records)
-
-
-def _order(table: TrainingTable, rows: NDArray[np.int64], column: str | None) -> list[float]:
-    order: Sequence[str] = table.order or []
-    cells = [order[int(row)].strip() for row in rows]
-    are_numbers = bool(cells) and _number(cells[0]) is not None
-    values: list[float] = []
-    for row, cell in zip(rows.tolist(), cells, strict=True):
-        value = _number(cell) if are_numbers else _seconds(cell)
-        if value is None:
-            expected = "a number" if are_numbers else "a number, or a date such as 2024-03-31"
-            raise InputError(
-                f"{table.where(row)}, column {quoted(column)}: got {quoted(cell)}, expected "
-                f"{expected}"
-            )
-        values.append(value)
-    return values
-
-
-def _number(text: str) -> float | None:
-    try:
-        return None if is_missing(text) else number(text)
-    except LabelError:
-        return None
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        moment = datetime.fromisoformat(f"{text}-01" if len(text) == 7 else text)
-    except ValueError:
-        return None
-    # Times without a zone are taken as UTC; any zone gives the same order.
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -14,7 +14,6 @@ from molattn.chem import (
     Split,
     fold_split,
     group_split,
-    order_split,
     same_molecule,
     same_scaffold,
 )
@@ -126,21 +125,3 @@ def test_where_all_groups_are_large_the_smallest_is_held_out() -> None:
     assert split.val.tolist() in ([0, 1], [2, 3])
     with pytest.raises(InputError, match="too few groups"):  # training would have under a half
         group_split([[0, 1, 2], [3, 4]], sizes=(0.6, 0.2, 0.2), seed=2, balanced=True)
-
-
-@given(groups=groupings, data=st.data())
-def test_nothing_of_the_test_is_before_what_is_learned(
-    groups: list[list[int]], data: st.DataObject
-) -> None:
-    rows = sum(map(len, groups))
-    order = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=rows, max_size=rows))
-    train, val, test = order_split(groups, order, sizes=(0.6, 0.2, 0.2))
-    np.testing.assert_array_equal(np.sort(np.concatenate([train, val, test])), np.arange(rows))
-    latest = {
-        row: max((order[other], other) for other in group) for group in groups for row in group
-    }
-    assert max(latest[row] for row in train) < min(latest[row] for row in val)
-    assert max(latest[row] for row in val) < min(latest[row] for row in test)
-    largest = max(map(len, groups))
-    for part, size in ((val, 0.2), (test, 0.2)):
-        assert round(size * rows) <= len(part) < round(size * rows) + largest

@@ -107,7 +107,6 @@ def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
         ("train --epochs 1.5", "--epochs: '1.5'"),
         ("train --gate=maybe", "--gate maybe"),
         ("train --freeze all", "--freeze: 'all' 'encoder'"),
-        ("train --split order", "--order-column"),
         ("train --readout median_of_dreams", "--readout median_of_dreams"),
         ("train --layer foo", "--layer: 'foo' edge_attention"),
         ("train --resume a --config b", "--resume: --config"),

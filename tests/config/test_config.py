@@ -88,8 +88,6 @@ def test_a_wrong_value_is_refused_by_option(kind, name, value):
         (DataConfig, {"final": True}, "final"),
         (DataConfig, {"folds": 3, "split_column": "s"}, "folds"),
         (DataConfig, {"cluster_cutoff": 0.5}, "cluster_cutoff"),
-        (DataConfig, {"split": "order"}, "order_column"),
-        (DataConfig, {"split": "order", "order_column": "a", "folds": 2}, "folds"),
         (DataConfig, {"split": "scaffold", "split_duplicates": True}, "split_duplicates"),
         (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, "validation_size"),
         (DataConfig, {"target_columns": ("a",), "task_weights": (0,)}, "task_weights"),

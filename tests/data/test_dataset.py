@@ -194,7 +194,7 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     assert np.isnan(table.bounds[:, :, 1]).all()
     np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
     assert describe_tasks(table, CONFIG) == [
-        "'y': regression, 2 labels from 1 to 7; 2 censored labels (1 lower and 1 upper bounds)",
+        "'y': regression, 2 labels from 1 to 7; 1 lower and 1 upper bounds",
         "'z': regression, 4 labels from 1 to 5",
     ]
     some = table.molecules(np.array([1, 0]))

@@ -9,7 +9,6 @@ from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import missing_classes, split_rows
 from molattn.data.table import bundled_dataset
-from molattn.errors import InputError
 
 
 def read(tmp_path, text, config):
@@ -54,61 +53,6 @@ def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     table = read(tmp_path, "smiles,y\n" + pairs, config)
     for part in split_rows(table, config, seed=0):
         assert sorted(part) == sorted({row ^ 1 for row in part})
-
-
-ORDERED = DataConfig(
-    target_columns=("y",),
-    split="order",
-    order_column="when",
-    validation_size=0.2,
-    test_size=0.2,
-)
-
-
-def dated(dates):
-    rows = "".join(f"{'C' * (n + 1)},{n},{date}\n" for n, date in enumerate(dates))
-    return f"smiles,y,when\n{rows}"
-
-
-@pytest.mark.parametrize(
-    "dates",
-    [
-        ["5", "1", "3", "2", "4"],
-        ["1e3", "-1", "0.5", "0", "20"],
-        ["2024-03-01", "1999-12-31", "2024-02-28", "2023-11-05", "2024-02-29"],
-        ["2024-03", "1999-12", "2024-01", "2023-11", "2024-02"],
-        [f"2024-01-01T{hour}:00" for hour in ("23", "01", "12", "02", "13")],
-    ],
-)
-def test_the_latest_rows_are_the_test(tmp_path, dates):
-    parts = split_rows(read(tmp_path, dated(dates), ORDERED), ORDERED, seed=0)
-    assert [part.tolist() for part in parts] == [[1, 2, 3], [4], [0]]
-
-
-def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):
-    text = "smiles,y,when\n" + "".join(f"{'C' * n},1,{n}\n" for n in range(1, 10)) + "C,2,99\n"
-    table = read(tmp_path, text, ORDERED)
-    assert split_rows(table, ORDERED, seed=0).test.tolist() == [0, 9]
-    config = replace(ORDERED, split_duplicates=True)
-    assert split_rows(table, config, seed=0).test.tolist() == [8, 9]
-
-
-@pytest.mark.parametrize(
-    "dates, words",
-    [
-        (["1", "2", "soon"], ["line 4", "'when'", "'soon'", "a number"]),
-        (["1", "2", ""], ["line 4", "'when'", "''"]),
-        (["03/04/2024", "1", "2"], ["line 2", "'03/04/2024'", "2024-03-31"]),
-        (["2024-01-01", "2024"], ["line 3", "'2024'", "a date"]),
-        (["2024-13-01", "2024-01-01"], ["line 2", "'2024-13-01'"]),
-    ],
-)
-def test_an_order_that_is_none_is_refused_by_row(tmp_path, dates, words):
-    table = read(tmp_path, dated(dates), ORDERED)
-    with pytest.raises(InputError) as error:
-        split_rows(table, ORDERED, seed=0)
-    for word in ["t.csv", *words]:
-        assert word in str(error.value)
 
 
 @pytest.mark.parametrize("method", ["random", "scaffold", "cluster"])

@@ -88,7 +88,7 @@ def test_a_diverging_training_is_stopped(where):
     if where == "training":
         with torch.no_grad():
             next(p for p in model.nets[0].head.parameters() if p.ndim == 1).fill_(torch.nan)
-    bad = rows._replace(targets=rows.targets * 1e38) if where == "validation" else rows
+    bad = replace(rows, targets=rows.targets * 1e38) if where == "validation" else rows
     with pytest.raises(MolattnError, match="diverged") as error:
         fitted(model, rows, bad)
     assert not isinstance(error.value, InputError)
