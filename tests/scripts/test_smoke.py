@@ -47,6 +47,13 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
     ],
     "benchmark_serve": ["model --clients 1 --seconds 2"],
     "benchmark_gaussian_process": [("m.smi.gz --rows 20 --inducing 10", r"^ +20 +10 ")],
+    "benchmark_layers": [
+        (
+            "--data esol --layers edge_attention GINEConv --epochs 1 --rows 40 "
+            "--results l.csv --table",
+            "^. GINEConv ",
+        ),
+    ],
     "benchmark_descriptors": ["t.csv:y --molecules 10"],
     "benchmark_throughput": [
         "--steps predict --model admet --molecules 10 400 --processes 1 --rounds 1",

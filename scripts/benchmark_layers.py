@@ -1,0 +1,326 @@
+"""Compare attention layers of molattn and layers of PyG: error, time and parameters.
+
+All networks have the same encoder (pre-norm blocks with a feed-forward network), the number of
+parameters nearest to a budget, the same inputs, schedule and seeds. Layers of molattn read all
+pairs of atoms, with the bond and the number of bonds between them; layers of PyG read bonds.
+
+    python scripts/benchmark_layers.py --data esol lipo --epochs 50 --results runs/layers.csv
+    python scripts/benchmark_layers.py --zinc data/zinc --data zinc --results runs/layers.csv
+    python scripts/benchmark_layers.py --results runs/layers.csv --table --plot layers.png
+
+The folder of ZINC has test.txt and valid.txt of wengong-jin/icml18-jtnn (data/zinc), and test.index
+and val.index of graphdeeplearning/benchmarking-gnns (data/molecules). The official 1,000 molecules
+are the test; 10,000 others of valid.txt are for training, because the official ones are not to be
+had. Labels are logP - SA - cycles, each standardized as for the official ones.
+"""
+
+import argparse
+import csv
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from benchmarking import SHARED, print_table
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch_geometric import nn as pyg
+from torch_geometric.data import Batch, Data
+
+from molattn import from_smiles
+from molattn.chem import Featurizer
+from molattn.data.table import bundled_dataset
+from molattn.graph import CodedEdges, collate_complete
+from molattn.nn import LAYERS, CodeEmbedding, Encoder
+
+HEADS, LAYER_COUNT, EDGE_WIDTH, BATCH = 8, 4, 16, 64
+COLUMNS = ("data", "layer", "seed", "parameters", "width", "test_mae", "val_mae", "epoch", "cpu_s")
+# Means and standard deviations of logP, of minus the SA score, and of minus the excess of the
+# largest ring over six atoms, in the 250,000 molecules of ZINC (You et al. 2018).
+ZINC_SCALES = ((2.4570953, 1.4341), (-3.0525811, 0.8335), (-0.0485696, 0.2860))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer, and the graphs that it reads."""
+
+    make: Callable[[int], nn.Module]  # of the width
+    pairs: bool = True
+    is_block: bool = False  # has its own residual connections and feed-forward network
+
+
+def attention(name: str, **options: Any) -> Subject:
+    """A registered layer of molattn."""
+    edges = None if LAYERS[name].edge_columns else EDGE_WIDTH
+    width = {"edge_dim": edges or len(LAYERS[name].edge_columns)}
+    return Subject(lambda w: LAYERS[name].make(w, w, HEADS, **width, **options))
+
+
+def _transformer(w: int) -> nn.Module:
+    return pyg.TransformerConv(w, w // HEADS, HEADS, edge_dim=EDGE_WIDTH)
+
+
+def _gatv2(w: int) -> nn.Module:
+    return pyg.GATv2Conv(w, w // HEADS, HEADS, edge_dim=EDGE_WIDTH)
+
+
+def _gine(w: int) -> nn.Module:
+    mlp = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, w))
+    return pyg.GINEConv(mlp, edge_dim=EDGE_WIDTH)
+
+
+def _pna(w: int) -> nn.Module:
+    degrees = torch.tensor([0, 25, 40, 25, 10])  # of 100 atoms
+    scalers = ["identity", "amplification", "attenuation"]
+    return pyg.PNAConv(w, w, ["mean", "max", "min", "std"], scalers, degrees, EDGE_WIDTH)
+
+
+def _gps(w: int) -> nn.Module:
+    return pyg.GPSConv(w, _gine(w), heads=HEADS, norm="layer_norm")
+
+
+SUBJECTS = {
+    "edge_attention": attention("edge_attention"),
+    "edge_attention, updates": attention("edge_attention", update_edges=True),
+    "gaan": attention("gaan"),
+    "graph_network": attention("graph_network", update_edges=True),
+    "egt": attention("egt", update_edges=True),
+    "grit": attention("grit", update_edges=True),
+    "TransformerConv": Subject(_transformer, pairs=False),
+    "GATv2Conv": Subject(_gatv2, pairs=False),
+    "GINEConv": Subject(_gine, pairs=False),
+    "PNAConv": Subject(_pna, pairs=False),
+    "GPSConv": Subject(_gps, pairs=False, is_block=True),
+}
+
+
+class Network(nn.Module):
+    """Embeddings, four blocks, the sum over atoms, and a head."""
+
+    def __init__(self, subject: Subject, width: int) -> None:
+        super().__init__()
+        codes = Featurizer.default()
+        self.subject = subject
+        self.atoms = CodeEmbedding(codes.atom_sizes, width)
+        self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
+        if subject.is_block:
+            self.blocks = nn.ModuleList(subject.make(width) for _ in range(LAYER_COUNT))
+        else:
+            self.encoder = Encoder(partial(subject.make, width), LAYER_COUNT, width, dropout=0.0)
+        self.head = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1))
+
+    def forward(self, batch: Any) -> Tensor:
+        """Predict standardized labels, ``[num_graphs]``."""
+        x = self.atoms(batch.x)
+        if self.subject.pairs:
+            edges = CodedEdges(batch.pair_attr.codes, self.edges(batch.pair_attr.table))
+            rows = self.encoder(batch.layout.nodes_to_rows(x), batch.layout, edges)
+            x = batch.layout.rows_to_nodes(rows)
+        elif self.subject.is_block:
+            for block in self.blocks:
+                x = block(x, batch.edge_index, batch.batch, edge_attr=self.edges(batch.edge_attr))
+        else:
+            x = self.encoder(x, batch.edge_index, self.edges(batch.edge_attr))
+        return self.head(pyg.global_add_pool(x, batch.batch, batch.num_graphs) / 20).flatten()
+
+
+def parameters(model: nn.Module) -> int:
+    """Number of trained parameters."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def width_within(subject: Subject, budget: int) -> int:
+    """The width, a multiple of the heads, whose network has most parameters within the budget."""
+    widths = range(HEADS, 512, HEADS)
+    within = [w for w in widths if parameters(Network(subject, w)) <= budget]
+    return max(within, default=HEADS)
+
+
+# Data.
+
+
+def zinc_label(smiles: str) -> float:
+    """The penalized logP of the benchmark."""
+    from rdkit import Chem
+    from rdkit.Chem import Descriptors
+    from rdkit.Contrib.SA_Score import sascorer
+
+    mol = Chem.MolFromSmiles(smiles)
+    rings = [len(ring) for ring in mol.GetRingInfo().AtomRings()]
+    values = (
+        Descriptors.MolLogP(mol),
+        -sascorer.calculateScore(mol),
+        -max(0, max(rings, default=0) - 6),
+    )
+    return sum((v - mean) / std for v, (mean, std) in zip(values, ZINC_SCALES, strict=True))
+
+
+def read_zinc(folder: Path, rows: int) -> Iterator[tuple[list[str], list[float]]]:
+    """Training, validation and test molecules of ZINC."""
+    pools = {name: (folder / f"{name}.txt").read_text().split() for name in ("test", "valid")}
+    chosen = {
+        name: [int(i) for i in (folder / f"{name}.index").read_text().split(",")]
+        for name in ("test", "val")
+    }
+    rest = sorted({*range(len(pools["valid"]))} - {*chosen["val"]})
+    train = np.random.default_rng(0).permutation(rest)[:10_000]
+    for pool, index in (("valid", train), ("valid", chosen["val"]), ("test", chosen["test"])):
+        smiles = [pools[pool][i] for i in index[:rows]]
+        yield smiles, [zinc_label(text) for text in smiles]
+
+
+def read_csv(name: str, rows: int) -> Iterator[tuple[list[str], list[float]]]:
+    """Parts of a data set beside the checkout (its first random split), or of the bundled set."""
+    path, splits = SHARED / f"{name}.csv", SHARED / "splits" / f"{name}.json"
+    if path.is_file():
+        table = pd.read_csv(path)
+        split = json.loads(splits.read_text())["random"][0]
+        parts = [split["train"], split["val"], split["test"]]
+    else:
+        table = pd.read_csv(bundled_dataset())[["smiles", "logS"]]
+        order = np.random.default_rng(0).permutation(len(table))
+        parts = np.split(order, [int(0.8 * len(order)), int(0.9 * len(order))])
+    label = next(column for column in table if column != "smiles")
+    for part in parts:
+        chosen = table.iloc[part[:rows]]
+        yield chosen["smiles"].tolist(), chosen[label].tolist()
+
+
+@cache
+def load(name: str, zinc: Path | None, rows: int, pairs: bool) -> tuple[list[Data], ...]:
+    """Graphs of the three parts."""
+    read = read_csv(name, rows) if name != "zinc" or zinc is None else read_zinc(zinc, rows)
+    parts = []
+    for smiles, labels in read:
+        graphs = [from_smiles(text, pairs="all" if pairs else "bonds") for text in smiles]
+        for graph, label in zip(graphs, labels, strict=True):
+            graph.y = torch.tensor([label], dtype=torch.float32)
+        parts.append(graphs)
+    return tuple(parts)
+
+
+# Training.
+
+
+def loader(graphs: list[Data], subject: Subject, shuffle: bool) -> DataLoader:
+    """Batches with what the layer reads."""
+    collate: Any = collate_complete if subject.pairs else Batch.from_data_list
+    return DataLoader(graphs, BATCH if shuffle else 256, shuffle=shuffle, collate_fn=collate)
+
+
+def measure(model: nn.Module, batches: DataLoader, mean: float, std: float) -> float:
+    """Mean absolute error in the unit of the labels."""
+    model.eval()
+    with torch.no_grad():
+        errors = [(model(batch) * std + mean - batch.y).abs() for batch in batches]
+    model.train()
+    return float(torch.cat(errors).mean())
+
+
+def train(subject: Subject, width: int, parts: Any, seed: int, epochs: int) -> dict[str, Any]:
+    """Train once; scores of the epoch with the least validation error."""
+    torch.manual_seed(seed)
+    model = Network(subject, width)
+    fit, val, test = (loader(part, subject, number == 0) for number, part in enumerate(parts))
+    labels = torch.cat([graph.y for graph in parts[0]])
+    mean, std = float(labels.mean()), float(labels.std())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-5)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, epochs * len(fit))
+    best, begun = {"val_mae": math.inf}, time.process_time()
+    for epoch in range(1, epochs + 1):
+        for batch in fit:
+            optimizer.zero_grad()
+            nn.functional.l1_loss(model(batch), (batch.y - mean) / std).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+        error = measure(model, val, mean, std)
+        if error < best["val_mae"]:
+            best = {"val_mae": error, "epoch": epoch, "test_mae": measure(model, test, mean, std)}
+    seconds = round(time.process_time() - begun, 1)
+    return {**best, "parameters": parameters(model), "width": width, "cpu_s": seconds}
+
+
+# Results.
+
+
+def show(results: pd.DataFrame, plot: Path | None) -> None:
+    """Print a table for each data set, and draw errors against time and parameters."""
+    for data, of_data in results.groupby("data", sort=False):
+        print(f"\n{data}: test MAE, mean of seeds\n")
+        rows = []
+        for layer, runs in of_data.groupby("layer", sort=False):
+            spread = f" ± {runs['test_mae'].std():.3f}" if len(runs) > 1 else ""
+            numbers = (f"{runs[name].mean():,.0f}" for name in ("parameters", "cpu_s"))
+            rows.append([str(layer), f"{runs['test_mae'].mean():.3f}{spread}", *numbers])
+        print_table(["Layer", "Test MAE", "Parameters", "CPU s"], rows)
+    if plot is not None:
+        import matplotlib.pyplot as plt
+
+        names = results["data"].unique()
+        figure, axes = plt.subplots(
+            1, len(names), figsize=(5 * len(names), 4), layout="constrained", squeeze=False
+        )
+        for axis, name in zip(axes[0], names, strict=True):
+            means = results[results["data"] == name].groupby("layer")[["cpu_s", "test_mae"]].mean()
+            for layer, (seconds, error) in zip(means.index, means.to_numpy(), strict=True):
+                own = "Conv" not in str(layer)
+                axis.scatter(seconds, error, color="tab:blue" if own else "tab:gray")
+                axis.annotate(
+                    str(layer),
+                    (seconds, error),
+                    fontsize=7,
+                    xytext=(3, 3),
+                    textcoords="offset points",
+                )
+            axis.set(xscale="log", xlabel="CPU seconds of training", ylabel="test MAE", title=name)
+        figure.savefig(plot, dpi=150)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=[], help="zinc, esol, lipo, ...")
+    parser.add_argument("--zinc", type=Path, help="folder of ZINC")
+    parser.add_argument("--layers", nargs="+", choices=SUBJECTS, default=[*SUBJECTS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--budget", type=int, default=100_000, help="parameters")
+    parser.add_argument("--rows", type=int, default=10_000, help="of each part, at most")
+    parser.add_argument("--results", type=Path, required=True, help="CSV; runs in it are skipped")
+    parser.add_argument("--table", action="store_true", help="print the results")
+    parser.add_argument("--plot", type=Path, help="draw the results")
+    options = parser.parse_args(arguments)
+
+    torch.set_num_threads(1)
+    if not options.results.is_file():
+        options.results.write_text(",".join(COLUMNS) + "\n")
+    done = pd.read_csv(options.results)
+    known = {*zip(done["data"], done["layer"], done["seed"], strict=True)}
+    for data in options.data:
+        for name in options.layers:
+            subject = SUBJECTS[name]
+            for seed in options.seeds:
+                if (data, name, seed) in known:
+                    continue
+                parts = load(data, options.zinc, options.rows, subject.pairs)
+                width = width_within(subject, options.budget)
+                run = train(subject, width, parts, seed, options.epochs)
+                row = {"data": data, "layer": name, "seed": seed, **run}
+                with options.results.open("a", newline="") as file:
+                    csv.DictWriter(file, COLUMNS).writerow(row)
+                print(f"{data} {name} seed {seed}: test MAE {run['test_mae']:.3f}", flush=True)
+    if options.table or options.plot:
+        show(pd.read_csv(options.results), options.plot)
+
+
+if __name__ == "__main__":
+    main()
