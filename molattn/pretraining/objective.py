@@ -1,7 +1,7 @@
-"""The pretraining loss: a term for each target, each 1 for an uninformed prediction."""
+"""The pretraining loss, a term for each target, each 1 for an uninformed prediction; the scores."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,12 @@ from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
 from molattn.utils.process_group import summed
 
-__all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
+__all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies", "pretraining_scores"]
 
 GROUPS: tuple[Target, ...] = get_args(Target)
 """The prediction targets; each has a loss of its own, and all have the same weight."""
 _COUNTS_EXPANSION = 4
-_LEAST_ENTROPY = 0.01
+_MIN_ENTROPY = 0.01
 
 
 class Outputs(NamedTuple):
@@ -173,8 +173,8 @@ def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str,
     """Return the entropies of the codes of masked atoms and bonds, the scales of their losses."""
     atoms = [_entropy(codes) for codes in batch.atom_codes.unbind(1)]
     return {
-        "atoms": max(sum(atoms), _LEAST_ENTROPY * len(atom_sizes)),
-        "bonds": max(_entropy(batch.bonds), _LEAST_ENTROPY),
+        "atoms": max(sum(atoms), _MIN_ENTROPY * len(atom_sizes)),
+        "bonds": max(_entropy(batch.bonds), _MIN_ENTROPY),
     }
 
 
@@ -185,3 +185,91 @@ def _entropy(codes: Tensor) -> float:
 
 def _head(width: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(Linear(width, hidden), nn.SiLU(), Linear(hidden, outputs))
+
+
+@torch.inference_mode()
+def pretraining_scores(
+    objective: PretrainingObjective,
+    names: Sequence[str],
+    unmasked: Iterable[MaskedBatch],
+    masked: Iterable[MaskedBatch],
+) -> dict[str, Any]:
+    """Return R² of descriptors, columns and counts, and the accuracy for masked atoms and bonds.
+
+    Targets that were not learned are left out.
+
+    R² is given for each descriptor and further column of ``names``, with the mean and median over
+    them. R² of a group of counts pools its positions: 1 - (squared errors) / (squared deviations
+    from each position's mean). Beside each accuracy stands that of always predicting the most
+    frequent value. A score that is undefined is None.
+    """
+    featurizer, width = objective.model.config.featurizer, len(objective.model.config.tasks)
+    numbers, counts = _Squares(), _Squares()
+    for batch in unmasked:
+        outputs = objective.outputs(batch)
+        numbers.add(outputs.descriptors, batch.descriptors)
+        counts.add(outputs.counts, batch.counts)
+    codes = []  # predicted and known ones of each masked feature, by batch
+    for batch in masked:
+        outputs = objective.outputs(batch)
+        logits = (*outputs.atoms, outputs.bonds)
+        known = (*batch.atom_codes.unbind(1), batch.bonds)
+        codes.append([*zip((one.argmax(dim=-1) for one in logits), known, strict=True)])
+    *atoms, bonds = (
+        _accuracy(*map(torch.cat, zip(*one, strict=True))) for one in zip(*codes, strict=True)
+    )
+    scores = {
+        "descriptors": numbers.scores(names[:width], slice(width)),
+        **{name: {"r2": counts.pooled_r2(group)} for name, group in COUNT_GROUPS.items()},
+        "atoms": dict(zip(featurizer.atom_names, atoms, strict=True)),
+        "bonds": bonds,
+    }
+    if len(names) > width:
+        scores["columns"] = numbers.scores(names[width:], slice(width, None))
+    return {name: scores[name] for name in scores if name in objective.targets}
+
+
+class _Squares:
+    """Sums for R² over batches, of each column: counts, values, their squares, squared errors."""
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(4, 1, dtype=torch.float64)
+
+    def add(self, predicted: Tensor, target: Tensor) -> None:
+        """Add rows; NaN targets are left out."""
+        known, y = ~target.isnan(), target.double().nan_to_num(0.0)
+        errors = torch.where(known, predicted.double() - y, 0.0)
+        sums = [one.sum(dim=0) for one in (known.double(), y, y**2, errors**2)]
+        self._sums = self._sums + torch.stack(sums)
+
+    def scores(self, names: Sequence[str], columns: slice) -> dict[str, Any]:
+        """Return R² of each column, and their mean and median."""
+        deviations, errors = (one[columns] for one in self._deviations_and_errors())
+        varies = deviations > 1e-9 * self._sums[0, columns].clamp(min=1.0)
+        r2 = torch.where(varies, 1.0 - errors / deviations, torch.nan)
+        return {
+            "mean_r2": _rounded(r2.nanmean()),
+            "median_r2": _rounded(r2.nanquantile(0.5)),
+            "r2": dict(zip(names, map(_rounded, r2), strict=True)),
+        }
+
+    def pooled_r2(self, columns: slice) -> float | None:
+        """Return R² over some columns."""
+        deviations, errors = (one[columns].sum() for one in self._deviations_and_errors())
+        return _rounded(1.0 - errors / deviations)
+
+    def _deviations_and_errors(self) -> tuple[Tensor, Tensor]:
+        count, total, squares, errors = self._sums
+        return squares - total**2 / count.clamp(min=1.0), errors
+
+
+def _accuracy(found: Tensor, known: Tensor) -> dict[str, float | None]:
+    """Return the accuracy of predicted codes, and that of the most frequent code."""
+    return {
+        "accuracy": _rounded((found == known).double().mean()),
+        "commonest": _rounded(torch.bincount(known, minlength=1).max() / len(known)),
+    }
+
+
+def _rounded(value: Tensor) -> float | None:
+    return round(value.item(), 6) if value.isfinite() else None

@@ -1,6 +1,9 @@
-"""A pretraining run, from tables of molecules to a model."""
+"""A pretraining run, from tables of molecules to a model, and its files."""
 
+import shlex
+import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -16,32 +20,65 @@ from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
 from molattn.config.training import Target
 from molattn.config.yaml_file import writing_config
+from molattn.data.store import REJECTED_FILE
 from molattn.data.table import listed
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import MaskedLoader, PretrainingData
-from molattn.pretraining.objective import PretrainingObjective, code_entropies
-from molattn.pretraining.prepare import prepare_molecules, refusals
-from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
-from molattn.pretraining.scoring import pretraining_scores
-from molattn.pretraining.store import MoleculeStore
+from molattn.pretraining.batches import (
+    MaskedLoader,
+    PretrainingData,
+    count_scaling,
+    descriptor_scaling,
+    sample,
+)
+from molattn.pretraining.objective import (
+    PretrainingObjective,
+    code_entropies,
+    pretraining_scores,
+)
+from molattn.pretraining.store import MoleculeStore, prepare_molecules, reasons_text
 from molattn.task import Task
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import PretrainedWeights
 from molattn.training.loop import check_processes, fit
 from molattn.training.resolve import load_pretrained, resolve_precision
 from molattn.training.run import building_network
-from molattn.training.run_folder import CONFIG_FILE, History
+from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, History, write_history
 from molattn.utils.console import print_line
 from molattn.utils.devices import exclusive, seeded, threads
+from molattn.utils.files import write_file, write_json
 from molattn.utils.process_group import broadcast, process_rank
 from molattn.version import package_versions
 
-__all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
+__all__ = ["PretrainingRun", "describe_scores", "pretrain", "write_pretraining"]
 
-MOLECULES_FOLDER = "molecules"
-_FEWEST_MOLECULES = 20
+MIN_MOLECULES = 20
+_MOLECULES_FOLDER = "molecules"
 _ENTROPY_SAMPLE = 2048
+_SCORES = {
+    "descriptors": ("R² of descriptors", "mean_r2"),
+    "morgan": ("R² of Morgan counts", "r2"),
+    "atom_pairs": ("R² of atom-pair counts", "r2"),
+    "torsions": ("R² of torsion counts", "r2"),
+    "atoms": ("accuracy of masked elements", "accuracy"),
+    "bonds": ("accuracy of masked bonds", "accuracy"),
+    "columns": ("R² of columns", "mean_r2"),
+}
+_CARD = """---
+library_name: molattn
+tags:
+- chemistry
+---
+A molattn network pretrained on molecules without labels.
+Fine-tune it with `molattn train --init-from` and this folder. {use}
+
+{note}
+
+    {command}
+
+```yaml
+{facts}```
+"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +130,7 @@ def pretrain(
     preparing, loop, store = time.perf_counter() - start, config.training, data.store
     with seeded(loop.seed), threads(loop.threads):
         objective = _objective(config, data, base, console)
-        place = f"{config.molecules.molecules_folder or folder / MOLECULES_FOLDER}: the molecules"
+        place = f"{config.molecules.molecules_folder or folder / _MOLECULES_FOLDER}: the molecules"
         initial = f"--init-from: the model {loop.init_from}", base and base.digest
         sources = {"data": (place, store.digest), "init_from": initial}
         run = RunCheckpoint(folder, sources, objective.model)
@@ -160,20 +197,20 @@ def _prepared(
 ) -> MoleculeStore:
     """Return the molecules, and report how many there are and how many are not used."""
     molecules = config.molecules
-    place = Path(molecules.molecules_folder or folder / MOLECULES_FOLDER)
+    place = Path(molecules.molecules_folder or folder / _MOLECULES_FOLDER)
     store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
     read = store.about
     print_line(
         console,
         f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); not used: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded; "
-        f"invalid rows: {refusals(read['refused'])}",
+        f"skipped rows: {reasons_text(read['skipped'])}",
     )
-    if read["excluded_refused"]:
-        invalid = refusals(read["excluded_refused"])
-        print_line(console, f"--exclude: invalid SMILES, which were ignored: {invalid}")
-    if len(store) < _FEWEST_MOLECULES:
-        raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST_MOLECULES}")
+    if read["excluded_skipped"]:
+        skipped = reasons_text(read["excluded_skipped"])
+        print_line(console, f"--exclude: skipped rows: {skipped}")
+    if len(store) < MIN_MOLECULES:
+        raise InputError(f"got {len(store)} molecules, expected at least {MIN_MOLECULES}")
     return store
 
 
@@ -257,3 +294,60 @@ def _new_model(config: PretrainConfig, descriptors: tuple[str, ...]) -> MolAttn:
     with building_network():
         network = NetworkConfig(**vars(config.network))
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network, featurizer))
+
+
+def write_pretraining(run: PretrainingRun, folder: Path) -> None:
+    """Write the model (``model/``) with a card, ``metrics.json`` and ``history.csv``.
+
+    Molecules that were prepared for this run only are removed, but for the list of the skipped
+    rows (``skipped.csv``).
+    """
+    run.model.save_pretrained(folder / "model")
+    write_file(folder / "model" / "README.md", _model_card(run).encode())
+    write_history(folder, run.history.epochs)
+    write_json(folder / RESULT_FILE, run.metrics)
+    skipped = folder / _MOLECULES_FOLDER / REJECTED_FILE
+    if run.metrics["molecules"]["skipped"] and skipped.exists():
+        skipped.replace(folder / "skipped.csv")
+    shutil.rmtree(folder / _MOLECULES_FOLDER, ignore_errors=True)
+
+
+def describe_scores(scores: Mapping[str, Any]) -> list[str]:
+    """Return the main score of each target as text."""
+    lines = []
+    for target, (name, key) in _SCORES.items():
+        if target in scores:
+            found = scores[target].get("element", {}) if target == "atoms" else scores[target]
+            value = found.get(key)
+            lines.append(f"{name} {'undefined' if value is None else f'{value:.3f}'}")
+    return lines
+
+
+def _model_card(run: PretrainingRun) -> str:
+    use = "It did not learn the descriptors that `molattn predict` returns."
+    if "descriptors" in run.config.training.targets:
+        use = "`molattn predict` returns descriptors, clipped to the 0.1% and 99.9% quantiles."
+    if run.model.nets[0].projection is not None:
+        use += " Embeddings are projected: as far apart as the columns predicted for them."
+    facts = {**run.metrics, "validation": describe_scores(run.metrics["validation"])}
+    note = run.config.molecules.data_note or ""
+    return _CARD.format(
+        use=use,
+        note=note,
+        command=_command(run.config),
+        facts=yaml.safe_dump(facts, sort_keys=False),
+    )
+
+
+def _command(config: PretrainConfig) -> str:
+    """Return the command that reproduces the model, with file names in place of paths."""
+    words = ["molattn", "pretrain", *(Path(file).name for file in config.files)]
+    for name, value in config.changes().items():
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        elif name != "molecules_folder":
+            values = value if isinstance(value, tuple) else (value,)
+            is_path = name == "exclude" or (name == "init_from" and Path(values[0]).is_absolute())
+            words += [option, *(Path(one).name if is_path else str(one) for one in values)]
+    return shlex.join([*words, "--output", "pretrained"])

@@ -10,7 +10,7 @@ from molattn.config import (
     PretrainNetworkConfig,
 )
 from molattn.data.table import bundled_dataset
-from molattn.pretraining.prepare import prepare_molecules
+from molattn.pretraining.store import prepare_molecules
 
 SMALL = PretrainNetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
 

@@ -8,9 +8,15 @@ from torch.nn import functional as F
 
 from molattn.config import MoleculesConfig
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import MaskedLoader, PretrainingData, draw_atoms, make_mask
+from molattn.pretraining.batches import (
+    MaskedLoader,
+    PretrainingData,
+    count_scaling,
+    descriptor_scaling,
+    draw_atoms,
+    make_mask,
+)
 from molattn.pretraining.objective import GROUPS, Outputs, PretrainingObjective, code_entropies
-from molattn.pretraining.scaling import count_scaling, descriptor_scaling
 
 from .conftest import SMALL
 

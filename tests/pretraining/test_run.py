@@ -132,7 +132,7 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
     assert metrics["validation"]["descriptors"]["r2"].keys() == {*model.config.targets}
     molecules = metrics["molecules"]
     assert molecules["training"] + molecules["validation"] == molecules["kept"]
-    assert molecules["excluded_refused"] == {"name": 1}
+    assert molecules["excluded_skipped"] == {"name": 1}
     card = (written / "model" / "README.md").read_text()
     for text in ("Public domain.", molecules["files"][0]["sha256"], "--width 8"):
         assert text in card

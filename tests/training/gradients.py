@@ -13,10 +13,9 @@ import torch
 from molattn.config import MoleculesConfig, NetworkConfig, PretrainLoopConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import MaskedLoader, PretrainingData
+from molattn.pretraining.batches import MaskedLoader, PretrainingData, descriptor_scaling
 from molattn.pretraining.objective import GROUPS, PretrainingObjective
-from molattn.pretraining.prepare import prepare_molecules
-from molattn.pretraining.scaling import descriptor_scaling
+from molattn.pretraining.store import prepare_molecules
 from molattn.task import Task
 from molattn.training.batches import LabeledLoader
 from molattn.training.fine_tuning import FineTuningPlan

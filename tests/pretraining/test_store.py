@@ -11,8 +11,8 @@ from molattn.config import MoleculesConfig, PrepareConfig
 from molattn.data import prepare
 from molattn.data.prepare import prepare_store
 from molattn.errors import InputError
-from molattn.pretraining.prepare import prepare_molecules
-from molattn.pretraining.scaling import descriptor_scaling
+from molattn.pretraining.batches import descriptor_scaling
+from molattn.pretraining.store import prepare_molecules
 
 
 def prepared(tmp_path, text, name="m.smi", folder="store", **options):
@@ -63,12 +63,12 @@ def test_each_molecule_is_taken_once_and_the_others_are_counted(tmp_path):
     exclude = tuple(str(tmp_path / name) for name in ("test.csv", "keys.smi", "acid.smi"))
     about = prepared(tmp_path, text, "m.csv", max_atoms=30, exclude=exclude).about
     assert (about["kept"], about["duplicates"], about["left_out"]) == (2, 1, 6)
-    assert about["refused"] == {"ring_closure": 1, "ragged": 1, "too_large": 1}
-    assert about["excluded_refused"] == {"name": 1}
+    assert about["skipped"] == {"ring_closure": 1, "ragged": 1, "too_large": 1}
+    assert about["excluded_skipped"] == {"name": 1}
     # Excluded molecules are read with the limits of the run if these are higher.
     (tmp_path / "large.smi").write_text("C" * 2001)
     large = {"max_atoms": 2500, "exclude": (str(tmp_path / "large.smi"),)}
-    assert prepared(tmp_path, "CCO", folder="large", **large).about["excluded_refused"] == {}
+    assert prepared(tmp_path, "CCO", folder="large", **large).about["excluded_skipped"] == {}
 
 
 def test_columns_are_numbers_of_any_unit_found_by_name(tmp_path):
@@ -77,7 +77,7 @@ def test_columns_are_numbers_of_any_unit_found_by_name(tmp_path):
     assert store.names == (*PRETRAINING_DESCRIPTORS, "emb_1", "emb_0")
     expected = np.array([[-400.123, -2e9], [np.nan, 7]], dtype=np.float32)
     np.testing.assert_array_equal(store.descriptors(np.arange(2))[:, -2:], expected)
-    assert store.about["refused"] == {"invalid_label": 2}
+    assert store.about["skipped"] == {"invalid_label": 2}
     (tmp_path / "b.csv").write_text("emb_0,emb_1,smiles\n2,3,CCS\n")
     config = MoleculesConfig(pretraining_columns=("emb_*",))
     files = [str(tmp_path / name) for name in ("m.csv", "b.csv")]
