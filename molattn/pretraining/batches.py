@@ -4,7 +4,7 @@ Scaled, an uninformed prediction of a target has the error 1.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,18 +16,18 @@ from molattn.config import MoleculesConfig
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.pretraining.store import MoleculeStore
+from molattn.record import MoleculeRecord
 from molattn.training.batches import ResumableLoader
 
 __all__ = [
     "DescriptorScaling",
-    "Mask",
     "MaskedBatch",
     "MaskedLoader",
     "PretrainingData",
     "count_scaling",
     "descriptor_scaling",
     "draw_atoms",
-    "make_mask",
+    "masked_pairs",
     "sample",
 ]
 
@@ -119,31 +119,24 @@ def count_scaling(
     return mean.astype(np.float32), {name: one or 1.0 for name, one in of_groups.items()}
 
 
-class Mask(NamedTuple):
-    """Masked atoms of a molecule, ascending ``[m]``, and pairs (lower, higher atom) ``[2, p]``."""
-
-    atoms: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-
-
 def draw_atoms(
     count: int, fraction: float, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Draw the masked ones of ``count`` atoms, at least one, and a number for each of their pairs.
 
-    The number decides whether :func:`make_mask` masks the pair.
+    The number decides whether :func:`masked_pairs` masks the pair.
     """
     atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
     return atoms, random.random((len(atoms), count))
 
 
-def make_mask(
+def masked_pairs(
     is_bonded: NDArray[np.bool_], atoms: NDArray[np.int64], numbers: NDArray[np.float64]
-) -> Mask:
-    """Return the mask of the atoms and numbers that :func:`draw_atoms` returned."""
+) -> NDArray[np.int64]:
+    """Return the masked pairs (lower, higher atom) ``[2, p]`` of what :func:`draw_atoms` drew."""
     chosen = np.zeros(is_bonded.shape, dtype=bool)
     chosen[atoms] = numbers < np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
-    return Mask(atoms, np.stack(np.nonzero(np.triu(chosen | chosen.T, k=1))))
+    return np.stack(np.nonzero(np.triu(chosen | chosen.T, k=1)))
 
 
 class MaskedBatch(NamedTuple):
@@ -235,23 +228,8 @@ class MaskedLoader(ResumableLoader):
         records = store.unpack(chosen)
         molecules = self._model.collate(records)
         unmasked = np.flatnonzero(np.isin(own, unmasked))
-        starts = [*molecules.layout.graph_starts()]
-        featurizer = self._model.config.featurizer
-        found = []  # atoms, their codes, pairs, their atoms and bonds of each masked molecule
-        for n, row in enumerate(own.tolist()):
-            if row not in drawn:
-                continue
-            record, start = records[n], starts[n]
-            is_bonded = record.pairs >= featurizer.first_bond_code
-            atoms, pairs = make_mask(is_bonded, *drawn[row])
-            bonds = featurizer.pair_table[record.pairs[*pairs], 0]
-            indices = start.pair + pairs * start.padded + pairs[::-1]
-            codes = record.atoms[atoms].T
-            found.append((start.row + atoms, codes, indices, start.row + pairs, bonds))
-        width = len(featurizer.atom_names)
-        empty = [np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]
-        parts = (np.concatenate(part, axis=-1) for part in zip(empty, *found, strict=True))
-        atoms, codes, pairs, ends, bonds = (torch.from_numpy(part).long() for part in parts)
+        masks = self._masks(molecules, records, [drawn.get(row) for row in own.tolist()])
+        atoms, codes, pairs, ends, bonds = masks
         return MaskedBatch(
             molecules,
             torch.from_numpy(unmasked),
@@ -264,3 +242,22 @@ class MaskedLoader(ResumableLoader):
             bonds,
             len(own),
         )
+
+    def _masks(
+        self, molecules: MoleculeBatch, records: list[MoleculeRecord], drawn: list[Any]
+    ) -> list[Tensor]:
+        """Return masked atoms, their codes, pairs, and the atoms and bonds of these."""
+        featurizer, starts = self._model.config.featurizer, [*molecules.layout.graph_starts()]
+        width = len(featurizer.atom_names)
+        found = [[np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]]
+        for record, start, one in zip(records, starts, drawn, strict=False):
+            if one is None:
+                continue
+            atoms, numbers = one
+            pairs = masked_pairs(record.pairs >= featurizer.first_bond_code, atoms, numbers)
+            bonds = featurizer.pair_table[record.pairs[*pairs], 0]
+            indices = start.pair + pairs * start.padded + pairs[::-1]
+            codes = record.atoms[atoms].T
+            found.append([start.row + atoms, codes, indices, start.row + pairs, bonds])
+        columns = zip(*found, strict=True)
+        return [torch.from_numpy(np.concatenate(one, axis=-1)).long() for one in columns]

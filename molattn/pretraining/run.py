@@ -31,11 +31,7 @@ from molattn.pretraining.batches import (
     descriptor_scaling,
     sample,
 )
-from molattn.pretraining.objective import (
-    PretrainingObjective,
-    code_entropies,
-    pretraining_scores,
-)
+from molattn.pretraining.objective import PretrainingObjective, code_entropies, pretraining_scores
 from molattn.pretraining.store import MoleculeStore, prepare_molecules, reasons_text
 from molattn.task import Task
 from molattn.training.checkpoint import RunCheckpoint
@@ -126,21 +122,21 @@ def pretrain(
     start = time.perf_counter()
     check_processes(config.training)
     config, base = load_pretrained(config)
-    data = _data(config, folder, console, num_workers)
-    preparing, loop, store = time.perf_counter() - start, config.training, data.store
+    place = Path(config.molecules.molecules_folder or folder / _MOLECULES_FOLDER)
+    data = _data(config, folder, place, console, num_workers)
+    preparing, loop, digest = time.perf_counter() - start, config.training, base and base.digest
     with seeded(loop.seed), threads(loop.threads):
         objective = _objective(config, data, base, console)
-        place = f"{config.molecules.molecules_folder or folder / _MOLECULES_FOLDER}: the molecules"
-        initial = f"--init-from: the model {loop.init_from}", base and base.digest
-        sources = {"data": (place, store.digest), "init_from": initial}
+        initial = f"--init-from: the model {loop.init_from}", digest
+        sources = {"data": (f"{place}: the molecules", data.store.digest), "init_from": initial}
         run = RunCheckpoint(folder, sources, objective.model)
         history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
     metrics = {
         "molecules": {
-            **store.about,
+            **data.store.about,
             "training": len(data.training),
             "validation": len(data.validation),
-            "bytes_per_molecule": round(store.num_bytes / len(store), 1),
+            "bytes_per_molecule": round(data.store.num_bytes / len(data.store), 1),
         },
         "validation": scores,
         "epochs": len(history.epochs),
@@ -149,22 +145,32 @@ def pretrain(
         "training_hours": round(history.seconds / 3600.0, 4),
         "hours": round((preparing + history.seconds) / 3600.0, 4),
         "seed": loop.seed,
-        "init_from_sha256": base and base.digest,
+        "init_from_sha256": digest,
         "versions": package_versions(),
     }
     return PretrainingRun(config, objective.model, history, metrics)
 
 
 def _data(
-    config: PretrainConfig, folder: Path, console: Console | None, num_workers: int
+    config: PretrainConfig, folder: Path, place: Path, console: Console | None, num_workers: int
 ) -> PretrainingData:
-    """Return the split molecules, which the first process prepares."""
+    """Return the split molecules, which the first process prepares and counts in the log."""
     _new_model(config, ("any",))  # reports invalid options before molecules are prepared
     if process_rank():
         return broadcast(None)  # pyright: ignore[reportReturnType]
     folder.mkdir(parents=True, exist_ok=True)
+    molecules = config.molecules
     with writing_config(folder / CONFIG_FILE, config):
-        store = _prepared(config, folder, console, num_workers)
+        store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
+        read, count = store.about, len(store)
+        line = f"{count} molecules ({store.num_bytes / count:.0f} bytes each); not used: "
+        line += f"{read['duplicates']} duplicates, {read['left_out']} excluded; skipped rows: "
+        print_line(console, line + reasons_text(read["skipped"]))
+        if read["excluded_skipped"]:
+            reasons = reasons_text(read["excluded_skipped"])
+            print_line(console, f"skipped rows of --exclude: {reasons}")
+        if count < MIN_MOLECULES:
+            raise InputError(f"got {count} molecules, expected at least {MIN_MOLECULES}")
         return broadcast(_split(config, store, console))
 
 
@@ -190,28 +196,6 @@ def _fit(
     _project(objective, loop, console)
     batches = (loader(data.validation, size, masked=fraction) for fraction in (0.0, 1.0))
     return history, pretraining_scores(objective, data.scaling.names, *batches)
-
-
-def _prepared(
-    config: PretrainConfig, folder: Path, console: Console | None, num_workers: int
-) -> MoleculeStore:
-    """Return the molecules, and report how many there are and how many are not used."""
-    molecules = config.molecules
-    place = Path(molecules.molecules_folder or folder / _MOLECULES_FOLDER)
-    store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
-    read = store.about
-    print_line(
-        console,
-        f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); not used: "
-        f"{read['duplicates']} duplicates, {read['left_out']} excluded; "
-        f"skipped rows: {reasons_text(read['skipped'])}",
-    )
-    if read["excluded_skipped"]:
-        skipped = reasons_text(read["excluded_skipped"])
-        print_line(console, f"--exclude: skipped rows: {skipped}")
-    if len(store) < MIN_MOLECULES:
-        raise InputError(f"got {len(store)} molecules, expected at least {MIN_MOLECULES}")
-    return store
 
 
 def _split(
@@ -268,9 +252,8 @@ def _project(
     projection, width = None, objective.model.embedding_width()
     if objective.columns is not None:
         weight = objective.columns.weight.detach()
-        if len(weight) >= width:
-            projection = _projection(weight, loop.seed)
-        else:
+        projection = _projection(weight, loop.seed) if len(weight) >= width else None
+        if projection is None:
             few = f"{len(weight)} columns, fewer than the {width} dimensions of the embedding"
             print_line(console, f"no projection: {few}")
     objective.network.register_buffer("projection", projection)
@@ -330,13 +313,9 @@ def _model_card(run: PretrainingRun) -> str:
     if run.model.nets[0].projection is not None:
         use += " Embeddings are projected: as far apart as the columns predicted for them."
     facts = {**run.metrics, "validation": describe_scores(run.metrics["validation"])}
+    shown = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
     note = run.config.molecules.data_note or ""
-    return _CARD.format(
-        use=use,
-        note=note,
-        command=_command(run.config),
-        facts=yaml.safe_dump(facts, sort_keys=False),
-    )
+    return _CARD.format(use=use, note=note, command=_command(run.config), facts=shown)
 
 
 def _command(config: PretrainConfig) -> str:

@@ -14,7 +14,7 @@ from molattn.pretraining.batches import (
     count_scaling,
     descriptor_scaling,
     draw_atoms,
-    make_mask,
+    masked_pairs,
 )
 from molattn.pretraining.objective import GROUPS, Outputs, PretrainingObjective, code_entropies
 
@@ -55,10 +55,11 @@ def with_targets(objective, *targets, columns=0):
 def test_a_fraction_of_atoms_and_as_many_bonds_as_other_pairs_are_masked():
     chain = np.eye(27, k=1, dtype=bool) | np.eye(27, k=-1, dtype=bool)
     random = np.random.default_rng(0)
-    drawn = [make_mask(chain, *draw_atoms(27, 0.15, random)) for _ in range(500)]
-    assert {len(mask.atoms) for mask in drawn} == {4}
-    bonded = sum(chain[tuple(mask.pairs)].sum() for mask in drawn)
-    pairs = sum(mask.pairs.shape[1] for mask in drawn)
+    draws = [draw_atoms(27, 0.15, random) for _ in range(500)]
+    drawn = [(atoms, masked_pairs(chain, atoms, numbers)) for atoms, numbers in draws]
+    assert {len(atoms) for atoms, _ in drawn} == {4}
+    bonded = sum(chain[tuple(pairs)].sum() for _, pairs in drawn)
+    pairs = sum(pairs.shape[1] for _, pairs in drawn)
     assert bonded / 500 == pytest.approx(0.5 * 4 * 2 * 26 / 27, rel=0.1)
     assert 0.4 < bonded / pairs < 0.7
     for atoms, (first, second) in drawn:
