@@ -72,7 +72,8 @@ class NetworkConfig:
         head_dropout: Dropout rate in the prediction head.
         attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
-            median, softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
+            median, softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer,
+            pma.
         partner: How to combine a second molecule with the first.
     """
 

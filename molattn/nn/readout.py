@@ -1,6 +1,7 @@
 """Readouts: PyG aggregations of the vectors of atoms to the vector of a molecule."""
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Union
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
 from molattn.errors import InputError, quoted
+from molattn.nn.edge_set import PMA
 from molattn.utils.registry import Registry
 
 READOUTS: Registry[Callable[[int], aggr.Aggregation]] = Registry("readout")
@@ -30,6 +32,7 @@ READOUTS.register("deep_sets")(
 )
 READOUTS.register("set2set")(lambda width: aggr.Set2Set(width, processing_steps=3))
 READOUTS.register("set_transformer")(lambda width: aggr.SetTransformerAggregation(width))
+READOUTS.register("pma")(lambda width: PMA(width, math.gcd(width, 8)))
 
 
 class Readout(nn.Module):

@@ -1,0 +1,256 @@
+"""Attention between the edges of a graph as a set (ESA), and pooling by attention (PMA)."""
+
+import math
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.nn import aggr
+from torch_geometric.nn.inits import glorot, reset
+from torch_geometric.typing import OptTensor
+from torch_geometric.utils import softmax
+
+from molattn.errors import check_one_of
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_conv import optional_linear
+from molattn.nn.attention_heads import split_width
+from molattn.nn.functional import attention
+from molattn.nn.graph_inputs import check_shape
+from molattn.nn.linear import Linear, linear_together
+
+
+class _SetBlock(nn.Module):
+    """Maps of a block of set attention, and what follows the attention."""
+
+    def __init__(self, channels: int, heads: int, expansion: int, dropout: float) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
+        self.heads, self.dropout = heads, dropout
+        self.head_channels = split_width(heads, channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-8)
+        self.lin_query = Linear(channels, channels)
+        self.lin_key = Linear(channels, channels)
+        self.lin_value = Linear(channels, channels)
+        self.lin_out = Linear(channels, channels)
+        self.norm_ff = nn.LayerNorm(channels, eps=1e-8)
+        self.ff = nn.Sequential(
+            Linear(channels, expansion * channels),
+            nn.Mish(),
+            Linear(expansion * channels, channels),
+        )
+
+    def split(self, x: Tensor) -> Tensor:
+        """Split channels ``[..., C]`` into heads ``[..., H, d]``."""
+        return x.unflatten(-1, (self.heads, self.head_channels))
+
+    def finish(self, heads: Tensor, residual: Any = 0) -> Tensor:
+        """Map heads side by side ``[..., C]``, and apply the feed-forward network."""
+        out = residual + heads + F.mish(self.lin_out(heads))
+        return out + self.ff(self.norm_ff(out))
+
+    def forward(self, x: Tensor, sets: CompleteGraphs, masks: Optional[list[Tensor]]) -> Tensor:
+        """Attend in each set of rows ``[R, C]``; ``masks`` ``bool [B, L, L]`` of blocks, or all."""
+        x = self.norm(x)
+        maps = (self.lin_query, self.lin_key, self.lin_value)
+        projected = [self.split(part) for part in linear_together(x, *maps)]
+        parts = []
+        for number, block in enumerate(sets.blocks):
+            present = block.rows(sets.row_mask).unsqueeze(1)  # [B, 1, L]
+            mask = present if masks is None else masks[number] & present
+            query, key, value = (block.rows(part).transpose(1, 2) for part in projected)
+            dropout = self.dropout if self.training else 0.0
+            heads = attention(query, key, value, mask.unsqueeze(1), dropout=dropout)
+            assert isinstance(heads, Tensor)  # no weights were asked for
+            parts.append(heads.transpose(1, 2).flatten(2).flatten(0, 1))
+        return self.finish(sets.join_rows(parts, x), residual=x)
+
+
+class EdgeSetAttention(nn.Module):
+    r"""Edge set attention (Buterez et al. 2025).
+
+    The edges of a graph attend to each other as a set of tokens, in blocks of two kinds: in ``M``
+    (masked) an edge attends to the others that share a node with it, in ``S`` (self) to all edges
+    of its graph. For edge :math:`k` from :math:`s` to :math:`r`:
+
+    .. math::
+        t_k &= W_s x_s + W_r x_r + W_e e_k + \beta \\
+        z &= \mathrm{LN}(t), \qquad
+        a_k = \mathrm{concat}_h \sum_l \mathrm{softmax}_l(q_k \cdot k_l / \sqrt d)\, v_l \\
+        h &= z + a + \mathrm{mish}(W_o a), \qquad t \leftarrow h + \mathrm{FF}(\mathrm{LN}(h))
+
+    with :math:`q, k, v` linear in :math:`z`; the first block's input is added to the last block's
+    output ("An end-to-end attention-based approach for learning on graphs", pre-norm, with the
+    normalized tokens in the residual branch as in the authors' code). An edge with none to attend
+    to has :math:`a = 0`. In the authors' code padding takes part in ``S`` and in pooling; here it
+    does not, and a graph does not depend on the rest of its batch.
+
+    Give it bonds: memory is that of all pairs of edges of a graph. Read the edges out by their
+    graph, ``batch[edge_index[0]]``, such as with :class:`PMA`.
+
+    Args:
+        in_channels: Number of node features; -1 = inferred in the first call.
+        out_channels: Number of channels of a token ``C``, divisible by ``heads``.
+        heads: Number of heads ``H``; :math:`d = C / H`.
+        edge_dim: Number of edge features; -1 = inferred in the first call; None = none.
+        blocks: The kinds of blocks in their order, such as ``MSMS``.
+        expansion: Hidden width of the feed-forward networks, as a multiple of ``C``.
+        dropout: Dropout probability of the attention weights.
+
+    Shapes:
+        - **x**: ``[N, in_channels]``
+        - **edge_index**: ``[2, E]``, in any order
+        - **edge_attr**: ``[E, edge_dim]``
+        - **batch**: ``[N]``, graph of each node, in any order; None = one graph
+        - **output**: ``[E, out_channels]``
+
+    Example:
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> edges = EdgeSetAttention(4, 8, heads=2)(torch.randn(3, 4), edge_index)
+        >>> PMA(8, heads=2)(edges, torch.zeros(4, dtype=torch.long)).shape
+        torch.Size([1, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        *,
+        edge_dim: Optional[int] = None,
+        blocks: str = "MMS",
+        expansion: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for kind in blocks:
+            check_one_of("blocks", kind, ("M", "S"))
+        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
+        self.edge_dim, self.kinds = edge_dim, blocks
+        self.lin_sender = Linear(in_channels, out_channels)
+        self.lin_receiver = Linear(in_channels, out_channels, bias=False)
+        self.lin_edge = optional_linear(edge_dim, out_channels)
+        self.blocks = nn.ModuleList(
+            _SetBlock(out_channels, heads, expansion, dropout) for _ in blocks
+        )
+
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        for module in self.children():
+            reset(module)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: OptTensor = None, batch: OptTensor = None
+    ) -> Tensor:
+        """Encode edges; see the class for the shapes."""
+        check_shape("edge_index", edge_index, 2, None)
+        if (edge_attr is None) != (self.lin_edge is None):
+            got = "None" if edge_attr is None else "a value"
+            raise ValueError(f"edge_attr: got {got}, but the layer has edge_dim={self.edge_dim}")
+        sender, receiver = edge_index
+        tokens = self.lin_sender(x).index_select(0, sender)
+        tokens = tokens + self.lin_receiver(x).index_select(0, receiver)
+        if self.lin_edge is not None and edge_attr is not None:
+            check_shape("edge_attr", edge_attr, edge_index.size(1), None)
+            tokens = tokens + self.lin_edge(edge_attr)
+        graph = torch.zeros_like(sender) if batch is None else batch.index_select(0, sender)
+        order = graph.argsort(stable=True)
+        sets = CompleteGraphs(graph.bincount().tolist(), device=x.device).to(x.device)
+        ends = sets.nodes_to_rows(edge_index.t()[order])
+        masks = [_sharing_a_node(block.rows(ends)) for block in sets.blocks]
+        first = rows = sets.nodes_to_rows(tokens[order])
+        for kind, block in zip(self.kinds, self.blocks, strict=True):
+            rows = block(rows, sets, masks if kind == "M" else None)
+        edges = sets.rows_to_nodes(rows + first)
+        return torch.empty_like(edges).index_copy(0, order, edges)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+class PMA(aggr.Aggregation):
+    r"""Pooling by multi-head attention (Lee et al. 2019), as in edge set attention.
+
+    Learned seeds :math:`s_1, \dots, s_k` attend to the elements of a set ("Set Transformer"), and
+    their outputs are averaged (Buterez et al. 2025, see :class:`EdgeSetAttention`):
+
+    .. math::
+        z &= \mathrm{LN}(x), \qquad
+        a_c = \mathrm{concat}_h \sum_i
+            \mathrm{softmax}_i(W_q s_c \cdot W_k z_i / \sqrt d)\, W_v z_i \\
+        h &= a + \mathrm{mish}(W_o a), \qquad
+        y = \frac 1 k \sum_c \big(h_c + \mathrm{FF}(\mathrm{LN}(h_c))\big)
+
+    PyG's ``SetTransformerAggregation`` is the original, with the seeds themselves in the residual
+    branch; this one needs no padding. The set of no elements gives what :math:`a = 0` gives.
+
+    Args:
+        channels: Number of channels, divisible by ``heads``.
+        heads: Number of heads ``H``; :math:`d` = ``channels`` / ``H``.
+        num_seeds: Number of seeds; the authors use 32.
+        expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
+        dropout: Dropout probability of the attention weights.
+
+    Shapes:
+        - **x**: ``[N, channels]``
+        - **index**: set of each element, ``[N]``, in any order
+        - **output**: ``[num_sets, channels]``
+
+    Example:
+        >>> PMA(8, heads=2)(torch.randn(3, 8), torch.tensor([0, 0, 2])).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 1,
+        *,
+        num_seeds: int = 32,
+        expansion: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.channels, self.heads, self.num_seeds = channels, heads, num_seeds
+        self.block = _SetBlock(channels, heads, expansion, dropout)
+        self.seeds = nn.Parameter(torch.empty(num_seeds, channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        reset(self.block)
+        glorot(self.seeds)
+
+    def forward(
+        self,
+        x: Tensor,
+        index: Optional[Tensor] = None,
+        ptr: Optional[Tensor] = None,
+        dim_size: Optional[int] = None,
+        dim: int = -2,
+    ) -> Tensor:
+        """Pool the elements of each set; see the class for the shapes."""
+        self.assert_index_present(index)
+        assert index is not None
+        size = int(index.max()) + 1 if dim_size is None else dim_size
+        block, x = self.block, self.block.norm(x)
+        seeds = block.split(block.lin_query(self.seeds)) / math.sqrt(block.head_channels)
+        key, value = block.split(block.lin_key(x)), block.split(block.lin_value(x))
+        weights = softmax(torch.einsum("nhd,khd->nkh", key, seeds), index, num_nodes=size)
+        weights = F.dropout(weights, block.dropout, self.training)
+        pooled = [  # one seed at a time, or memory would be of all elements, seeds and channels
+            self.reduce(weight.unsqueeze(-1) * value, index, dim_size=size, dim=0, reduce="sum")
+            for weight in weights.unbind(dim=1)
+        ]
+        return block.finish(torch.stack(pooled, dim=1).flatten(2)).mean(dim=1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.channels}, heads={self.heads})"
+
+
+def _sharing_a_node(ends: Tensor) -> Tensor:
+    """Which edges ``[B, L, 2]`` share a node with which others, ``bool [B, L, L]``."""
+    same = ends[:, :, None, :, None] == ends[:, None, :, None, :]
+    mask = same.flatten(-2).any(dim=-1)
+    return mask & ~torch.eye(mask.size(1), dtype=torch.bool, device=mask.device)

@@ -1,0 +1,262 @@
+"""Triplet interaction (TGT): pairs of nodes that attend to the pairs they share a node with."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.nn.inits import reset
+
+from molattn._torch_compat import is_transformed
+from molattn.graph.complete import Block, CompleteGraphs, join_pairs
+from molattn.nn.attention_heads import split_width
+from molattn.nn.functional import DenseRows, normalize
+from molattn.nn.graph_inputs import EdgeAttr, check_shape, edge_features
+from molattn.nn.linear import Linear
+
+_CHUNK = 2**22  # numbers of triples that are in memory at once
+
+
+class TripletLayer(nn.Module):
+    """Base class of the layers that update pairs by triples; see :class:`TripletAttention`."""
+
+    lin_out: Linear
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 1,
+        *,
+        gate: bool = True,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
+        self.channels, self.heads, self.gate, self.dropout = channels, heads, gate, dropout
+        self.head_channels = split_width(heads, channels)
+        self.make_maps(bias)
+
+    def make_maps(self, bias: bool) -> None:
+        """Make the linear maps."""
+        raise NotImplementedError
+
+    def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
+        """Map pair rows ``[P, channels]`` to what :meth:`attend` reads, ``[P, ...]``."""
+        raise NotImplementedError
+
+    def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
+        """Attend in a block with the edges ``mask``; the input of ``lin_out``, ``[B, i, j, M]``."""
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        for module in self.children():
+            reset(module)
+
+    def forward(self, edge_attr: EdgeAttr, graph: CompleteGraphs) -> Tensor:
+        """Update pairs.
+
+        Args:
+            edge_attr: Pair rows of the layout, ``[P, channels]`` or
+                :class:`~molattn.graph.CodedEdges`. Those of pairs that are not edges are not read.
+            graph: Complete graphs, or some of their pairs as edges; not a list of edges.
+
+        Returns:
+            What a residual connection adds, ``[P, channels]``.
+        """
+        if not isinstance(graph, CompleteGraphs):
+            raise ValueError(f"graph: got {type(graph).__name__}, expected CompleteGraphs")
+        pairs: Tensor = edge_features(edge_attr)
+        check_shape("edge_attr", pairs, graph.num_pairs, self.channels)
+        projected = self.project(pairs)
+        masks = zip(graph.blocks, graph.pair_masks, strict=True)
+        parts = [self.attend(block, mask, *projected).flatten(0, 2) for block, mask in masks]
+        none = pairs[:0].repeat(1, self.lin_out.in_channels // self.channels)
+        return self.lin_out(join_pairs(parts, none))
+
+    def drop(self, weights: Tensor) -> Tensor:
+        """Apply dropout to attention weights."""
+        return F.dropout(weights, self.dropout, self.training)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.channels}, heads={self.heads})"
+
+
+class TripletAttention(TripletLayer):
+    r"""Triplet attention (Hussain et al. 2024, "Triplet interaction improves graph transformers").
+
+    A pair attends to the pairs that share one of its nodes (the paper's "triplet attention", inward
+    and outward). For receiver :math:`i`, sender :math:`j`, and each head:
+
+    .. math::
+        a^{in}_{ijk} &= \mathrm{softmax}_k(q_{ij} \cdot p_{jk} / \sqrt d + b_{ik})\,
+            \sigma(g_{ik}), \qquad o^{in}_{ij} = \sum_k a^{in}_{ijk} v_{jk} \\
+        a^{out}_{ijk} &= \mathrm{softmax}_k(q_{ij} \cdot p_{kj} / \sqrt d + b_{ki})\,
+            \sigma(g_{ki}), \qquad o^{out}_{ij} = \sum_k a^{out}_{ijk} v_{kj} \\
+        e'_{ij} &= W_o\, \mathrm{concat}_h (o^{in}_{ij}, o^{out}_{ij})
+
+    with queries :math:`q`, keys :math:`p`, values :math:`v`, biases :math:`b` and gates :math:`g`
+    that are linear in the pair features, others for each direction. A third node :math:`k` takes
+    part if both pairs that are read are edges; if none does, :math:`o = 0`. The authors normalize
+    the pairs first.
+
+    Time is :math:`O(N^3 C)` for a graph of :math:`N` nodes. Weights are computed in chunks of
+    bounded size, again in the backward pass, so that memory is :math:`O(N^2 C)`.
+
+    Args:
+        channels: Number of pair features ``C``, divisible by ``heads``.
+        heads: Number of heads ``H``; :math:`d = C / H`.
+        gate: Multiply the weights by :math:`\sigma(g)`; if False, by 1.
+        dropout: Dropout probability of the weights.
+        bias: Add a bias to all linear maps.
+
+    Shapes:
+        - **edge_attr**, **output**: ``[P, channels]``
+
+    Example:
+        >>> from molattn.graph import CompleteGraphs
+        >>> TripletAttention(8, heads=2)(torch.randn(9, 8), CompleteGraphs([3])).shape
+        torch.Size([9, 8])
+    """
+
+    def make_maps(self, bias: bool) -> None:
+        """Make the linear maps."""
+        channels, terms = self.channels, self.heads * (1 + self.gate)
+        self.lin_inward = Linear(channels, 3 * channels, bias=bias)  # queries, keys, values
+        self.lin_outward = Linear(channels, 3 * channels, bias=bias)
+        self.lin_inward_bias = Linear(channels, terms, bias=bias)  # biases, gates
+        self.lin_outward_bias = Linear(channels, terms, bias=bias)
+        self.lin_out = Linear(2 * channels, channels, bias=bias)
+
+    def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of both directions, then biases and gates."""
+        inward, outward = self.lin_inward(pairs), self.lin_outward(pairs)
+        return inward, outward, self.lin_inward_bias(pairs), self.lin_outward_bias(pairs)
+
+    def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
+        """Attend in a block, inward and outward, ``[B, i, j, 2 channels]``."""
+        inward, outward, inward_bias, outward_bias = projected
+        both = (
+            self._attend(block, inward, inward_bias, mask, inward=True),
+            self._attend(block, outward, outward_bias, mask, inward=False),
+        )
+        return torch.cat(both, dim=-1)
+
+    def _attend(
+        self, block: Block, projected: Tensor, terms: Tensor, mask: Tensor, *, inward: bool
+    ) -> Tensor:
+        """One direction in a block, ``[B, i, j, channels]``."""
+        heads = block.pairs(projected).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 2, 4, 1, 5)
+        query, key, value = heads.unbind()  # [B, j, H, i, d], [B, j, H, k, d]
+        term = block.pairs(terms).unflatten(-1, (-1, self.heads)).permute(3, 0, 4, 1, 2)
+        if inward:  # pairs (j, k) and (i, k)
+            key, value = (x.transpose(1, 3) for x in (key, value))
+            of_value = of_bias = mask
+        else:  # pairs (k, j) and (k, i)
+            term, of_value, of_bias = term.mT, mask.mT, mask.mT
+        sliced = (query * self.head_channels**-0.5, key, value, of_value)
+        cost = self.heads * block.nodes**2
+        out = in_chunks(self._mix, sliced, (of_bias, *term), cost=cost)
+        return out.permute(0, 3, 1, 2, 4).flatten(-2)
+
+    def _mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        of_value: Tensor,
+        of_bias: Tensor,
+        bias: Tensor,
+        gate: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Attend in a chunk of senders, ``[B, j, H, i, d]``."""
+        logits = query @ key.mT + bias.unsqueeze(1)
+        mask = of_value.unsqueeze(2) & of_bias.unsqueeze(1)  # [B, j, i, k]
+        weights = normalize(logits, DenseRows(mask.unsqueeze(2)))
+        weights = weights if gate is None else weights * gate.sigmoid().unsqueeze(1)
+        return self.drop(weights) @ value
+
+
+class TripletAggregate(TripletLayer):
+    r"""Triplet aggregation of Hussain et al. 2024, cheaper than :class:`TripletAttention`.
+
+    The weight of a third node does not depend on the sender ("Triplet interaction improves graph
+    transformers", "triplet aggregation"). For receiver :math:`i`, sender :math:`j`, and each head:
+
+    .. math::
+        a^{in}_{ik} &= \mathrm{softmax}_k(b_{ik})\, \sigma(g_{ik}), \qquad
+            o^{in}_{ij} = \sum_k a^{in}_{ik} v_{jk} \\
+        a^{out}_{ik} &= \mathrm{softmax}_k(b_{ki})\, \sigma(g_{ki}), \qquad
+            o^{out}_{ij} = \sum_k a^{out}_{ik} v_{kj} \\
+        e'_{ij} &= W_o\, \mathrm{concat}_h (o^{in}_{ij}, o^{out}_{ij})
+
+    The softmax is over the edges of node :math:`i`; values of pairs that are not edges are 0. The
+    authors' code masks padding in the inward direction only. Time is :math:`O(N^3 C)`, as a few
+    matrix products, and memory :math:`O(N^2 C)`. Arguments and shapes are those of
+    :class:`TripletAttention`.
+
+    Example:
+        >>> from molattn.graph import CompleteGraphs
+        >>> TripletAggregate(8, heads=2)(torch.randn(9, 8), CompleteGraphs([3])).shape
+        torch.Size([9, 8])
+    """
+
+    def make_maps(self, bias: bool) -> None:
+        """Make the linear maps."""
+        channels, terms = self.channels, self.heads * (1 + self.gate)
+        self.lin_value = Linear(channels, 2 * channels, bias=bias)  # inward, outward
+        self.lin_bias = Linear(channels, 2 * terms, bias=bias)  # biases and gates of each
+        self.lin_out = Linear(2 * channels, channels, bias=bias)
+
+    def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
+        """Values of both directions, then biases and gates."""
+        return self.lin_value(pairs), self.lin_bias(pairs)
+
+    def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
+        """Attend in a block, inward and outward, ``[B, i, j, 2 channels]``."""
+        values, terms = (block.pairs(x) for x in projected)
+        values = values.masked_fill(~mask.unsqueeze(-1), 0.0)
+        value = values.unflatten(-1, (2, self.heads, -1)).permute(3, 0, 4, 1, 2, 5)
+        term = terms.unflatten(-1, (2, -1, self.heads)).permute(3, 4, 0, 5, 1, 2)
+        # Of directions: terms [B, H, i, k], values [B, H, k, j, d].
+        inward = self._mix(term[0], value[0].transpose(2, 3), mask)
+        return torch.cat([inward, self._mix(term[1].mT, value[1], mask.mT)], dim=-1)
+
+    def _mix(self, terms: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """One direction in a block, ``[B, i, j, channels]``."""
+        weights = normalize(terms[0], DenseRows(mask.unsqueeze(1)))
+        weights = weights * terms[1].sigmoid() if self.gate else weights
+        out = self.drop(weights) @ value.flatten(3)
+        return out.unflatten(-1, value.shape[3:]).permute(0, 2, 3, 1, 4).flatten(-2)
+
+
+def in_chunks(
+    step: Callable[..., Tensor], sliced: Sequence[Tensor], whole: Sequence[Tensor], *, cost: int
+) -> Tensor:
+    """Apply a step to a few nodes of a few graphs at a time.
+
+    Several chunks are computed again in the backward pass, which saves their inputs alone.
+
+    Args:
+        step: Called with parts of ``sliced`` and ``whole``; returns ``[B, N, ...]``.
+        sliced: Tensors ``[B, N, ...]``.
+        whole: Tensors ``[B, ...]``.
+        cost: How many numbers the step makes for each node.
+    """
+    graphs, nodes = sliced[0].shape[:2]
+    size = min(nodes, max(1, _CHUNK // cost))
+    count = max(1, _CHUNK // (cost * nodes)) if size == nodes else 1
+    if size == nodes and count >= graphs:
+        return step(*sliced, *whole)
+    if torch.is_grad_enabled() and not is_transformed(sliced[0]):
+        step = partial(checkpoint, step, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
+    done = []
+    for part in zip(*(x.split(count) for x in (*sliced, *whole)), strict=True):
+        chunks = zip(*(x.split(size, dim=1) for x in part[: len(sliced)]), strict=True)
+        done.append(torch.cat([step(*chunk, *part[len(sliced) :]) for chunk in chunks], dim=1))
+    return torch.cat(done)

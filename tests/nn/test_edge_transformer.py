@@ -1,0 +1,50 @@
+"""Triangular attention by NumPy; what holds for all layers of pairs is in test_triplets.py."""
+
+import numpy as np
+import torch
+
+from molattn.graph import CompleteGraphs
+from molattn.nn import EdgeTransformerConv
+
+from .conftest import DOUBLE
+from .test_triplets import HEADS, WIDTH, every_graph, graph_by_graph, linear
+
+
+def reference(layer, e, mask):
+    n, d = len(e), WIDTH // HEADS
+    maps = (layer.lin_query, layer.lin_key, layer.lin_value_receiver, layer.lin_value_sender)
+    query, key, left, right = (linear(lin, e).reshape(n, n, HEADS, d) for lin in maps)
+    out = np.zeros((n, n, HEADS, d))
+    for i, j, h in np.ndindex(n, n, HEADS):
+        middle = [m for m in range(n) if mask[i, m] and mask[m, j]]
+        weights = np.exp([query[i, m, h] @ key[m, j, h] / np.sqrt(d) for m in middle])
+        paths = [left[i, m, h] * right[m, j, h] for m in middle]
+        out[i, j, h] = sum((w * p for w, p in zip(weights, paths, strict=True)), np.zeros(d))
+        out[i, j, h] /= weights.sum() or 1.0
+    return linear(layer.lin_out, out.reshape(n, n, WIDTH))
+
+
+@every_graph
+def test_triangular_attention_against_numpy(make_graph):
+    layer, graph = EdgeTransformerConv(WIDTH, HEADS, bias=True).double(), make_graph()
+    edges = torch.randn(graph.num_edges, WIDTH, dtype=DOUBLE)
+    got = graph.pairs_to_edges(layer(graph.edges_to_pairs(edges), graph))
+    expected = graph_by_graph(reference, layer, edges, graph)
+    np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=1e-10)
+
+
+def test_it_tells_graphs_apart_that_color_refinement_does_not():
+    """Two triangles and a ring of six, with the same edge and no other feature."""
+
+    def encode(edges):
+        adjacency = torch.zeros(6, 6, dtype=DOUBLE)
+        for i, j in edges:
+            adjacency[i, j] = adjacency[j, i] = 1
+        pairs = torch.stack([torch.eye(6, dtype=DOUBLE), adjacency], dim=-1).flatten(0, 1)
+        pairs = layer(torch.cat([pairs, 1 - pairs], dim=-1), CompleteGraphs([6]))
+        return pairs.sum(dim=0)
+
+    layer = EdgeTransformerConv(4, 2).double()
+    ring = encode([(i, (i + 1) % 6) for i in range(6)])
+    triangles = encode([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
+    assert (ring - triangles).abs().max() > 1e-3
