@@ -187,17 +187,12 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
 def score_uncertainty(
     model: MolAttn, prediction: Prediction, outputs: Array, targets: Array, level: float
 ) -> dict[str, dict[str, Any]]:
-    """Score the prediction intervals of a nominal coverage of each regression.
+    """Score the prediction intervals of each regression, of labels ``[n, T]``, NaN where missing.
 
-    Of the predictions of n molecules, and of the outputs ``[members, n, outputs]`` that they come
-    from; labels are ``[n, T]``, NaN where missing.
-
-    Returns:
-        By task ``coverage``, the fraction of labels within their intervals; ``coverage_expected``
-        and ``coverage_sd``, mean and standard deviation of the coverage for so many labels and
-        calibration errors if the intervals are valid; ``mean_width``; ``count`` of labels;
-        ``coverage_at``, the coverage by level. Undefined and infinite values are None, with the
-        reason in ``undefined``. Empty for a model that is not calibrated.
+    By task these are ``coverage``, the fraction of labels within their intervals;
+    ``coverage_expected`` and ``coverage_sd``, its mean and standard deviation for so many labels
+    and calibration errors if the intervals are valid; ``mean_width``; ``count`` of labels; and
+    ``coverage_at``, the coverage by level. Undefined values are None, see ``undefined``.
     """
     if model.uncertainty is None:
         return {}
@@ -232,10 +227,7 @@ def score_uncertainty(
 
 
 def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:
-    """Predict the mean of the training labels, or the frequency of each class, for all test rows.
-
-    Labels are ``[n, T]``, NaN where missing; each task has some. The result is ``[rows, outputs]``.
-    """
+    """Predict the mean of labels ``[n, T]``, or the frequency of each class, for all test rows."""
     outputs = []
     for index, task in enumerate(tasks):
         labels = targets[~np.isnan(targets[:, index]), index]
@@ -253,11 +245,9 @@ def forest_prediction(
     others: NDArray[np.float32],
     seed: int,
 ) -> Array:
-    """Train a random forest of 200 trees on each task and predict other molecules.
+    """Train a random forest on each task, of labels ``[n, T]``, and predict other molecules.
 
-    Features are ``[n, F]`` and those of the others ``[m, F]``; labels ``[n, T]``, NaN where
-    missing; each task has some. The result is ``[m, outputs]``: values in the units of the targets,
-    probabilities of classes.
+    The result is ``[m, outputs]``: values in the units of the targets, probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
     for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):

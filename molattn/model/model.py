@@ -79,42 +79,41 @@ class MolAttn(Predictor):
 
         Weights are copied. The models have the same scaling and config, except for the number of
         members, such as those trained on the same rows with different seeds. It has no Gaussian
-        process, no calibration and no scores of endpoints, which are those of one model, so train
-        the models with ``predictor="network"``.
+        process, no calibration and no endpoints, which are those of one model, so train the models
+        with ``predictor="network"``.
 
         Raises:
             InputError: A model that differs from the first, or has no trained network.
         """
         if not models:
             raise InputError("ensemble: expected at least one model")
+        first = models[0]
         for number, model in enumerate(models, start=1):
             if model.has_untrained_head:
                 raise InputError(
                     f"ensemble: model {number} predicts by its Gaussian process alone, which "
                     "an ensemble does not have"
                 )
-            if difference := models[0]._difference(model):
+            # Kernels are of the Gaussian process.
+            others = replace(model.config, kernels=first.config.kernels)
+            difference = first.config.difference(others) or first._scaling_difference(model)
+            if difference:
                 raise InputError(
                     f"ensemble: model {number} differs from model 1 in {difference}; expected "
                     "members of the same tasks, network, featurizer, features and scaling"
                 )
-        nets = [net for model in models for net in model.nets]
-        joined = copy.deepcopy(models[0])
+        nets = [copy.deepcopy(net).to(first.device) for model in models for net in model.nets]
+        joined = copy.deepcopy(first)
         joined.config = replace(joined.config, members=len(nets), kernels=())
         joined.uncertainty = None  # it describes the errors of one member
         joined.gaussian_process = None  # its kernel reads the embedding of one member
         joined.training_set = None  # the others may have other rows
-        joined.endpoints = {
-            name: endpoint.without_scores() for name, endpoint in joined.endpoints.items()
-        }
-        joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined.device) for net in nets)
+        joined.endpoints = {}
+        joined.nets = nn.ModuleList(nets)
         return joined.eval()
 
-    def _difference(self, other: "MolAttn") -> str:
-        """Name the first difference between two models besides weights and members; "" = none."""
-        others = replace(other.config, kernels=self.config.kernels)  # of the Gaussian process
-        if difference := self.config.difference(others):
-            return difference
+    def _scaling_difference(self, other: "MolAttn") -> str:
+        """Name the first difference between the scaling of two models; "" = none."""
         for what in ("target", "feature"):
             scale = self.get_buffer(f"{what}_scale").cpu()
             for name in (f"{what}_mean", f"{what}_scale"):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,10 +55,6 @@ class Endpoint:
     rows: int | None = None  # number of training molecules
     scores: str = ""  # in cross-validation
     coverage: float | None = None  # of the 90% intervals in cross-validation
-
-    def without_scores(self) -> "Endpoint":
-        """Leave out what holds for one trained model alone."""
-        return replace(self, rows=None, scores="", coverage=None)
 
 
 @checked

@@ -16,16 +16,10 @@ from molattn.chem.parse import parse_smiles
 from molattn.config.data import DescriptorSet
 from molattn.errors import InputError
 
-SMILES = [
-    "CCO",
-    "c1ccccc1C(=O)N",
-    "C[C@H](N)C(=O)O",
-    "CC(N)C(=O)O",
-    "F/C=C/Cl",
-    "CC1CC(C)C1",
-    "CC(=O)[O-].[Na+]",
-    "O=C1NC(=O)C(c2ccccc2)(c2ccccc2)N1",
-]
+SMILES = """
+    CCO c1ccccc1C(=O)N C[C@H](N)C(=O)O CC(N)C(=O)O F/C=C/Cl CC1CC(C)C1 CC(=O)[O-].[Na+]
+    O=C1NC(=O)C(c2ccccc2)(c2ccccc2)N1
+""".split()
 
 
 def matrix(smiles, calculator):

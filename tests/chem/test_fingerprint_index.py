@@ -12,15 +12,9 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 
 from ..strategies import smiles
 
-SMILES = [
-    "CCO",
-    "CCCO",
-    "c1ccccc1",
-    "c1ccccc1O",
-    "CC(=O)Oc1ccccc1C(=O)O",
-    "C1CCNCC1",
-    "[Na+].[Cl-]",
-]
+SMILES = """
+    CCO CCCO c1ccccc1 c1ccccc1O CC(=O)Oc1ccccc1C(=O)O C1CCNCC1 [Na+].[Cl-]
+""".split()
 
 
 def index_of(smiles, seed=0):

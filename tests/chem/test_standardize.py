@@ -30,14 +30,10 @@ KNOWN = {
     "[H]/N=C(/N)c1ccccc1": "N=C(N)c1ccccc1",
     "[Fe+2].[cH-]1cccc1.[cH-]1cccc1": "C1=CCC=C1",
 }
-UNCHANGED = (
-    "OCC",
-    "CC(O)=O",
-    "C[N+](C)(C)C",
-    "O=[N+]([O-])c1ccccc1",
-    "O=c1cccc[nH]1",
-    "*CC",
-    "[H]",
+UNCHANGED = tuple(
+    """
+    OCC CC(O)=O C[N+](C)(C)C O=[N+]([O-])c1ccccc1 O=c1cccc[nH]1 *CC [H]
+    """.split()
 )
 FIELDS = Fields(
     DescriptorCalculator(("TPSA", "qed"), 64),

@@ -15,14 +15,9 @@ from molattn.record import MoleculeRecord
 from molattn.testing import assert_permutation_invariant
 
 SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, gate=True, update_edges=True)
-SMILES = [
-    "C[C@H](N)C(=O)O",
-    "c1ccc2[nH]ccc2c1",
-    "CC(=O)[O-].[Na+]",
-    r"C/C=C/C#N",
-    "C",
-    "O=S(=O)(N)c1ccc(Cl)cc1",
-]
+SMILES = """
+    C[C@H](N)C(=O)O c1ccc2[nH]ccc2c1 CC(=O)[O-].[Na+] C/C=C/C#N C O=S(=O)(N)c1ccc(Cl)cc1
+""".split()
 
 
 def make(**options):
