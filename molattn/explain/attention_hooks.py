@@ -1,6 +1,6 @@
 """Forward hooks that record the attention weights and gates applied to a molecule."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Optional, cast
 
@@ -14,8 +14,6 @@ from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
 from molattn.nn import HeadGate
-
-__all__ = ["Attention", "attention_weights", "record_attention"]
 
 
 class Recorded(NamedTuple):
@@ -52,10 +50,9 @@ def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
     Forward hooks make each layer return its weights in the call that uses them. Calls on graphs
     other than ``graph``, the batch's ``edge_index``, are those of second molecules and are ignored.
     """
-    networks = [cast(Network, net) for net in model.nets]
-    members = [Recorded([], []) for _ in networks]
+    members = [Recorded([], []) for _ in model.nets]
     with ExitStack() as hooks:
-        for recorded, net in zip(members, networks, strict=True):
+        for recorded, net in zip(members, cast(Iterable[Network], model.nets), strict=True):
             for layer in net.attention_layers:
                 for handle in _hook(layer, graph, recorded):
                     hooks.callback(handle.remove)
@@ -67,9 +64,8 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
         return (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph
 
     def request(_: nn.Module, args: Any, kwargs: Any) -> Any:
-        if is_recorded(args, kwargs):
-            return args, {**kwargs, "return_attention_weights": True}
-        return None
+        more = {"return_attention_weights": True} if is_recorded(args, kwargs) else {}
+        return args, {**kwargs, **more}
 
     def record(_: nn.Module, args: Any, kwargs: Any, result: Any) -> Any:
         if not is_recorded(args, kwargs):
@@ -102,8 +98,6 @@ def attention_weights(
     with the same number of heads, to the edges of the molecule. ``predict`` returns what
     ``gradients`` are of: the prediction of each member, ``[members]``.
     """
-    # As a list of edges: on this path the weights that a layer returns are those in its sums, so
-    # that gradients with respect to them exist.
     data, n = _edge_list(model, molecule), molecule.layout.num_nodes
     with (
         torch.enable_grad() if gradients else torch.inference_mode(),
@@ -113,39 +107,40 @@ def attention_weights(
     layers = [net.weights for net in members]
     if len({weights.shape for net in layers for weights in net}) != 1:
         return Attention(np.zeros((len(members), 0, 0, n, n)), None)
+
+    def matrices(edges: Iterable[Any]) -> NDArray[np.float64]:
+        """Lay out ``[E, heads]`` of each member and layer as ``[members, layers, heads, n, n]``."""
+        stacked = torch.stack([torch.stack([*net]) for net in edges]).detach().transpose(2, 3)
+        pairs = stacked.new_zeros(*stacked.shape[:3], n, n)
+        sender, receiver = data["edge_index"]
+        pairs[..., receiver, sender] = stacked
+        return pairs.cpu().double().numpy()
+
     gates = slopes = None
     if members[0].gates:
         gates = torch.stack([torch.stack(net.gates) for net in members]).detach().transpose(2, 3)
         gates = gates.cpu().double().numpy()
     if gradients:
         pairs = zip(values, layers, strict=True)
-        grads = [torch.autograd.grad(value, net, retain_graph=True) for value, net in pairs]
-        slopes = _matrices(grads, molecule)
-    return Attention(_matrices(layers, molecule), gates, slopes)
-
-
-def _matrices(members: Any, molecule: MoleculeBatch) -> NDArray[np.float64]:
-    """Lay out ``[E, heads]`` of each member and layer as ``[members, layers, heads, n, n]``."""
-    n = molecule.layout.num_nodes
-    edges = torch.stack([torch.stack([*layers]) for layers in members]).detach().cpu().double()
-    sender, receiver = molecule.edge_index.edge_index.cpu()
-    count, layers, _, heads = edges.shape
-    pairs = edges.new_zeros(count, layers, heads, n, n)
-    pairs[..., receiver, sender] = edges.transpose(2, 3)
-    return pairs.numpy()
+        slopes = matrices(
+            torch.autograd.grad(value, net, retain_graph=True) for value, net in pairs
+        )
+    return Attention(matrices(layers), gates, slopes)
 
 
 def _edge_list(model: MolAttn, molecule: MoleculeBatch) -> Data:
-    """Return a batch of one as a graph of PyG."""
+    """Return a batch of one as a graph of PyG, on which layers return the weights of their sums.
+
+    Gradients with respect to these exist.
+    """
     graph = molecule.layout
     table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
     codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
-    data = Data(
+    more = {name: getattr(molecule, name) for name in ("numbers", "partners", "partner_index")}
+    return Data(
         x=graph.rows_to_nodes(molecule.x.long()),
         edge_index=graph.edge_index,
         edge_attr=table[codes.long()],
         num_nodes=graph.num_nodes,
+        **more,
     )
-    for name in ("numbers", "partners", "partner_index"):
-        setattr(data, name, getattr(molecule, name))
-    return data

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
 from molattn.chem.parse import Molecule
 
-__all__ = ["LOWER", "RAISE", "UNSIGNED", "draw_png", "draw_svg", "outline", "score_color"]
-
 Color = tuple[float, float, float]
 
 # Blue and orange stay distinct in the three common kinds of color blindness, and black letters

@@ -13,14 +13,12 @@ from rdkit import Chem
 from molattn.chem.parse import Molecule, atom_numbers, check_list
 from molattn.errors import check_one_of
 from molattn.explain.drawing import draw_png, draw_svg
-from molattn.explain.instance import Instance, baseline_atom
+from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
 from molattn.utils.files import write_file
-
-__all__ = ["Explanation", "explain", "explain_instance", "make_instances", "read_instances"]
 
 LEVEL = 0.9
 """Default nominal coverage of prediction intervals."""
@@ -140,13 +138,12 @@ class Explanation:
             "sender": self.atom_names,
         }
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, with_attention: bool = True) -> dict[str, Any]:
         """Return JSON types, with nested lists for arrays; ``attention_axes`` labels attention."""
-        values = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-            if name != "mol"
-        }
+        omitted = {"mol"} if with_attention else {"mol", "attention", "gates"}
+        values = {name: value for name, value in vars(self).items() if name not in omitted}
+        for name, value in values.items():
+            values[name] = value.tolist() if isinstance(value, np.ndarray) else value
         return {**values, "attention_axes": self.named_attention}
 
     def draw(self, width: int = 420, height: int = 340) -> str:
@@ -162,13 +159,10 @@ class Explanation:
         Raises:
             InputError: Another file extension.
         """
-        path = Path(path)
-        ending = path.suffix.lower()
+        ending = Path(path).suffix.lower()
         check_one_of("file extension", ending, (".svg", ".png"))
-        is_svg = ending == ".svg"
-        write_file(
-            path, self.draw(width, height).encode() if is_svg else draw_png(self, width, height)
-        )
+        data = draw_png(self, width, height) if ending == ".png" else self.draw(width, height)
+        write_file(Path(path), data if isinstance(data, bytes) else data.encode())
 
     def _repr_html_(self) -> str:
         """Show the drawing in a notebook."""
@@ -199,7 +193,6 @@ def explain(
     target: Optional[str] = None,
     partners: Molecule | Iterable[Molecule] | None = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[Molecule]] = None,
     interval: float = LEVEL,
     **options: Any,
 ) -> Explanation | list[Explanation]:
@@ -214,8 +207,6 @@ def explain(
             class, the most probable class of each molecule is explained.
         partners: The second molecules, if the model takes pairs; their atoms are not scored.
         features: Table features ``[n, len(config.features)]``, if the model uses any.
-        background: Molecules whose average atom is the baseline of integrated gradients, never
-            standardized; None = the bundled solubility data.
         interval: Nominal coverage of the prediction interval.
         options: Options of the method, see :class:`molattn.explain.MethodOptions`.
 
@@ -237,8 +228,7 @@ def explain(
     is_one = smiles is None or isinstance(smiles, Molecule)  # None is RDKit's invalid molecule
     molecules: Any = [smiles] if is_one else smiles
     seconds = [partners] if isinstance(partners, Molecule) else partners
-    inputs = (molecules, target, seconds, features, background)
-    instances = read_instances(model, *inputs, level=interval)
+    instances = read_instances(model, molecules, target, seconds, features, level=interval)
     explanations = [explain_instance(instance, method, chosen) for instance in instances]
     return explanations[0] if is_one else explanations
 
@@ -249,7 +239,6 @@ def read_instances(
     target: Optional[str] = None,
     partners: Optional[Iterable[Molecule]] = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[Molecule]] = None,
     *,
     level: float = LEVEL,
 ) -> Iterator[Instance]:
@@ -257,19 +246,15 @@ def read_instances(
     check_list("smiles", smiles)
     check_list("partners", partners)
     smiles, partners = [*smiles], None if partners is None else [*partners]
-    baseline = baseline_atom(model.config.featurizer, background)
     reader = model.reader(partners, numbers=True, fingerprint=model.uncertainty is not None)
     records = reader.all(smiles, partners)
-    return make_instances(
-        model, [*zip(smiles, records, strict=True)], features, baseline, target, level
-    )
+    return make_instances(model, [*zip(smiles, records, strict=True)], features, target, level)
 
 
 def make_instances(
     model: MolAttn,
     molecules: Sequence[tuple[Molecule, MoleculeRecord]],
     features: Optional[ArrayLike],
-    baseline: NDArray[np.float64],
     target: Optional[str],
     level: float,
 ) -> Iterator[Instance]:
@@ -286,7 +271,7 @@ def make_instances(
         low, high = (float(end[row, chosen.task_index]) for end in (predicted.low, predicted.high))
         interval = (low, high) if math.isfinite(high - low) else (None, None)
         numbers = None if rows is None else rows[row]
-        yield Instance(model, molecule, record, chosen, baseline, value, interval, numbers)
+        yield Instance(model, molecule, record, chosen, value, interval, numbers)
 
 
 def explain_instance(instance: Instance, method: str, options: MethodOptions) -> Explanation:

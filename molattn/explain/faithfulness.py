@@ -15,16 +15,8 @@ from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, Method, MethodOptions
 from molattn.model.model import MolAttn
 
-__all__ = [
-    "Estimate",
-    "Faithfulness",
-    "MethodFaithfulness",
-    "bootstrap_mean",
-    "measure_faithfulness",
-    "measure_instances",
-]
-
 _RESAMPLES = 2000
+_RANDOM_ORDERS = 5
 _FEW = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
 _WORDS = {1: "better", 0: "no better", -1: "worse"}
 
@@ -107,7 +99,6 @@ class Faithfulness:
         unit: Unit of the target and of all areas and gains.
         molecules: Number of molecules tested.
         skipped: Number of molecules that were skipped because they have a single atom.
-        random_orders: Number of random orders of each molecule.
         rows: The methods, then ``uniform``, then ``random``.
         outputs: Number of molecules tested on each output: one output, or for a multiclass task
             the most probable class of each molecule.
@@ -117,7 +108,6 @@ class Faithfulness:
     unit: str
     molecules: int
     skipped: int
-    random_orders: int
     rows: tuple[MethodFaithfulness, ...]
     outputs: dict[str, int]
 
@@ -166,47 +156,40 @@ def measure_faithfulness(
     target: Optional[str] = None,
     partners: Optional[Iterable[Molecule]] = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[Molecule]] = None,
-    random_orders: int = 5,
     **options: Any,
 ) -> Faithfulness:
     """Test explanation methods by deletion and insertion of the atoms that they rank highest.
 
     Deletion masks the top-ranked atoms: the faster the prediction changes, the better. Insertion
     masks all other atoms: the faster the prediction recovers, the better. Both are compared with
-    random rankings. After Petsiuk, Das and Saenko 2018 ("RISE"), with the change of the prediction
-    in the target's unit in place of the probability of a class.
+    five random rankings of each molecule. After Petsiuk, Das and Saenko 2018 ("RISE"), with the
+    change of the prediction in the target's unit in place of the probability of a class.
 
     Args:
         model: The model.
         smiles: Molecules, preferably not in the training set.
         methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
-        target: As for :func:`molattn.explain.explain`, as are the next three.
+        target: As for :func:`molattn.explain.explain`, as are the next two.
         partners: Second molecules.
         features: Table features.
-        background: Molecules of the average atom.
-        random_orders: Number of random rankings of each molecule.
         options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``seed``
             applies to the test too.
 
     Raises:
         InputError: An unknown method or option, or no molecule with two or more atoms.
     """
-    instances = [*read_instances(model, smiles, target, partners, features, background)]
-    return measure_instances(instances, methods, MethodOptions(**options), random_orders)
+    instances = [*read_instances(model, smiles, target, partners, features)]
+    return measure_instances(instances, methods, MethodOptions(**options))
 
 
 def measure_instances(
     instances: Sequence[Instance],
     methods: Optional[Sequence[str]],
     options: MethodOptions,
-    random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
 ) -> Faithfulness:
     """Run the tests on featurized molecules; ``progress`` is called after each of them."""
     chosen = [METHODS[name] for name in methods or METHODS]
-    if random_orders < 1:
-        raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
     tested = [instance for instance in instances if instance.num_atoms > 1]
     if not tested:
         raise InputError(
@@ -216,7 +199,7 @@ def measure_instances(
     areas = np.zeros((len(tested), len(names), 2))
     for k, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
         rng = np.random.default_rng([options.seed, k])
-        random = [rng.permutation(instance.num_atoms) for _ in range(random_orders)]
+        random = [rng.permutation(instance.num_atoms) for _ in range(_RANDOM_ORDERS)]
         changes = _changes(instance, chosen, random, options)
         areas[k] = 0.5 * (changes[..., 1:] + changes[..., :-1]).mean(axis=-1)
         progress()
@@ -235,7 +218,6 @@ def measure_instances(
         unit=target.unit,
         molecules=len(tested),
         skipped=len(instances) - len(tested),
-        random_orders=random_orders,
         rows=rows,
         outputs=dict(outputs),
     )

@@ -1,7 +1,7 @@
 """A molecule to explain, and predictions with some of its atoms masked."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Optional
@@ -31,8 +31,6 @@ from molattn.model.module import number_type, scaled_numbers
 from molattn.model.outputs import mean_of_members
 from molattn.record import NO_EDGE, MoleculeRecord
 
-__all__ = ["Instance", "average_atom", "baseline_atom", "one_hot"]
-
 _MOST_PAIR_FEATURES = 2_000_000  # in a batch: 8 MB, whatever the size of the molecule
 _LARGEST_BATCH = 256
 
@@ -52,7 +50,6 @@ class Instance:
         molecule: The molecule, a SMILES or an RDKit molecule.
         record: The featurized molecule, ``n`` atoms.
         target: The target.
-        baseline_atom: One-hot features of the baseline atom, see :func:`baseline_atom`.
         predicted: What the model predicts: a value in own units, or the probability of a class.
         interval: Prediction interval of the target, if it has one.
         features: Table features of the molecule, ``[num_features]``.
@@ -62,7 +59,6 @@ class Instance:
     molecule: Molecule
     record: MoleculeRecord
     target: Target
-    baseline_atom: NDArray[np.float64]
     predicted: float
     interval: tuple[float, float] | tuple[None, None] = (None, None)
     features: Optional[NDArray[np.float64]] = None
@@ -103,8 +99,6 @@ class Instance:
             numbers += process.weights.shape[0] * len(self.model.config.kernels)
         return int(np.clip(_MOST_PAIR_FEATURES // numbers, 1, _LARGEST_BATCH))
 
-    # Shared by multiple methods, and so computed once.
-
     @cached_property
     def prediction(self) -> float:
         """Prediction for the molecule without masking, in the target's unit."""
@@ -113,9 +107,14 @@ class Instance:
     @cached_property
     def attention(self) -> Attention:
         """Attention weights and gates that the model applies to the molecule."""
-        model, features = self.model, self._features(1)
-        with model.evaluating():
-            return attention_weights(model, self.batch(), lambda data: model(data, features))
+        return self.attention_weights()
+
+    def attention_weights(self, *, gradients: bool = False) -> Attention:
+        """Record :attr:`attention`, and the gradients of each member's prediction in it."""
+        with self.model.evaluating():
+            return attention_weights(
+                self.model, self.batch(), self._member_values, gradients=gradients
+            )
 
     # Inputs: one-hot features of atoms and pairs, environments, features of the whole molecule.
 
@@ -133,8 +132,8 @@ class Instance:
 
     @property
     def baseline_atoms(self) -> Tensor:
-        """The baseline atom in place of every atom, ``[n, S]``."""
-        return self._tensor(self.baseline_atom).expand_as(self.atoms)
+        """The :func:`average_atom` in place of every atom, ``[n, S]``."""
+        return self._tensor(average_atom(self.model.config.featurizer)).expand_as(self.atoms)
 
     @cached_property
     def blank_pairs(self) -> Tensor:
@@ -149,9 +148,6 @@ class Instance:
     def _numbers(self, numbers: NDArray[np.generic]) -> Tensor:
         with torch.inference_mode(False):  # some are kept for what needs gradients
             return torch.as_tensor(numbers, dtype=number_type(), device=self.model.device)
-
-    def _features(self, count: int) -> Optional[Tensor]:
-        return None if self.features is None else self._numbers(self.features).expand(count, -1)
 
     @cached_property
     def contributions(self) -> Optional[Tensor]:
@@ -212,7 +208,7 @@ class Instance:
         batch = replace(batch, x=rows, edge_attr=pairs.flatten(0, 2))
         return self._values(batch, self.input_weights if weights is None else weights)
 
-    def member_values(self, batch: MoleculeBatch | Data) -> Tensor:
+    def _member_values(self, batch: MoleculeBatch | Data) -> Tensor:
         """Return what each member, with the Gaussian process, predicts for it, ``[members]``."""
         return self.target.value(self._member_outputs(batch, self.input_weights))[:, 0]
 
@@ -232,7 +228,10 @@ class Instance:
         if self.contributions is not None and self.record.numbers is not None:
             whole = self._numbers(self.record.numbers[: self.contributions.size(1)])
             descriptors = whole - (1.0 - atoms) @ self.contributions
-        numbers = self.model.scaled_features(batch, self._features(len(weights)))
+        features = None
+        if self.features is not None:
+            features = self._numbers(self.features).expand(len(weights), -1)
+        numbers = self.model.scaled_features(batch, features)
         if numbers is not None:
             for name, columns in self.model.config.number_groups.items():
                 if descriptors is not None and name == "descriptors":
@@ -312,25 +311,11 @@ def one_hot(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float3
     return encoded
 
 
-def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> NDArray[np.float64]:
-    """Return the mean of the one-hot features of all atoms ``[sum(atom_sizes)]``."""
-    atoms = np.concatenate([record.atoms for record in records])
-    columns = zip(atoms.T, featurizer.atom_sizes, strict=True)
-    return np.concatenate([np.bincount(codes, minlength=n) for codes, n in columns]) / len(atoms)
-
-
-def baseline_atom(
-    featurizer: Featurizer, background: Optional[Sequence[Molecule]] = None
-) -> NDArray[np.float64]:
-    """Return the average atom of background molecules; None = of the bundled solubility set."""
-    if background is None:
-        return _bundled_average(featurizer)
-    return average_atom(MoleculeReader(featurizer).all(background), featurizer)
-
-
 @lru_cache(maxsize=8)
-def _bundled_average(featurizer: Featurizer) -> NDArray[np.float64]:
+def average_atom(featurizer: Featurizer) -> NDArray[np.float64]:
+    """Return the mean of the one-hot features of all atoms of the bundled molecules, ``[S]``."""
     table = open_table(bundled_dataset())
     column = table.column("smiles", "smiles")
     records = MoleculeReader(featurizer)([row.cells[column] for row in table])
-    return average_atom((r for r in records if isinstance(r, MoleculeRecord)), featurizer)
+    atoms = [record.atoms for record in records if isinstance(record, MoleculeRecord)]
+    return one_hot(np.concatenate(atoms), featurizer.atom_sizes).mean(axis=0, dtype=np.float64)

@@ -18,8 +18,6 @@ from molattn.model.kernel import (
 )
 from molattn.model.module import number_type
 
-__all__ = ["MoleculeProcess"]
-
 _ToTensor = Callable[[Any], Tensor]
 _COLUMNS = "feature columns"
 

@@ -12,8 +12,6 @@ from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
 
-__all__ = ["GraphModel", "one_hot_data"]
-
 
 class GraphModel(nn.Module):
     """One target of a model, with the signature PyG's explainers call: ``model(x, edge_index)``.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Optional
 
 import numpy as np
@@ -12,14 +11,11 @@ from torch import Tensor
 from molattn.errors import check_one_of
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
-from molattn.model.target_transform import TargetTransform
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, output_slices
 
-__all__ = ["Target", "find_target"]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     r"""One number that a model predicts for a molecule.
 
@@ -29,38 +25,46 @@ class Target:
     calibrated one, if the model is calibrated.
 
     Args:
-        name: Name of the output, see :func:`find_target`.
-        task: The task.
-        task_index: Its index.
-        outputs: Its outputs among all outputs.
-        index: Index of the explained output among these.
-        mean: Mean of the transformed training labels, 0 for a class.
-        scale: Their standard deviation, 1 for a class.
-        transform: The transform of the labels.
-        scaling: The calibration of the task's probabilities, if there is one.
+        model: The model.
+        task_index: Index of the task.
+        index: Index of the explained output among those of the task.
     """
 
-    name: str
-    task: Task
+    model: MolAttn
     task_index: int
-    outputs: slice
     index: int
-    mean: float
-    scale: float
-    transform: TargetTransform
-    scaling: Optional[ProbabilityScaling] = None
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.model.config.tasks[self.task_index]
+
+    @property
+    def name(self) -> str:
+        """Name of the output, see :func:`find_target`."""
+        task = self.task
+        return task.output_names[self.index] if task.kind == "multiclass" else task.name
 
     @property
     def unit(self) -> str:
         """Unit of the explained value."""
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
-    @cached_property
+    @property
+    def outputs(self) -> slice:
+        """The outputs of the task among all outputs."""
+        return output_slices(self.model.config.tasks)[self.task_index]
+
+    @property
     def spread(self) -> float:
-        """Half the distance in own units between one ``scale`` below and above the mean."""
-        ends = [self.mean - self.scale, self.mean + self.scale]
-        low, high = self.transform.inverse(torch.tensor(ends, dtype=torch.float64)).tolist()
+        """Half the distance between mean ± standard deviation of the training labels."""
+        low, high = self._regression(torch.tensor([-1.0, 1.0], dtype=torch.float64)).tolist()
         return 0.5 * (high - low)
+
+    def _regression(self, scaled: Tensor) -> Tensor:
+        mean, scale = self.model.target_mean, self.model.target_scale  # 0 and 1 for a class
+        transformed = scaled * float(scale[self.task_index]) + float(mean[self.task_index])
+        return self.model.config.target_transforms[self.task_index].inverse(transformed)
 
     def value(self, outputs: Tensor) -> Tensor:
         """Return the explained value in its unit, for scaled outputs and logits ``[..., outputs]``.
@@ -72,10 +76,12 @@ class Target:
             outputs = outputs.cpu()
         outputs = outputs[..., self.outputs].double()
         if self.task.kind == "regression":
-            return self.transform.inverse(outputs[..., 0] * self.scale + self.mean)
+            return self._regression(outputs[..., 0])
         logits = class_logits(outputs, self.task)
-        if self.scaling is not None:
-            logits = self.scaling.logits(logits.flatten(end_dim=-2)).view_as(logits)
+        uncertainty = self.model.uncertainty
+        scaling = uncertainty and uncertainty.calibration.parts[self.task_index]
+        if isinstance(scaling, ProbabilityScaling):
+            logits = scaling.logits(logits.flatten(end_dim=-2)).view_as(logits)
         index = self.index + (self.task.kind == "binary")  # its second class
         others = [k for k in range(logits.size(-1)) if k != index]
         return logits[..., index] - logits[..., others].logsumexp(dim=-1)
@@ -102,27 +108,12 @@ def find_target(
     """
     tasks = model.config.tasks
     name = tasks[0].name if name is None else name
-    known: dict[str, int] = {}
-    for k, task in enumerate(tasks):
-        for known_name in (task.name, *task.output_names):
-            known.setdefault(known_name, k)
+    known = {one: k for k, task in reversed([*enumerate(tasks)]) for one in task.output_names}
+    known |= {task.name: k for k, task in enumerate(tasks)}
     check_one_of(option, name, known)
-    k = known[name]
-    task, outputs = tasks[k], output_slices(tasks)[k]
-    index = 0
-    if task.kind == "multiclass" and name != task.name:
-        index = task.output_names.index(name)
-    elif task.kind == "multiclass" and predicted is not None:
-        index = int(np.argmax(predicted[outputs]))
-    parts = None if model.uncertainty is None else model.uncertainty.calibration.parts[k]
-    return Target(
-        task.output_names[index] if task.kind == "multiclass" else task.name,
-        task,
-        k,
-        outputs,
-        index,
-        float(model.target_mean[k]),
-        float(model.target_scale[k]),
-        model.config.target_transforms[k],
-        parts if isinstance(parts, ProbabilityScaling) else None,
-    )
+    k, index = known[name], 0
+    if tasks[k].kind == "multiclass" and name != tasks[k].name:
+        index = tasks[k].output_names.index(name)
+    elif tasks[k].kind == "multiclass" and predicted is not None:
+        index = int(np.argmax(predicted[output_slices(tasks)[k]]))
+    return Target(model, k, index)

@@ -1,24 +1,35 @@
-"""Predictions as JSON, JSON lines or a file."""
+"""Answers: predictions as JSON, JSON lines or a file, explanations, and drawings."""
 
+import copy
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
+from xml.sax.saxutils import escape
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from molattn.config import PredictConfig
+from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
+from molattn.chem.limits import read_molecule
+from molattn.config import MoleculeLimits, PredictConfig
 from molattn.data.table import FORMATS
-from molattn.errors import reason_meaning
+from molattn.errors import SmilesError, check_one_of, reason_meaning
+from molattn.explain import METHODS, MethodOptions
+from molattn.explain.explainer import explain_instance, read_instances
+from molattn.explain.methods import NotFiniteError
+from molattn.explain.target import find_target
 from molattn.inference.predict import DOMAIN_SIMILARITY
 from molattn.inference.streaming import OutputRows
+from molattn.model.model import MolAttn
 from molattn.serve.batching import Predicted, Work
+from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
 
-__all__ = ["Molecule", "PredictResponse", "dumps", "file_writer", "molecules"]
+_MOST_ATOMS = 200  # of a molecule to explain
 
 Prediction = TypedDict(
     "Prediction",
@@ -93,8 +104,11 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
     if neighbors:
         good = [n for n, (*_, code) in enumerate(predicted) if not code]
         prints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
-        for n, near in zip(good, served.nearest(prints, neighbors), strict=True):
-            answers[n]["neighbors"] = near
+        for n, near in zip(good, served.model.nearest(prints, neighbors), strict=True):
+            answers[n]["neighbors"] = [
+                {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
+                for one in near
+            ]
     return answers
 
 
@@ -121,25 +135,103 @@ def dumps(value: Any) -> bytes:
     return text.encode(errors="surrogateescape").decode(errors="replace").encode()
 
 
-def file_writer(
-    work: Work, options: PredictConfig, name: str
-) -> Callable[[AsyncIterator[Predicted]], AsyncIterator[bytes]]:
-    """Return a function that writes predictions in a format, as ``molattn predict`` does."""
+async def file_chunks(
+    work: Work, options: PredictConfig, name: str, predicted: AsyncIterator[Predicted]
+) -> AsyncIterator[bytes]:
+    """Yield the parts of a file of predictions in a format, as ``molattn predict`` writes it."""
     served, file_format, buffer = work.served, FORMATS[name], BytesIO()
     path = Path(f"predictions{file_format.suffixes[0]}")
     rows = OutputRows(work.table, served.model, served.spec(work.level), options, path)
+    writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
+    async for batch in predicted:
+        for row, cells, code in batch:
+            for line in rows.cells(row, [cells], code):
+                writer.write(*line)
+        if file_format.is_resumable:  # text, which is sent as it is written
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+    writer.close()
+    yield buffer.getvalue()
 
-    async def write(predicted: AsyncIterator[Predicted]) -> AsyncIterator[bytes]:
-        writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
-        async for batch in predicted:
-            for row, cells, code in batch:
-                for line in rows.cells(row, [cells], code):
-                    writer.write(*line)
-            if file_format.is_resumable:  # text, which is sent as it is written
-                yield buffer.getvalue()
-                buffer.seek(0)
-                buffer.truncate()
-        writer.close()
-        yield buffer.getvalue()
 
-    return write
+class ExplainResponse(TypedDict):
+    """The atoms of a molecule with their contributions to a prediction."""
+
+    model: str
+    target: str
+    method: str
+    signed: Annotated[bool, Field(description="Whether scores may be negative.")]
+    svg: str
+    smiles: str
+    atoms: Annotated[list[float], Field(description="Scores in the order of the SMILES.")]
+    other_scores: Annotated[dict[str, float], Field(description="Of the whole molecule.")]
+    unit: str
+    prediction: float
+    baseline: Annotated[float | None, Field(description="What signed scores are relative to.")]
+    residual: Annotated[float | None, Field(description="What signed scores miss of the value.")]
+    adds_up: Annotated[bool | None, Field(description="Whether the residual is negligible.")]
+
+
+class Explanations:
+    """Explains predictions in one thread, with copies of networks that share the weights.
+
+    Methods find what happens within a network by hooks, and other threads use the model.
+    """
+
+    def __init__(self, limits: MoleculeLimits) -> None:
+        self._limits = limits
+        self._copies: dict[str, MolAttn] = {}
+
+    def explain(self, served: ServedModel, body: ExplainRequest) -> ExplainResponse:
+        """Explain a prediction."""
+        check_one_of("method", body.method, METHODS)
+        features = body.features or {}
+        check_inputs(served, body.partner is not None, features)
+        model = self._copy(served)
+        find_target(model, body.task, option="task")
+        atoms = read_molecule(body.smiles, self._limits, bool)[0].GetNumAtoms()
+        if atoms > _MOST_ATOMS:
+            reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
+            raise SmilesError(body.smiles, "too_large", reason)
+        partners = None if body.partner is None else [body.partner]
+        values = [[features[name] for name in model.config.features]] if features else None
+        (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
+        try:
+            found = explain_instance(instance, body.method, MethodOptions())
+        except NotFiniteError as error:
+            raise SmilesError(body.smiles, "not_finite", str(error)) from None
+        fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
+        return {
+            "model": served.name,
+            "svg": found.draw(body.width, body.height),
+            "atoms": found.atom_scores.tolist(),
+            **{name: getattr(found, name) for name in fields},
+        }  # pyright: ignore[reportReturnType]
+
+    def _copy(self, served: ServedModel) -> MolAttn:
+        if served.name not in self._copies:
+            model = served.model
+            shared = [*model.parameters(), *model.buffers(), *vars(model).values()]
+            memo = {id(one): one for one in shared if one is not model.nets}
+            self._copies[served.name] = copy.deepcopy(model, memo)
+        return self._copies[served.name]
+
+
+@lru_cache(maxsize=256)
+def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
+    """Draw a molecule; the atoms that differ from another one are marked."""
+    for text in (smiles, smiles if other is None else other):
+        read_molecule(text, limits, bool)
+    marked = [] if other is None else differing_atoms(smiles, other)
+    if (drawing := draw_molecule(smiles, width, height, marked)) is not None:
+        return drawing
+    lines = "".join(
+        f'<text x="50%" y="{height // 2 + 18 * line - 6}" text-anchor="middle" '
+        f'font-family="sans-serif" font-size="12">{escape(words)}</text>'
+        for line, words in enumerate(NOT_DRAWN)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}px" height="{height}px" '
+        f'viewBox="0 0 {width} {height}">{lines}</svg>'
+    )

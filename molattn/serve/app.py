@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -23,16 +23,22 @@ from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
 from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
-from molattn.serve.answers import Molecule, PredictResponse, dumps, file_writer, molecules
-from molattn.serve.batching import BusyError, Predicted, Work, Worker, in_thread, table_options
+from molattn.serve.answers import (
+    ExplainResponse,
+    Explanations,
+    Molecule,
+    PredictResponse,
+    depict,
+    dumps,
+    file_chunks,
+    molecules,
+)
+from molattn.serve.batching import Predicted, Work, Worker, in_thread, table_options
 from molattn.serve.bodies import CSV, EXPLAIN_BODIES, FILES, JSON, NDJSON, PREDICT_BODIES
 from molattn.serve.catalog import Catalog, ModelsResponse
-from molattn.serve.explanations import ExplainResponse, Explanations, depict
 from molattn.serve.guard import APIError, Guard, Metrics
 from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
-
-__all__ = ["make_app"]
 
 _ROWS = "X-Molattn-Rows"  # the number of molecules, from which a client tells progress
 _BEARER = HTTPBearer(
@@ -42,18 +48,6 @@ _PAGE = Path(__file__).parent / "page"
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
 _QUICK = 64  # molecules, at most, of a request that is read beside others
-_DOCS = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>molattn: API</title>
-<link rel="stylesheet" href="docs/assets/swagger-ui.css"></head>
-<body><div id="swagger-ui"></div><script src="docs/assets/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script></body></html>
-"""
-# The bundled page knows OpenAPI 3.0 alone, and shows all that the document uses of 3.1.
-_DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((spec) => {
-  spec.openapi = "3.0.3";
-  SwaggerUIBundle({spec, dom_id: "#swagger-ui", validatorUrl: null});
-});
-"""
 _PREDICT = """JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn predict`
 writes it. `Accept` may name JSON lines or the type of a file in place of these. Each line of JSON
 lines is an object, of an answer a `Molecule`. The parameters are for bodies other than JSON, which
@@ -122,28 +116,21 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
 
 def _add_pages(app: FastAPI) -> None:
     files = {
-        "/": (_PAGE / "index.html", "text/html"),
-        "/static/colors.css": (SHARED_TEMPLATES / "colors.css", "text/css"),
-        "/static/shared.js": (SHARED_TEMPLATES / "shared.js", "text/javascript"),
+        "/": _PAGE / "index.html",
+        "/docs": _PAGE / "docs.html",
+        "/static/colors.css": SHARED_TEMPLATES / "colors.css",
+        "/static/shared.js": SHARED_TEMPLATES / "shared.js",
     }
 
     async def file(request: Request) -> FileResponse:
-        path, kind = files[request.url.path]
-        return FileResponse(path, media_type=kind, headers={"Cache-Control": "no-cache"})
-
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(_DOCS)
-
-    async def docs_script() -> Response:
-        return Response(_DOCS_SCRIPT, media_type="text/javascript")
+        return FileResponse(files[request.url.path], headers={"Cache-Control": "no-cache"})
 
     async def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}
 
     hidden = {"methods": ["GET", "HEAD"], "include_in_schema": False}
-    for path, endpoint in {**dict.fromkeys(files, file), "/docs": docs}.items():
-        app.add_api_route(path, endpoint, response_model=None, **hidden)
-    app.add_api_route("/docs/start.js", docs_script, response_model=None, **hidden)
+    for path in files:
+        app.add_api_route(path, file, response_model=None, **hidden)
     app.add_api_route("/health", health, summary="Whether the server answers")
     app.add_api_route("/health", health, methods=["HEAD"], include_in_schema=False)
     app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
@@ -191,7 +178,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         headers = {_ROWS: str(count)}
         if answer in FILES:
             reading = table_options(config, work.smiles_column, work.level)
-            chunks = file_writer(work, reading, FILES[answer])(predicted)
+            chunks = file_chunks(work, reading, FILES[answer], predicted)
             return StreamingResponse(chunks, media_type=answer, headers=headers)
         found = _molecules(work, predicted, neighbors, worker)
         if answer == NDJSON:
@@ -229,10 +216,8 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
     async def explain(request: Request, held: Held) -> Response:
         bodies.content_type(request, EXPLAIN_BODIES)
         body = await bodies.read_json(request, bodies.ExplainRequest)
-        served, stop = catalog[body.model], threading.Event()
-        held.callback(stop.set)
         held.enter_context(worker.reserve(min(_EXPLANATION, config.max_queue)))
-        work = in_thread(worker.explaining, explanations.explain, served, body, stop)
+        work = in_thread(worker.explaining, explanations.explain, catalog[body.model], body)
         return Response(dumps(await bodies.unless_gone(request, work)), media_type=JSON)
 
     @router.get(
@@ -270,8 +255,6 @@ async def _answer_error(_: Request, error: Exception) -> Response:
     match error:
         case APIError():
             refusal = error
-        case BusyError():
-            refusal = APIError(429, "busy", str(error), {"Retry-After": "1"})
         case InputError():
             code = error.code if isinstance(error, SmilesError) else "bad_request"
             refusal = APIError(422, code, str(error))

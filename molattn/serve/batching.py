@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import Row, Table
-from molattn.errors import MolattnError
 from molattn.inference.streaming import (
     Cells,
     ReadRow,
@@ -22,19 +21,13 @@ from molattn.inference.streaming import (
 )
 from molattn.model.module import batches
 from molattn.serve.catalog import ServedModel
-from molattn.serve.guard import Metrics
+from molattn.serve.guard import APIError, Metrics
 from molattn.utils.time_limit import stopped_by
-
-__all__ = ["BusyError", "Predicted", "Work", "Worker", "in_thread", "table_options"]
 
 Predicted = list[tuple[ReadRow, Cells, str]]
 """Rows, the cells of their predictions, and the reason codes of those without one."""
 
 Result = TypeVar("Result")
-
-
-class BusyError(MolattnError):
-    """More molecules are waiting than the server accepts."""
 
 
 class Work(NamedTuple):
@@ -59,11 +52,6 @@ class _Task:
     count: int
     rows: list[ReadRow] | None
     future: "asyncio.Future[Predicted]"
-
-    @property
-    def key(self) -> tuple[int, float]:
-        """Equal for rows that can be predicted together."""
-        return id(self.work.served), self.work.level
 
 
 class _Joined(Table):
@@ -114,12 +102,13 @@ class Worker:
 
     @contextmanager
     def reserve(self, count: int) -> Iterator[None]:
-        """Count molecules as waiting within the block; raise BusyError if they are too many."""
+        """Count molecules as waiting within the block; refuse them if they are too many."""
         if self.reserved + count > self._config.max_queue:
-            raise BusyError(
+            message = (
                 f"got {count} molecules while {self.reserved} are waiting, expected at most "
                 f"{self._config.max_queue} in all (max_queue); repeat the request later"
             )
+            raise APIError(429, "busy", message, {"Retry-After": "1"})
         self.reserved += count
         try:
             yield
@@ -164,9 +153,10 @@ class Worker:
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
             tasks, rest, count = list[_Task](), list[_Task](), 0
+            first = waiting[0].work
             for task in waiting:
                 fits = not tasks or count + task.count <= self._config.batch_size
-                if fits and task.key == waiting[0].key:
+                if fits and (task.work.served, task.work.level) == (first.served, first.level):
                     tasks.append(task)
                     count += task.count
                 else:

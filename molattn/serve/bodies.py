@@ -1,9 +1,9 @@
 """Bodies of requests: JSON, and tables that are kept in a temporary file."""
 
 import asyncio
-import re
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,30 +20,6 @@ from molattn.serve.catalog import LEVEL, ServedModel
 from molattn.serve.guard import APIError, Error
 from molattn.utils.time_limit import StoppedError
 
-__all__ = [
-    "CSV",
-    "EXPLAIN_BODIES",
-    "FILES",
-    "JSON",
-    "NDJSON",
-    "PREDICT_ANSWERS",
-    "PREDICT_BODIES",
-    "Depiction",
-    "ExplainRequest",
-    "PredictOptions",
-    "PredictRequest",
-    "accepted",
-    "check_inputs",
-    "content_type",
-    "error_responses",
-    "file_table",
-    "json_table",
-    "read_json",
-    "spool",
-    "unless_gone",
-    "validation_line",
-]
-
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 FILES = {
     CSV: "csv",
@@ -56,8 +32,7 @@ FILES = {
 """Content types of files, each with the format (:data:`molattn.data.table.FORMATS`)."""
 
 _MOST_JSON = 20_000_000  # bytes: it is kept in memory
-_MOST_LINE = 1_000_000  # bytes
-_MOST_SILENCE, _MOST_SECONDS = 30.0, 300.0  # without data, and for a whole body
+_MOST_SECONDS = 300.0  # for a body
 
 _Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
 _Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
@@ -126,9 +101,6 @@ class ExplainRequest(_Strict):
     )
     partner: str | None = Field(None, description="The second molecule, where the model takes two.")
     features: dict[str, FiniteFloat] | None = Field(None, description="Extra features by column.")
-    check: bool = Field(
-        False, description="Whether to test the method by deletion and insertion of atoms."
-    )
     width: int = Field(420, ge=100, le=2000, description="Width of the picture, in pixels.")
     height: int = Field(340, ge=150, le=2000, description="Height of the picture, in pixels.")
 
@@ -154,21 +126,11 @@ PREDICT_ANSWERS = {"content": {NDJSON: _TEXT, **_FILES, CSV: _TEXT}}
 EXPLAIN_BODIES = {
     JSON: {"schema": ExplainRequest.model_json_schema(), "example": {"smiles": "c1ccccc1O"}}
 }
-_ERRORS = {
-    401: "The token is missing or wrong.",
-    403: "The request is for another host, or from a page of another origin.",
-    408: "The body stopped coming.",
-    413: "Too many bytes, or too many molecules in JSON.",
-    415: "Another `Content-Type` than those of the bodies.",
-    422: "A request that cannot be understood, or a molecule that cannot be used.",
-    429: "Too many molecules are waiting: repeat it after the seconds in `Retry-After`.",
-    500: "The server failed.",
-}
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the description of the errors of an endpoint."""
-    return {status: {"model": Error, "description": _ERRORS[status]} for status in statuses}
+    return {one: {"model": Error, "description": HTTPStatus(one).phrase} for one in statuses}
 
 
 def content_type(request: Request, allowed: Iterable[str]) -> str:
@@ -182,12 +144,9 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
 
 def accepted(request: Request, default: str) -> str:
     """Return the first type of an answer, JSON lines or a file, that ``Accept`` names."""
-    for entry in re.sub(r"\s", "", request.headers.get("accept", "").lower()).split(","):
-        name, *parameters = entry.split(";")
-        is_refused = any(re.fullmatch(r"q=0(\.0*)?", one) for one in parameters)
-        if name in (NDJSON, *FILES) and not is_refused:
-            return name
-    return default
+    entries = request.headers.get("accept", "").lower().split(",")
+    names = (entry.partition(";")[0].strip() for entry in entries)
+    return next((name for name in names if name in (NDJSON, *FILES)), default)
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
@@ -195,43 +154,38 @@ async def read_json(request: Request, kind: type[Body]) -> Body:
     for name in request.query_params:
         raise InputError(f"parameter {quoted(name)}: expected a field of the body in its place")
     body = bytearray()
-    async for chunk in _chunks(request):
-        body += chunk
+
+    def add(chunk: bytes) -> None:
+        body.extend(chunk)
         if len(body) > _MOST_JSON:
             message = f"got more than {_MOST_JSON} bytes of JSON; send a table instead"
             raise APIError(413, "too_large", message, {"Connection": "close"})
+
+    await _receive(request, add)
     return _parse(kind, bytes(body))
 
 
-def _parse(kind: type[Body], text: bytes, where: str = "") -> Body:
+def _parse(kind: type[Body], text: bytes) -> Body:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        message = where + validation_line(error.errors(include_url=False))
-        raise APIError(422, "bad_request", message) from None
+        raise InputError(validation_line(error.errors(include_url=False))) from None
 
 
 async def spool(request: Request, path: Path) -> None:
     """Write a body to a file."""
     with open(path, "wb") as file:
-        async for chunk in _chunks(request):
-            file.write(chunk)
+        await _receive(request, file.write)
 
 
-async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    loop = asyncio.get_running_loop()
-    end, more = loop.time() + _MOST_SECONDS, True
-    while more:
-        try:
-            async with asyncio.timeout_at(min(end, loop.time() + _MOST_SILENCE)):
-                message = await request.receive()
-        except TimeoutError:
-            text = f"got no data for {_MOST_SILENCE:g} s, or no end of it in {_MOST_SECONDS:g} s"
-            raise APIError(408, "timeout", text, {"Connection": "close"}) from None
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        yield message.get("body", b"")
-        more = message.get("more_body", False)
+async def _receive(request: Request, write: Callable[[bytes], object]) -> None:
+    try:
+        async with asyncio.timeout(_MOST_SECONDS):
+            async for chunk in request.stream():
+                write(chunk)
+    except TimeoutError:
+        text = f"got no end of the body in {_MOST_SECONDS:g} s"
+        raise APIError(408, "timeout", text, {"Connection": "close"}) from None
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -309,22 +263,17 @@ def file_table(
 def _line_values(path: Path, served: ServedModel) -> Iterator[list[Any]]:
     model = served.model.config
     with open(path, "rb") as file:
-        number = 0
-        while text := file.readline(_MOST_LINE + 1):
-            number += 1
-            where = f"line {number}: "
-            if len(text) > _MOST_LINE:
-                raise APIError(422, "bad_request", f"{where}got more than {_MOST_LINE} bytes")
+        for number, text in enumerate(file, start=1):
             if not text.strip():
                 continue
-            line = _parse(_Line, text, where)
-            features, has_partner = line.features or {}, line.partner is not None
-            if model.has_partner:
-                has_partner = "partner" in line.model_fields_set
             try:
+                line = _parse(_Line, text)
+                features, has_partner = line.features or {}, line.partner is not None
+                if model.has_partner:
+                    has_partner = "partner" in line.model_fields_set
                 check_inputs(served, has_partner, features)
             except InputError as error:
-                raise InputError(f"{where}{error}") from None
+                raise InputError(f"line {number}: {error}") from None
             partner = [line.partner] if model.has_partner else []
             yield [line.smiles, *partner, *(features[name] for name in model.features)]
 

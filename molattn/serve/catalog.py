@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from molattn.chem.fingerprints import Fingerprint
 from molattn.config import PredictConfig
 from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
@@ -27,16 +26,6 @@ from molattn.model.training_set import LEVELS, Endpoint, LabelDistribution, perc
 from molattn.model.uncertainty import ConformalScores
 from molattn.task import Task, TaskKind
 from molattn.version import __version__
-
-__all__ = [
-    "LEVEL",
-    "Catalog",
-    "ModelsResponse",
-    "Neighbor",
-    "ServedModel",
-    "add_reference",
-    "load_models",
-]
 
 LEVEL = 0.9
 """Default level of prediction intervals."""
@@ -120,22 +109,11 @@ class ServedModel:
         training = self.model.training_set
         return None if training is None else training.labels[self.tasks.index(task)]
 
-    def nearest(self, fingerprints: Sequence[Fingerprint], count: int) -> list[list[Neighbor]]:
-        """Return the training molecules that are most similar to each molecule, as JSON types."""
-        return [
-            [
-                {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
-                for one in near
-            ]
-            for near in self.model.nearest(fingerprints, count)
-        ]
-
     def percentile(self, task: Task, value: float) -> float | None:
         """Return where a value lies among the reference set, else the training, from 0 to 100."""
-        quantiles: Sequence[float] | None = self.reference.get(task.name)
-        if quantiles is None and (labels := self.labels(task)) is not None:
-            quantiles = labels.quantiles
-        found = None if quantiles is None else percentile(value, quantiles)
+        labels = self.labels(task)
+        quantiles = self.reference.get(task.name) or (labels.quantiles if labels else ())
+        found = percentile(value, quantiles)
         return None if found is None else round(found, 1)
 
     def describe(self) -> ModelDescription:
@@ -162,9 +140,7 @@ class ServedModel:
             counts = dict(zip(task.classes, labels.classes, strict=True)) if task.classes else None
             quantiles = [*labels.quantiles] or None
             training = {"count": labels.count, "quantiles": quantiles, "class_counts": counts}
-        reference: Labels | None = None
-        if (values := self.reference.get(task.name)) is not None:
-            reference = {"name": self.reference_name, "quantiles": values}
+        values = self.reference.get(task.name)
         return {
             "name": task.name,
             "kind": task.kind,
@@ -172,7 +148,7 @@ class ServedModel:
             "classes": list(task.classes),
             "has_interval": has_interval,
             "training": training,
-            "reference": reference,
+            "reference": {"name": self.reference_name, "quantiles": values} if values else None,
             "card": self.model.endpoints.get(task.name),
         }
 

@@ -25,8 +25,6 @@ from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
 from molattn.version import __version__
 
-__all__ = ["APIError", "Error", "Guard", "Metrics"]
-
 _log = logging.getLogger(__package__)
 _ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _HEADERS = {
@@ -38,9 +36,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_MOLECULES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Error(TypedDict):
@@ -73,24 +68,16 @@ class Metrics:
         ProcessCollector(registry=registry)
         info = Info("molattn", "Version of molattn.", registry=registry)
         info.info({"version": __version__})
-        text = "Requests by endpoint and status."
-        self._requests = Counter(
-            "molattn_requests", text, ["endpoint", "status"], registry=registry
-        )
-        text, labels = "Time from the head of a request to the end of its response.", ["endpoint"]
-        self._seconds = Histogram(
-            "molattn_request_seconds", text, labels, buckets=_SECONDS, registry=registry
-        )
-        text = "Molecules by model and outcome: predicted, or a reason code."
-        labels = ["model", "outcome"]
+        text, labels = "Requests by endpoint and status.", ["endpoint", "status"]
+        self._requests = Counter("molattn_requests", text, labels, registry=registry)
+        text = "Time from the head of a request to the end of its response."
+        self._seconds = Histogram("molattn_request_seconds", text, labels[:1], registry=registry)
+        text, labels = "Molecules by model and outcome.", ["model", "outcome"]
         self.molecules = Counter("molattn_molecules", text, labels, registry=registry)
-        text = "Molecules that were predicted together."
-        self.batches = Histogram(
-            "molattn_batch_molecules", text, buckets=_MOLECULES, registry=registry
-        )
+        text, sizes = "Molecules that were predicted together.", [2**power for power in range(10)]
+        self.batches = Histogram("molattn_batch_molecules", text, buckets=sizes, registry=registry)
         text = "Molecules of requests that are not answered."
-        gauge = Gauge("molattn_waiting_molecules", text, registry=registry)
-        gauge.set_function(waiting)
+        Gauge("molattn_waiting_molecules", text, registry=registry).set_function(waiting)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -109,7 +96,7 @@ class Guard:
       reach it through a name of its own that it points here (DNS rebinding). A page of another
       origin gets nothing in any case: there are no CORS headers. Both have the status 403;
       Starlette's ``TrustedHostMiddleware`` answers 400 and in plain text.
-    - A body that is too large is refused, also without a length.
+    - A body that is too large is refused.
     """
 
     def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
@@ -122,7 +109,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, start, size, is_whole = 500, time.perf_counter(), 0, False
+        status, start, size = 500, time.perf_counter(), 0
         endpoint = scope["path"] if scope["path"] in _ENDPOINTS else "other"
 
         async def counted_receive() -> Message:
@@ -130,18 +117,18 @@ class Guard:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self._most:
-                raise self._too_large()
+                text = f"got more than {self._most} bytes (max_request_size)"
+                raise APIError(413, "too_large", text, {"Connection": "close"})
             return message
 
         async def marked_send(message: Message) -> None:
-            nonlocal status, is_whole
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
-            is_whole = message["type"] == "http.response.body" and not message.get("more_body")
 
         try:
             refusal = self._refusal(Headers(scope=scope))
@@ -152,8 +139,7 @@ class Guard:
             last = traceback.extract_tb(error.__traceback__)[-1]
             kind = type(error).__name__
             _log.error("%s: %s at %s, line %s", endpoint, kind, last.filename, last.lineno)
-            if not is_whole:  # the connection is closed
-                raise
+            raise  # the connection is closed
         finally:
             self._metrics.request(endpoint, status, time.perf_counter() - start)
 
@@ -165,11 +151,4 @@ class Guard:
             return APIError(403, "wrong_host", message)
         if origin is not None and origin.partition("://")[2] != host:
             return APIError(403, "wrong_origin", "Origin: got another than this server's own page")
-        length = headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self._most:
-            return self._too_large()
         return None
-
-    def _too_large(self) -> APIError:
-        message = f"got more than {self._most} bytes (max_request_size)"
-        return APIError(413, "too_large", message, {"Connection": "close"})

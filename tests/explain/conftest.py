@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from molattn.config import ExplainConfig, NetworkConfig
-from molattn.explain.page.folder import explain_table
+from molattn.explain.folder import explain_table
 from molattn.graph import CodedEdges
 from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig

@@ -1,19 +1,15 @@
 """Attention is recorded as it is applied, and methods make of it what their papers say."""
 
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from molattn import MolAttn
 from molattn.config import NetworkConfig
 from molattn.explain import METHODS, explain
-from molattn.explain.attention_hooks import attention_weights, record_attention
+from molattn.explain.attention_hooks import record_attention
 from molattn.explain.explainer import read_instances
-from molattn.explain.methods.attention import relevance, rollout_matrix
-from molattn.model.model import MolAttnConfig
+from molattn.explain.methods import relevance, rollout_matrix
 
 from .conftest import make
 
@@ -21,12 +17,7 @@ SMILES = "CC(=O)NCCO"
 
 
 def instance_of(model):
-    return next(read_instances(model, [SMILES], background=["CCO"]))
-
-
-def gradients_of(instance):
-    values = instance.member_values
-    return attention_weights(instance.model, instance.batch(), values, gradients=True)
+    return next(read_instances(model, [SMILES]))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +115,7 @@ def test_other_networks_show_what_they_apply(options):
             edges[i, j] = edges[j, i] = True
     edges &= ~np.eye(7, dtype=bool) | options.get("self_loops", True)
     assert ((found.weights > 0) == edges).all()
-    gradients = gradients_of(instance)
+    gradients = instance.attention_weights(gradients=True)
     np.testing.assert_allclose(gradients.weights, found.weights, atol=1e-6)
     assert np.abs(gradients.gradients).max() > 0
     assert (gradients.gradients[..., ~edges] == 0).all()
@@ -136,7 +127,7 @@ def test_other_networks_show_what_they_apply(options):
 
 
 def test_gradients_are_slopes_of_the_output(instance):
-    gradients = gradients_of(instance).gradients
+    gradients = instance.attention_weights(gradients=True).gradients
     # Along a change of the last layer's weights the output changes by the gradient times it.
     batch, conv = instance.batch(), instance.model.nets[0].encoder.blocks[-1].conv
     step = 0.1 * np.random.default_rng(0).normal(size=gradients[0, -1].shape)
@@ -164,22 +155,3 @@ def test_gradient_attention_is_0_where_the_output_does_not_depend_on_it():
     for weight in model.nets[0].head.parameters():
         nn.init.zeros_(weight)
     assert not explain(model, SMILES, "gradient_attention").atom_scores.any()
-
-
-def test_a_recording_that_begins_within_a_prediction_leaves_it_alone():
-    model = MolAttn(MolAttnConfig("y")).eval()
-    expected = model.predict(["CCO"])
-    batch = model.collate([model.featurize("c1ccccc1")])
-    conv, recorded = model.nets[0].attention_layers[0], []
-    with ExitStack() as stack:
-
-        def begin(*_):  # as another thread may, once the layer is called
-            if not recorded:
-                recorded.extend(stack.enter_context(record_attention(model, batch.edge_index)))
-
-        stack.callback(conv.register_forward_pre_hook(begin).remove)
-        assert model.predict(["CCO"]) == expected
-        assert recorded[0].weights == []
-        with torch.inference_mode():
-            model(batch)
-        assert len(recorded[0].weights) == model.config.network.layers

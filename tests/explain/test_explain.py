@@ -19,7 +19,6 @@ from molattn.explain.target import find_target
 from molattn.model.target_transform import (
     LogTransform,
     RankTransform,
-    TargetTransform,
     YeoJohnsonTransform,
 )
 from molattn.model.uncertainty import (
@@ -254,18 +253,6 @@ def test_the_interval_is_that_of_the_model(combined):
     assert found.low is found.high is None
 
 
-@pytest.mark.parametrize("method", SIGNED)
-def test_calibration_of_two_classes_is_affine_in_log_odds(models, method):
-    kinds = ("network", "calibrated")
-    before, after = (explain(models[kind], SMILES[0], method, target="toxic") for kind in kinds)
-    for name in ("prediction", "baseline"):
-        expected = 0.5 * getattr(before, name) - 1.6
-        assert getattr(after, name) == pytest.approx(expected, abs=1e-5)
-    np.testing.assert_allclose(after.atom_scores, 0.5 * before.atom_scores, atol=after.tolerance)
-    np.testing.assert_allclose(after.bond_scores, 0.5 * before.bond_scores, atol=after.tolerance)
-    assert np.abs(after.atom_scores).max() > 2 * after.tolerance
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_standardized_molecule_is_explained(method):
     model = make(tasks=("y",), kernels=(), standardize=True)
@@ -292,4 +279,5 @@ def test_a_class_is_worth_the_log_odds_of_its_calibrated_probability(model):
     torch.testing.assert_close(
         find_target(some, "toxic").value(outputs), 0.5 * outputs[..., 1] - 1.6
     )
-    assert find_target(some, "logS").transform == TargetTransform()
+    scaled = outputs[..., 0] * 2.0 + 3.0
+    torch.testing.assert_close(find_target(some, "logS").value(outputs), scaled)

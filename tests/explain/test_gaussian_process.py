@@ -131,25 +131,6 @@ def test_variants_are_predicted_by_the_formulas(process, seed, present):
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
-def test_slopes_are_those_of_the_prediction(process):
-    process, inputs, model = process
-    environments = model.config.counter.environments(parse_smiles("CC(=O)Nc1ccccc1"))
-
-    def predict(weights, embedding, descriptors, columns):
-        factors = {"descriptors": descriptors, "feature columns": columns}
-        return process(weights, embedding, factors)
-
-    draw, width = np.random.default_rng(0), model.embedding_width()
-    sizes = (1, len(environments.positions)), (1, width), (1,), (1,)
-    tensors = [torch.from_numpy(draw.uniform(0.1, 0.9, size=size)) for size in sizes]
-    tensors = [tensor.requires_grad_() for tensor in tensors]
-    assert torch.autograd.gradcheck(predict, tensors, eps=1e-6, atol=1e-6, fast_mode=True)
-    whole = [torch.ones(size, dtype=torch.float64) for size in sizes]
-    whole[1] = torch.from_numpy(inputs.numbers["embedding"])
-    expected = model.gaussian_process.predict(inputs)
-    np.testing.assert_allclose(predict(*whole), expected, atol=1e-5)
-
-
 # Explanations
 
 

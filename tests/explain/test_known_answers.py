@@ -8,11 +8,12 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
+from molattn.data.table import bundled_dataset, open_table
 from molattn.explain import METHODS, MethodOptions, explain, measure_faithfulness
 from molattn.explain.explainer import read_instances
 from molattn.explain.faithfulness import Estimate, Faithfulness, MethodFaithfulness
-from molattn.explain.instance import average_atom, one_hot
-from molattn.explain.methods.occlusion import atom_groups
+from molattn.explain.instance import average_atom
+from molattn.explain.methods import atom_groups
 
 SMILES = "CC(=O)N"
 
@@ -91,7 +92,7 @@ def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
     # Without pairs no order takes more away sooner than that of the atoms' own contributions.
     linear.nets[0].pair_embedding.weight.data.zero_()
     instance = next(read_instances(linear, [SMILES]))
-    found = measure_faithfulness(linear, [SMILES, "C"], ["occlusion"], random_orders=200)
+    found = measure_faithfulness(linear, [SMILES, "C"], ["occlusion"])
     values = {}
     for order in permutations(range(4)):
         kept = np.array([[atom not in order[:k] for atom in range(4)] for k in range(5)])
@@ -101,14 +102,12 @@ def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
     first, _, at_random = found.rows
     area, of_random = first.deletion_area.mean, at_random.deletion_area.mean
     assert area == pytest.approx(max(values.values()), abs=1e-5)
-    assert of_random == pytest.approx(np.mean([*values.values()]), rel=0.1)
+    assert min(values.values()) < of_random < area
     assert first.deletion_gain.mean == pytest.approx(area - of_random)
     assert (found.molecules, found.skipped) == (1, 1)
     assert "| occlusion |" in found.table()
     with pytest.raises(InputError):
         measure_faithfulness(linear, ["C", "O"])
-    with pytest.raises(InputError):
-        measure_faithfulness(linear, [SMILES], random_orders=0)
 
 
 def test_of_multiple_classes_each_molecule_is_tested_on_its_most_probable(phases):
@@ -138,7 +137,7 @@ def test_only_what_beats_random_in_both_tests_is_commended():
             MethodFaithfulness(name, area, area, *both)
             for name, both in {**gains, **controls}.items()
         )
-        return Faithfulness("logS", "", molecules, 0, 5, rows, {"logS": molecules})
+        return Faithfulness("logS", "", molecules, 0, rows, {"logS": molecules})
 
     found = summary(occlusion=(ABOVE, ABOVE), rollout=(ABOVE, NEAR), attention=(BELOW, BELOW))
     assert "both tests): occlusion. Not passed: rollout (better in deletion, no " in found.sentence
@@ -148,9 +147,12 @@ def test_only_what_beats_random_in_both_tests_is_commended():
 
 
 def test_the_average_atom_is_counted(linear):
-    featurizer = linear.config.featurizer
-    record = linear.featurize("CO")
-    expected = one_hot(record.atoms, featurizer.atom_sizes).mean(axis=0)
-    np.testing.assert_allclose(average_atom([record], featurizer), expected)
-    instance = next(read_instances(linear, [SMILES], background=["CO"]))
-    np.testing.assert_allclose(instance.baseline_atom, expected)
+    table = open_table(bundled_dataset())
+    column = table.column("smiles", "smiles")
+    records = [linear.featurize(row.cells[column]) for row in table]
+    expected = np.concatenate([record.atoms for record in records])
+    elements = linear.config.featurizer.atom_sizes[0]
+    found = average_atom(linear.config.featurizer)
+    counts = np.bincount(expected[:, 0], minlength=elements)
+    np.testing.assert_allclose(found[:elements], counts / len(expected))
+    assert found.sum() == pytest.approx(expected.shape[1])

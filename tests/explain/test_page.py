@@ -10,7 +10,7 @@ import pytest
 
 from molattn.config import ExplainConfig
 from molattn.explain import explain, explain_table
-from molattn.explain.page.page import pack
+from molattn.explain.page import pack
 
 from ..conftest import assert_fits_and_can_be_read
 from .conftest import EVIL, GOOD, METHODS, TARGET
@@ -207,24 +207,6 @@ def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme)
             "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])",
         )
         assert all(0 <= left <= right <= width for left, right in boxes)
-
-
-@pytest.mark.browser
-def test_a_class_is_shown_with_its_probability(open_page, model, tmp_path):
-    target = "phase"
-    model.save_pretrained(tmp_path / "model")
-    (tmp_path / "table.csv").write_text("smiles\nCCO\n")
-    config = ExplainConfig(method=("occlusion",), target=target)
-    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
-    own = explain(model, "CCO", "occlusion", target=target)
-    with open_page(tmp_path / "out" / "index.html") as page:
-        page.locator("#facts dd").nth(1).wait_for()
-        names, values = (page.locator(f"#facts {tag}").all_inner_texts() for tag in ("dt", "dd"))
-        shown = dict(zip(names, values, strict=True))
-        assert number(shown[own.target]) == pytest.approx(own.prediction, rel=0.006)
-        assert shown[own.target].endswith("log-odds")
-        assert number(shown["probability"]) == pytest.approx(own.probability, rel=0.006)
-        assert not page.locator("#gates-figure").is_visible()
 
 
 @pytest.mark.browser

@@ -70,16 +70,6 @@ def test_integrated_gradients_of_messages_add_up_to_what_messages_do(graph_model
     assert found.edge_mask.sum().item() == pytest.approx(whole - none, rel=0.02)
 
 
-# Captum says that it asks for gradients where the input does not.
-@pytest.mark.filterwarnings("ignore:Input Tensor 0 did not already require gradients:UserWarning")
-def test_input_times_gradient_is_that(graph_model):
-    algorithm = CaptumExplainer("InputXGradient")
-    data, found = explained(graph_model, algorithm, node_mask_type="attributes")
-    x = data.x.requires_grad_()
-    graph_model(x, data.edge_index, data.edge_attr).backward()
-    torch.testing.assert_close(found.node_mask, (x * x.grad).detach(), rtol=1e-4, atol=1e-6)
-
-
 def test_a_model_with_a_radius_is_refused():
     with pytest.raises(ValueError, match="radius 2"):
         one_hot_data(make(network=replace(SMALL, radius=2)), "CCCCO")

@@ -13,7 +13,7 @@ from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import Method, Scores, explain, explain_table, measure_faithfulness
-from molattn.explain.page.folder import CONTENTS, other_inputs
+from molattn.explain.folder import CONTENTS, other_inputs
 
 from ..conftest import rows_of
 from .conftest import GOOD, METHODS, ROWS, TARGET, make, with_process
@@ -132,7 +132,7 @@ def alone(instance, options):
 def test_registered_methods_explain_a_table_and_are_tested(folder, table, tmp_path, monkeypatch):
     added = {
         "degree": Method(degree, signed=False, summary="number of neighbors"),
-        "alone": Method(alone, signed=True, summary="an atom by itself", source="Nobody 1"),
+        "alone": Method(alone, signed=True, summary="an atom by itself (Nobody 1)"),
     }
     monkeypatch.setattr(KNOWN, "data", dict(KNOWN))
     for name, method in added.items():
@@ -145,7 +145,7 @@ def test_registered_methods_explain_a_table_and_are_tested(folder, table, tmp_pa
     assert found.bond_scores.tolist() == [0.5] * 3
     single = explain(model, "C", "alone")
     assert single.adds_up is True  # with one atom there are no interactions
-    tested = [row.method for row in measure_faithfulness(model, ["CCO"], random_orders=1).rows]
+    tested = [row.method for row in measure_faithfulness(model, ["CCO"]).rows]
     assert tested == [*KNOWN, "uniform", "random"]
     config = ExplainConfig(method=("degree", "alone"), check=True)
     assert explain_table(folder, table, tmp_path / "out", config) == (2, 3)

@@ -327,7 +327,7 @@ def test_files_are_read_and_written_in_each_format(opened, ask, tmp_path):
         assert page.inner_text("#molecule-name") == "aspirin"
 
 
-def test_atoms_are_colored_and_the_method_tested_on_request(opened):
+def test_atoms_are_colored_on_request(opened):
     with opened() as page:
         page.wait_for_selector("#predict:enabled")
         page.select_option("#model", label="long")
@@ -340,8 +340,6 @@ def test_atoms_are_colored_and_the_method_tested_on_request(opened):
         assert f"{LONG}. Orange atoms raise the predicted value" in legend
         assert "baseline" in legend
         assert "null" not in legend
-        page.click("text=Test the method")
-        page.locator(".checked:has-text('Deletion and insertion tests')").wait_for()
         page.click("text=Plain structure")
         assert page.locator(".drawing.colored").count() == 0
         assert pressed.get_attribute("aria-pressed") == "false"

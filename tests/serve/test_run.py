@@ -149,23 +149,6 @@ def test_a_client_that_goes_away_leaves_no_work_behind(server):
     assert spent < before + 10
 
 
-@pytest.mark.parametrize("first", [b"", b"\r\n"])
-def test_the_head_of_a_request_must_come_within_seconds(server, first):
-    """Byte by byte, a head can be begun for ever; an answered connection can do it too."""
-    lines = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
-    address = server.base_url.host, server.base_url.port
-    with socket.create_connection(address, timeout=10) as connection:
-        if first:
-            connection.sendall(lines + b"\r\n")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
-        start = time.monotonic()
-        with pytest.raises(ConnectionError):  # noqa: PT012
-            for index in range(60):
-                connection.sendall((lines + b"X: " + b"x" * 60)[index : index + 1])
-                time.sleep(0.25)
-        assert time.monotonic() < start + 12
-
-
 def test_nothing_of_a_request_is_logged(server):
     server.post("/predict", json={"smiles": [SECRET, f"{SECRET}("]})
     server.post("/predict", json={"smiles": SECRET})

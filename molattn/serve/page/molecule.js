@@ -230,7 +230,7 @@ export class MoleculeView {
     if (again) return;
     this.colored = task;
     pressed.setAttribute("aria-pressed", "true");
-    await this.explain(task, false);
+    await this.explain(task);
     this.figure.closest("figure").scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
@@ -242,13 +242,11 @@ export class MoleculeView {
     draw(this.figure, this.smiles, 360, 260);
   }
 
-  async explain(task, check) {
-    if (!check) this.legend.replaceChildren();
-    this.legend.append(element("p", { class: "note", role: "status" },
-      check ? "Testing the method on other molecules; this may take a minute\u2026" : "Computing contributions\u2026"));
+  async explain(task) {
+    this.legend.replaceChildren(element("p", { class: "note", role: "status" }, "Computing contributions\u2026"));
     const { model } = this.context;
     const { partner, features } = this.row;
-    const query = { smiles: this.smiles, model: model.name, task: task.name, check };
+    const query = { smiles: this.smiles, model: model.name, task: task.name };
     if (partner !== null) query.partner = partner;
     if (Object.keys(features).length) query.features = features;
     try {
@@ -260,20 +258,17 @@ export class MoleculeView {
     }
   }
 
-  showExplanation(task, { svg, signed, text, check }) {
-    const { model } = this.context;
+  showExplanation(task, { svg, signed, unit, baseline, residual, adds_up }) {
+    const miss = adds_up === false && `The scores miss the prediction by ${number(residual)} ${unit}.`;
     this.figure.dataset.asked = "";
     this.figure.classList.add("colored");
     this.figure.replaceChildren(picture(svg, `Atoms colored by their contribution to ${titleOf(task)}`));
     this.legend.replaceChildren(
       element("p", {}, element("strong", {}, titleOf(task)), signed
         ? ". Orange atoms raise the predicted value, blue atoms lower it." : ". The stronger the color, the more an atom matters."),
-      // Without the value and the caption, which are beside it, and the last line, with numbers of atoms, which are not drawn.
-      ...text.slice(2, -1).map((line) => note(line)),
-      check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), check) : "",
+      baseline === null ? "" : note(`baseline: ${number(baseline)} ${unit}`),
+      miss ? note(miss) : "",
       element("div", { class: "actions" },
-        !check && model.partner === null && !model.features.length
-          && button("Test the method", () => this.explain(task, true), { class: "quiet" }),
         button("Plain structure", () => this.plain(), { class: "quiet" })));
     announce(`Atoms colored by ${titleOf(task)}`);
   }

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -17,8 +17,6 @@ from molattn.explain.drawing import outline
 from molattn.explain.explainer import Explanation
 from molattn.explain.faithfulness import Faithfulness
 from molattn.utils.html import SHARED_TEMPLATES, page_environment
-
-__all__ = ["ExplanationPage", "InvalidRow", "pack"]
 
 _MOST_SHOWN = 2000  # molecules; the other files contain all
 _MOST_ERRORS = 200
@@ -33,13 +31,8 @@ _SCRIPTS = (
 )
 
 
-class InvalidRow(NamedTuple):
-    """A row without an explanation: its number, text, reason code and the meaning of that code."""
-
-    row: int
-    smiles: str
-    code: str
-    meaning: str
+InvalidRow = tuple[int, str, str, str]
+"""A row without an explanation: its number, text, reason code and the meaning of that code."""
 
 
 class ExplanationPage:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
@@ -20,10 +19,9 @@ from molattn.data.table import Table, write_table
 from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
 from molattn.explain.explainer import Explanation, explain_instance, make_instances
 from molattn.explain.faithfulness import Faithfulness, measure_instances
-from molattn.explain.instance import Instance, baseline_atom
-from molattn.explain.methods import METHODS, MethodOptions
-from molattn.explain.methods.base import NotFiniteError
-from molattn.explain.page.page import ExplanationPage, InvalidRow
+from molattn.explain.instance import Instance
+from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
+from molattn.explain.page import ExplanationPage, InvalidRow
 from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
@@ -37,8 +35,6 @@ from molattn.utils.devices import threads
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.version import __version__
 
-__all__ = ["CONTENTS", "explain_table", "other_inputs"]
-
 _MOST_CHECKED = 200
 PAGE_FILE = "index.html"
 _PICTURES, _JSON, _WEIGHTS = "molecules", "explanations.json", "attention.npz"
@@ -49,7 +45,6 @@ _TABLES = {
 }
 CONTENTS = (PAGE_FILE, _PICTURES, _JSON, *_TABLES, _WEIGHTS)
 """Contents of a folder of explanations."""
-_ARRAYS = ("attention", "gates")
 
 _Explained = tuple[Instance, list[Explanation]]
 
@@ -82,8 +77,7 @@ def explain_table(
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
-    # This checks the name before anything is written.
-    target = find_target(model, config.target)
+    target = find_target(model, config.target)  # before anything is written
     meanings = _remarks(model, config, target, console)
     facts: dict[str, Any] = {"molattn": __version__, "model": str(model_folder)}
     facts |= {"table": str(table.path), "target": config.target or model.config.tasks[0].name}
@@ -94,7 +88,7 @@ def explain_table(
             for row, explained in _explained_rows(table, model, config):
                 advance(1)
                 files.add(row, explained)
-        print_errors(Counter(error.code for error in files.errors), console)
+        print_errors(Counter(code for _, _, code, _ in files.errors), console)
         print_groups(files.groups, console)
         check = _check(files.sample, config, console) if config.check else None
         files.finish(facts | {"check": None if check is None else check.to_dict()})
@@ -116,16 +110,12 @@ def _remarks(
 ) -> dict[str, str]:
     """Print what is explained and what is not; return what a score of each method means."""
     if config.target is None and (count := len(model.config.tasks)) > 1:
-        name = target.task.name
-        print_line(
-            console, f"explaining {name}, the first of {count} targets; --target selects another"
-        )
+        remark = f"the first of {count} targets; --target selects another"
+        print_line(console, f"explaining {target.task.name}, {remark}")
     if other := other_inputs(model.config):
-        print_line(
-            console,
-            f"not in the atom scores: the contribution of {other}, which the model also uses",
-        )
-    meanings = {name: METHODS[name].meaning for name in config.method}
+        remark = f"the contribution of {other}, which the model also uses"
+        print_line(console, f"not in the atom scores: {remark}")
+    meanings = {name: METHODS[name].summary for name in config.method}
     process = model.gaussian_process
     network_methods = [name for name in config.method if name in ("attention", "rollout")]
     if process is None or process.shares[target.task_index] < 1.0 or not network_methods:
@@ -140,7 +130,6 @@ def _explained_rows(
 ) -> Iterator[tuple[ReadRow, _Explained | ReasonCode]]:
     """Yield each row, with its molecule and an explanation of each method or its reason code."""
     fields = model.config.input_fields(fingerprint=model.uncertainty is not None, symbols=True)
-    baseline = baseline_atom(model.config.featurizer)
     rows = (row for batch in molecule_batches(table, model, config, fields) for row in batch)
     for row in islice(rows, config.limit):
         if row.record is None or row.code:
@@ -148,19 +137,17 @@ def _explained_rows(
             continue
         features = np.array([row.features]) if model.config.features else None
         molecules = [(row.molecule, row.record)]
-        (instance,) = make_instances(
-            model, molecules, features, baseline, config.target, config.interval
-        )
+        (instance,) = make_instances(model, molecules, features, config.target, config.interval)
         if not np.isfinite(instance.predicted):
             yield row, "not_finite"
             continue
         try:
-            explanations = [
-                explain_instance(instance, name, MethodOptions()) for name in config.method
-            ]
-            yield row, (instance, explanations)
+            options = MethodOptions()
+            found = [explain_instance(instance, name, options) for name in config.method]
         except NotFiniteError:
             yield row, "not_finite"
+        else:
+            yield row, (instance, found)
 
 
 def other_inputs(config: MolAttnConfig) -> str:
@@ -178,9 +165,7 @@ def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> F
         print_line(console, "--check: skipped, because no molecule has two or more atoms")
         return None
     with row_progress(console, "check", len(sample)) as advance:
-        check = measure_instances(
-            sample, config.method, MethodOptions(), progress=lambda: advance(1)
-        )
+        check = measure_instances(sample, config.method, MethodOptions(), lambda: advance(1))
     print_line(console, check.sentence)
     return check
 
@@ -214,7 +199,7 @@ class _Files:
                 write([number, "", "", "", *self._no_scores, explained])
             self._others([number, "", *self._no_scores, explained])
             self._write_row(number, smiles, explained, [])
-            self.errors.append(InvalidRow(number, smiles, explained, reason_meaning(explained)))
+            self.errors.append((number, smiles, explained, reason_meaning(explained)))
             return
         instance, explanations = explained
         self._write(number, explanations)
@@ -229,24 +214,22 @@ class _Files:
     def _write(self, row: int, explanations: Sequence[Explanation]) -> None:
         first = explanations[0]
         numbers = first.atom_numbers
-        atoms = [[_text(score) for score in one.atom_scores] for one in explanations]
+        atoms = [[f"{score:.7g}" for score in one.atom_scores] for one in explanations]
         for number, symbol, *scores in zip(numbers, first.symbols, *atoms, strict=True):
             self._atoms([row, number, symbol, first.smiles, *scores, ""])
-        bonds = [[_text(score) for score in one.bond_scores] for one in explanations]
+        bonds = [[f"{score:.7g}" for score in one.bond_scores] for one in explanations]
         for (begin, end), *scores in zip(first.bonds, *bonds, strict=True):
             self._bonds([row, numbers[begin], numbers[end], first.smiles, *scores, ""])
         for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
             scores = (one.other_scores.get(name) for one in explanations)
-            texts = ("" if score is None else _text(score) for score in scores)
+            texts = ("" if score is None else f"{score:.7g}" for score in scores)
             self._others([row, name, *texts, ""])
-        entries = [one.to_dict() for one in explanations]
-        for entry in entries:
-            for name in _ARRAYS:
-                del entry[name]
+        entries = [one.to_dict(with_attention=False) for one in explanations]
         self._write_row(row, first.smiles, "", entries)
-        for name in _ARRAYS:
-            if (array := getattr(first, name)) is not None:
-                self._write_array(f"{name}_{row}.npy", array)
+        for name, array in {"attention": first.attention, "gates": first.gates}.items():
+            if array is not None:
+                with self._weights.open(f"{name}_{row}.npy", "w") as file:
+                    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
         for one in explanations:
             for ending in ("svg", "png"):
                 one.save(self._pictures / f"{row}_{one.method}.{ending}")
@@ -260,13 +243,3 @@ class _Files:
         values = {"row": row, "smiles": smiles, "error": code, "explanations": entries}
         self._json.write(self._separator + json.dumps(values, allow_nan=False))
         self._separator = ",\n"
-
-    def _write_array(self, name: str, array: NDArray[np.float32]) -> None:
-        entry = zipfile.ZipInfo(name)  # a fixed date: equal numbers give equal bytes
-        entry.compress_type = zipfile.ZIP_DEFLATED
-        with self._weights.open(entry, "w") as file:
-            np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-
-
-def _text(score: float) -> str:
-    return f"{score:.7g}"
