@@ -18,7 +18,6 @@ from molattn.explain.explainer import read_instances
 from molattn.explain.target import find_target
 from molattn.model.target_transform import (
     LogTransform,
-    RankTransform,
     YeoJohnsonTransform,
 )
 from molattn.model.uncertainty import (
@@ -218,11 +217,7 @@ def test_invalid_scores_of_a_method_are_an_error(model, signed, scores, error):
 
 @pytest.mark.parametrize(
     "transform",
-    [
-        LogTransform(),
-        YeoJohnsonTransform(0.2, 1.0, 3.0),
-        RankTransform((0.0, 1.0, 5.0, 90.0), (-9.0, 2.0, 3.0, 9.0)),
-    ],
+    [LogTransform(), YeoJohnsonTransform(0.2, 1.0, 3.0)],
     ids=lambda transform: transform.kind,
 )
 @pytest.mark.parametrize("method", SIGNED)
