@@ -78,14 +78,12 @@ class OutOfFold:
     @classmethod
     def read(cls, path: Path) -> "OutOfFold":
         """Read the file that :meth:`write` wrote, as :func:`read_checkpoint` does."""
-        found = read_checkpoint(path).items()
-        arrays: dict[str, Any] = {name: one if one is None else one.numpy() for name, one in found}
-        return cls(**arrays)
+        found = read_checkpoint(path)
+        return cls(**{name: one if one is None else one.numpy() for name, one in found.items()})
 
     def write(self, path: Path) -> None:
         """Write a file, as :func:`write_checkpoint` does."""
-        values = vars(self).items()
-        arrays = {name: one if one is None else torch.from_numpy(one) for name, one in values}
+        arrays = {name: x if x is None else torch.from_numpy(x) for name, x in vars(self).items()}
         write_checkpoint(path, arrays)
 
 
@@ -150,15 +148,15 @@ def out_of_fold_coverage(
         if task.kind != "regression":
             continue
         columns = [fold[np.isfinite(fold[:, index]), index] for fold in scores]
-        inside, is_known = [np.zeros(0, dtype=bool)], True
-        for number, fold in enumerate(columns):
-            others = np.concatenate([np.zeros(0), *columns[:number], *columns[number + 1 :]])
-            bound = ConformalScores.from_scores(others).bound(level)
-            is_known &= not len(fold) or bool(np.isfinite(bound))
-            inside.append(fold <= bound)
-        hits = np.concatenate(inside)
-        coverage = float(hits.mean()) if len(hits) and is_known else None
-        found[task.name] = {"coverage": coverage, "count": len(hits)}
+        others = [[*columns[:number], *columns[number + 1 :]] for number in range(len(columns))]
+        bounds = [
+            ConformalScores.from_scores(np.concatenate(one or [np.zeros(0)])).bound(level)
+            for one in others
+        ]
+        inside = [fold <= bound for fold, bound in zip(columns, bounds, strict=True)]
+        count, is_known = sum(map(len, columns)), np.isfinite(bounds).all()
+        coverage = float(np.concatenate(inside).mean()) if count and is_known else None
+        found[task.name] = {"coverage": coverage, "count": count}
     return found
 
 

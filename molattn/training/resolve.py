@@ -148,7 +148,7 @@ def resolve(
     - epochs: 30, or for tables that have only classes as many as 1,500 steps take, from 10 to 30;
     - precision: see :func:`resolve_precision`;
     - head: that of the model to start from is kept if the tasks and the inputs of the head are the
-      same and no other target transforms are asked for;
+      same, and its target transforms are not excluded by the options or the labels;
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
     """
     remarks = []
@@ -176,6 +176,9 @@ def resolve(
         standardize=config.data.standardize,
     )
     keeps_head = base is not None and _fits_head(model, base, config.data.target_transform)
+    if keeps_head and not _have_logarithms(base.model.config, table, split):
+        keeps_head = False
+        remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
     if tuning.freeze == "auto":
         few = only_classes and np.count_nonzero(~np.isnan(table.targets)) <= _FEW_LABELS
         is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
@@ -207,6 +210,13 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
         and _head_inputs(new) == _head_inputs(old)
         and not base.model.has_untrained_head
     )
+
+
+def _have_logarithms(known: MolAttnConfig, table: TrainingTable, split: Split) -> bool:
+    """Return whether all labels are positive of which a model predicts the logarithm."""
+    is_log = [transform.kind == "log" for transform in known.target_transforms]
+    labels = table.labels_or_bounds[np.concatenate([split.train, split.val])]
+    return not (labels[:, is_log] <= 0.0).any()
 
 
 def _same_task(one: Task, other: Task) -> bool:

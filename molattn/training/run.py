@@ -36,7 +36,7 @@ from molattn.training.loop import check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.resolve import ResolvedConfig, load_pretrained, resolve
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
-from molattn.training.scaling import check_logarithms, scale_by, target_transforms
+from molattn.training.scaling import scale_by, target_transforms
 from molattn.utils.console import print_line, step_progress
 from molattn.utils.devices import seeded, threads
 from molattn.utils.process_group import process_rank
@@ -287,9 +287,7 @@ def _new_model(
         keeps_head = resolved.keeps_head and not model.config.custom_parts
         options = resolved.fine_tuning
         plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
-    if plan.keeps_head:
-        check_logarithms(model.config, table, split)
-    else:
+    if not plan.keeps_head:
         training, validation = table.molecules(split.train), table.molecules(split.val)
         transforms, lines = target_transforms(
             table.tasks,

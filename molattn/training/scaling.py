@@ -7,18 +7,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.chem.split import Split
 from molattn.config import TransformChoice
-from molattn.data.dataset import Molecules, TrainingTable
-from molattn.errors import InputError, quoted
-from molattn.model.config import MolAttnConfig
+from molattn.data.dataset import Molecules
+from molattn.errors import quoted
 from molattn.model.model import MolAttn
 from molattn.model.target_transform import TRANSFORMS, TargetTransform, transformed_labels
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 
 __all__ = [
-    "check_logarithms",
     "number_scaling",
     "scale_by",
     "select_transform",
@@ -31,7 +28,7 @@ Array = NDArray[np.float64]
 _UNUSED = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
 _CANDIDATES = ("none", "log", "yeo_johnson")
-_FEWEST_LABELS = 20
+_MIN_LABELS = 20
 _MARGIN, _MARGIN_PER_LABEL = 2.0, 0.1
 
 
@@ -71,10 +68,11 @@ def number_scaling(
     for rows in _blocks(records, features):
         count += (~np.isnan(rows)).sum(axis=0)
         total += np.nansum(rows, axis=0)
-    mean = total / np.maximum(count, 1)
+    count = np.maximum(count, 1)
+    mean = total / count
     for rows in _blocks(records, features):
         squares += np.nansum((rows - mean) ** 2, axis=0)
-    scale = np.sqrt(squares / np.maximum(count, 1))
+    scale = np.sqrt(squares / count)
     return mean, np.where(_varies(mean, scale), scale, _UNUSED)
 
 
@@ -114,7 +112,7 @@ def select_transform(
     """
     known = labels[~np.isnan(labels)]
     chosen, found = TargetTransform(), dict[str, float]()
-    if len(known) < _FEWEST_LABELS:
+    if len(known) < _MIN_LABELS:
         return chosen, found
     margin = _MARGIN + _MARGIN_PER_LABEL * len(known)
     for kind in _CANDIDATES:
@@ -165,23 +163,6 @@ def target_transforms(
             remark = f" (log-likelihood: {scores})" if scores else ""
             lines.append(f"{quoted(task.name)}: {transform.describe()}{remark}")
     return tuple(transforms), lines
-
-
-def check_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) -> None:
-    """Check that labels can be transformed as those of the pretrained model, whose head is kept.
-
-    Raises:
-        InputError: A training or validation label without a logarithm; names its row and column.
-    """
-    rows = np.concatenate([split.train, split.val])
-    values = table.labels_or_bounds[rows].T
-    columns = zip(config.tasks, config.target_transforms, values, strict=True)
-    for task, transform, labels in columns:
-        if transform.kind == "log" and (wrong := rows[labels <= 0.0]).size:
-            raise InputError(
-                f"{table.path}, {table.where(wrong[0])}, column {quoted(task.name)}: the model of "
-                "--init-from learned logarithms, which the label lacks; use --target-transform none"
-            )
 
 
 def _fit(kind: str, labels: Array) -> TargetTransform:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, get_args
 
 import yaml
 from annotated_types import MinLen
-from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -15,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from molattn.config import NetworkConfig, TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, did_you_mean, quoted
-from molattn.nn.registry import check_head_width, check_network, unused_options
+from molattn.nn.registry import check_network, unused_options
 from molattn.utils.files import write_file
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "check_space",
     "default_space",
     "read_space",
-    "suggest",
     "with_options",
     "write_space",
 ]
@@ -49,8 +47,6 @@ _TUNABLE |= {"epochs", "patience", "batch_size", "learning_rate", "warmup", "sch
 _TUNABLE |= {"weight_decay", "gradient_clip", "freeze", "backbone_lr_scale", "head_steps"}
 _TUNABLE |= {"descriptors", "morgan_counts"}
 _RANGE_KEYS = ("low", "high", "log")
-_OF_HEADS = ("width", "heads", "combine", "layer")
-"""Options on which it depends whether the heads must divide the width."""
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = Mapping[str, Distribution]
@@ -111,15 +107,6 @@ def write_space(path: Path, space: Space) -> None:
     write_file(path, yaml.safe_dump(content, sort_keys=False).encode())
 
 
-def suggest(trial: Trial, name: str, of: Distribution) -> Any:
-    """Return the value of an option that a trial suggests."""
-    if isinstance(of, CategoricalDistribution):
-        return trial.suggest_categorical(name, of.choices)
-    if isinstance(of, IntDistribution):
-        return trial.suggest_int(name, of.low, of.high, log=of.log)
-    return trial.suggest_float(name, of.low, of.high, log=of.log)
-
-
 def with_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """Return the run with other values of some options."""
     sections: dict[str, dict[str, Any]] = {}
@@ -130,24 +117,12 @@ def with_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig
 
 
 def check_space(space: Space, config: TrainConfig) -> None:
-    """Check that every value of a space is valid for its option.
-
-    If only one of width, heads and the options that relate them is varied, each of its values must
-    fit the others.
-
-    Raises:
-        InputError: Names the option.
-    """
-    varied = [name for name in _OF_HEADS if name in space]
+    """Raise an ``InputError`` for a value of a space that its option cannot have."""
     try:
         for name, of in space.items():
             bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
             for value in bounds:  # if these are valid, so are all others
                 check_network(with_options(config, {name: value}).network)
-            if varied == [name]:
-                is_range = isinstance(of, IntDistribution)
-                for value in range(of.low, of.high + 1) if is_range else bounds:
-                    check_head_width(with_options(config, {name: value}).network)
     except InputError as error:
         raise InputError(f"search space: {error}") from error
 

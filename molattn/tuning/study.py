@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -12,11 +12,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optuna
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
-from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances
+from optuna.visualization.matplotlib import plot_optimization_history
 from rich.console import Console
 from sqlalchemy import URL
 
@@ -43,7 +41,6 @@ from molattn.tuning.search_space import (
     check_space,
     default_space,
     read_space,
-    suggest,
     with_options,
     write_space,
 )
@@ -56,8 +53,8 @@ STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
 SPACE_FILE = "space.yaml"
 _TRIALS_FILE = "trials.csv"
-_PLOTS = ("study.png", "importance.png")
-_FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, *_PLOTS)
+_PLOT_FILE = "study.png"
+_FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, _PLOT_FILE)
 _TRIALS, _SHOWN = 50, 5
 _RANDOM_TRIALS, _MEDIAN_OF = 10, 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -116,7 +113,7 @@ def run_study(
                 break
             seed = int(np.random.SeedSequence([training.seed, done]).generate_state(1)[0])
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=_RANDOM_TRIALS, seed=seed)
-            study.optimize(search.objective, n_trials=1, catch=(MolattnError,))
+            search.run_trial(study)
             trials = _ended(study)
             print_line(console, f"{done + 1}/{wanted}  {_summary(trials[-1])}")
             _write_trials(folder, trials)
@@ -148,10 +145,9 @@ class _Search:
             self.read[data] = table, split_rows(table, data, self.config.training.seed)
         return self.read[data]
 
-    def objective(self, trial: optuna.Trial) -> float:
-        """Train a network with the options that a trial suggests, and return its loss."""
-        options = {name: suggest(trial, name, of) for name, of in self.space.items()}
-        losses: list[float] = []
+    def run_trial(self, study: optuna.Study) -> None:
+        """Train a network with options that the study suggests, and tell it the loss."""
+        trial, losses = study.ask(dict(self.space)), list[float]()
 
         def report(epoch: Epoch) -> None:
             losses.append(cast(float, epoch.validation_loss))  # a search has validation rows
@@ -161,16 +157,20 @@ class _Search:
 
         try:
             # Values that are valid one by one, but perhaps not together.
-            config = _network_alone(with_options(self.config, options))
+            config = _network_alone(with_options(self.config, trial.params))
             check_network(config.network)
             check_head_width(config.network)
-            table, parts = self.rows(config.data)
-            job = TrainingJob(config, table, parts, self.base)
-            fit_networks(job, resolve(config, table, parts, self.base), report)
+            table, split = self.rows(config.data)
+            job = TrainingJob(config, table, split, self.base)
+            fit_networks(job, resolve(config, table, split, self.base), report)
+        except optuna.TrialPruned:
+            study.tell(trial, state=TrialState.PRUNED)
         except MolattnError as error:
             trial.set_user_attr("error", str(error))
-            raise
-        return losses[-1] if config.training.checkpoint == "last" else min(losses)
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            keeps_last = config.training.checkpoint == "last"
+            study.tell(trial, losses[-1] if keeps_last else min(losses))
 
 
 def _search(config: TrainConfig, space: Space | None, folder: Path, is_new: bool) -> _Search:
@@ -238,23 +238,14 @@ def _finish(study: optuna.Study, search: _Search, folder: Path, wanted: int) -> 
     config = with_options(search.config, {name: best.params[name] for name in search.space})
     write_config_file(folder / BEST_FILE, config)
     _write_trials(folder, trials)
-    varies = len({_loss(trial) for trial in complete}) > 1
     # Optuna changes the style of all later plots.
     with plt.rc_context(), warnings.catch_warnings(action="ignore"):
         axes = plot_optimization_history(study, target_name="validation loss")
         axes.set_yscale("log")
-        _save(axes, folder / _PLOTS[0])
-        if varies and len(complete) >= _RANDOM_TRIALS:
-            with suppress(ValueError, RuntimeError):  # losses that hardly vary
-                evaluator = FanovaImportanceEvaluator(seed=0)
-                _save(plot_param_importances(study, evaluator=evaluator), folder / _PLOTS[1])
+        figure = cast(Figure, axes.figure)
+        figure.savefig(folder / _PLOT_FILE, dpi=150, bbox_inches="tight")
+        plt.close(figure)
     return StudyResult(config, _loss(best), trials)
-
-
-def _save(axes: Axes, path: Path) -> None:
-    figure = cast(Figure, axes.figure)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
 
 
 def _frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:

@@ -128,8 +128,7 @@ def test_a_kept_head_keeps_its_transform(table, tmp_path):
     assert train(replace(config, data=data)).model.target_mean != model.target_mean
     path = tmp_path / "zero.csv"
     path.write_text(table.read_text().replace(",2.5,", ",0,"))
-    with pytest.raises(InputError, match="line 3, column 'y'"):
-        train(replace(config, file=str(path)))
+    assert train(replace(config, file=str(path))).model.target_mean != model.target_mean
 
 
 @pytest.mark.parametrize(
