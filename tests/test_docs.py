@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,10 +25,10 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
     small = NetworkConfig(width=16, heads=2, layers=1)
     MolAttn(MolAttnConfig(("logS",), small)).save_pretrained(tmp_path / "runs/solubility/model")
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "docs"}
+    monkeypatch.setitem(sys.modules, "docs", module := ModuleType("docs"))
     for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         line = page.read_text().count("\n", 0, block.start()) + 1
-        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+        exec(compile("\n" * line + block[1], str(page), "exec"), vars(module))
 
 
 def test_tables_of_layers_and_reason_codes_are_current(layer_table):

@@ -19,8 +19,11 @@ from molattn.nn.encoder import Encoder as Encoder
 from molattn.nn.functional import SCORES as SCORES
 from molattn.nn.functional import Score as Score
 from molattn.nn.gaan import GaANConv as GaANConv
+from molattn.nn.graph_inputs import edge_features as edge_features
+from molattn.nn.graph_inputs import map_edges as map_edges
 from molattn.nn.graph_network import GraphNetwork as GraphNetwork
 from molattn.nn.grit import GRITConv as GRITConv
+from molattn.nn.linear import Linear as Linear
 from molattn.nn.mat import MATConv as MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS as PREDICTION_HEADS
 from molattn.nn.prediction_head import FourierHead as FourierHead
