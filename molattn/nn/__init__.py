@@ -22,6 +22,7 @@ from molattn.nn.gaan import GaANConv as GaANConv
 from molattn.nn.graph_inputs import edge_features as edge_features
 from molattn.nn.graph_inputs import map_edges as map_edges
 from molattn.nn.graph_network import GraphNetwork as GraphNetwork
+from molattn.nn.graph_transformer import GraphTransformerBlock as GraphTransformerBlock
 from molattn.nn.grit import GRITConv as GRITConv
 from molattn.nn.linear import Linear as Linear
 from molattn.nn.mat import MATConv as MATConv

@@ -99,9 +99,7 @@ class EdgeSetAttention(nn.Module):
         dropout: Dropout probability of the attention weights.
 
     Shapes:
-        - **x**: ``[N, in_channels]``
-        - **edge_index**: ``[2, E]``, in any order
-        - **edge_attr**: ``[E, edge_dim]``
+        - **x**: ``[N, in_channels]``, **edge_index**: ``[2, E]``, **edge_attr**: ``[E, edge_dim]``
         - **batch**: ``[N]``, graph of each node, in any order; None = one graph
         - **output**: ``[E, out_channels]``
 
@@ -134,11 +132,6 @@ class EdgeSetAttention(nn.Module):
         self.blocks = nn.ModuleList(
             _SetBlock(out_channels, heads, expansion, dropout) for _ in blocks
         )
-
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        for module in self.children():
-            reset(module)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: OptTensor = None, batch: OptTensor = None
@@ -193,8 +186,7 @@ class PMA(aggr.Aggregation):
         dropout: Dropout probability of the attention weights.
 
     Shapes:
-        - **x**: ``[N, channels]``
-        - **index**: set of each element, ``[N]``, in any order
+        - **x**: ``[N, channels]``, **index**: set of each element, ``[N]``, in any order
         - **output**: ``[num_sets, channels]``
 
     Example:
@@ -212,7 +204,6 @@ class PMA(aggr.Aggregation):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.channels, self.heads, self.num_seeds = channels, heads, num_seeds
         self.block = _SetBlock(channels, heads, expansion, dropout)
         self.seeds = nn.Parameter(torch.empty(num_seeds, channels))
         self.reset_parameters()
@@ -225,9 +216,9 @@ class PMA(aggr.Aggregation):
     def forward(
         self,
         x: Tensor,
-        index: Optional[Tensor] = None,
-        ptr: Optional[Tensor] = None,
-        dim_size: Optional[int] = None,
+        index: OptTensor = None,
+        ptr: Any = None,
+        dim_size: Any = None,
         dim: int = -2,
     ) -> Tensor:
         """Pool the elements of each set; see the class for the shapes."""
@@ -244,9 +235,6 @@ class PMA(aggr.Aggregation):
             for weight in weights.unbind(dim=1)
         ]
         return block.finish(torch.stack(pooled, dim=1).flatten(2)).mean(dim=1)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.channels}, heads={self.heads})"
 
 
 def _sharing_a_node(ends: Tensor) -> Tensor:

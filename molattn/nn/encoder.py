@@ -56,7 +56,8 @@ class Encoder(nn.Module):
     """A stack of :class:`AttentionBlock`, followed by a layer normalization.
 
     Args:
-        make_conv: Returns the layer of a block, with ``channels`` inputs and outputs.
+        make_conv: Returns the layer of a block, with ``channels`` inputs and outputs, or a whole
+            block, such as :class:`GraphTransformerBlock`.
         layers: Number of blocks.
         channels: Number of node features.
         dropout: See :class:`AttentionBlock`.
@@ -75,9 +76,10 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         makers = [make_conv] * (layers - 1) + [make_last or make_conv] * (layers > 0)
-        self.blocks = nn.ModuleList(
-            AttentionBlock(make(), channels, dropout=dropout) for make in makers
-        )
+        self.blocks = nn.ModuleList(make() for make in makers)
+        for index, conv in enumerate(self.blocks):
+            if not isinstance(conv, AttentionBlock):
+                self.blocks[index] = AttentionBlock(conv, channels, dropout=dropout)
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn.inits import reset
 
 from molattn._torch_compat import is_transformed
 from molattn.graph.complete import Block, CompleteGraphs, join_pairs
@@ -52,11 +51,6 @@ class TripletLayer(nn.Module):
     def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
         """Attend in a block with the edges ``mask``; the input of ``lin_out``, ``[B, i, j, M]``."""
         raise NotImplementedError
-
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        for module in self.children():
-            reset(module)
 
     def forward(self, edge_attr: EdgeAttr, graph: CompleteGraphs) -> Tensor:
         """Update pairs.
