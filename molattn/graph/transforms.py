@@ -10,9 +10,10 @@ from typing import Optional
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
-from torch_geometric.transforms import BaseTransform
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, BaseTransform
 from torch_geometric.utils import to_scipy_sparse_matrix
 
 from molattn.record import pairs_within
@@ -20,7 +21,7 @@ from molattn.record import pairs_within
 _FAR = 1e6
 
 
-class _Transform(BaseTransform):
+class GraphTransform(BaseTransform):
     """A transform whose attributes are its options."""
 
     def __repr__(self) -> str:
@@ -29,7 +30,7 @@ class _Transform(BaseTransform):
 
 
 @functional_transform("complete_graph")
-class CompleteGraph(_Transform):
+class CompleteGraph(GraphTransform):
     r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
@@ -74,8 +75,8 @@ class CompleteGraph(_Transform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        edge_index, features = _bonds(data, num_nodes, self.bond_column)
+        num_nodes = check_single(data, self)
+        edge_index, features = read_bonds(data, num_nodes, self.bond_column)
         length = path_lengths(edge_index, num_nodes)
         limit = num_nodes if self.max_distance is None else self.max_distance
         distance = length.clamp(max=limit).to(features.dtype)
@@ -89,7 +90,7 @@ class CompleteGraph(_Transform):
 
 
 @functional_transform("topological_radius_graph")
-class TopologicalRadiusGraph(_Transform):
+class TopologicalRadiusGraph(GraphTransform):
     r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
 
     For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
@@ -118,8 +119,8 @@ class TopologicalRadiusGraph(_Transform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        bonds, features = _bonds(data, num_nodes, self.bond_column)
+        num_nodes = check_single(data, self)
+        bonds, features = read_bonds(data, num_nodes, self.bond_column)
         found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
         pairs = torch.from_numpy(found).long().to(bonds.device)
         distance = torch.from_numpy(length).to(features)
@@ -137,7 +138,7 @@ class TopologicalRadiusGraph(_Transform):
 
 
 @functional_transform("pair_distances")
-class PairDistances(_Transform):
+class PairDistances(GraphTransform):
     r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
 
     Gradients do not flow to ``pos``: for forces, compute distances inside the model.
@@ -160,7 +161,7 @@ class PairDistances(_Transform):
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
         """Transform a graph, or a ``Batch``."""
-        edge_index, features = _edges(data)
+        edge_index, features = read_edges(data)
         distance = _distances(data, edge_index)
         expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
         if not bool(expanded.isfinite().all()):
@@ -174,7 +175,7 @@ class PairDistances(_Transform):
 
 
 @functional_transform("bonds_and_distances")
-class BondsAndDistances(_Transform):
+class BondsAndDistances(GraphTransform):
     r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
 
     The distance is that of ``pos`` where the graph has it, else the number of bonds on the
@@ -202,8 +203,8 @@ class BondsAndDistances(_Transform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        edge_index, _ = _bonds(data, num_nodes, self.bond_column)
+        num_nodes = check_single(data, self)
+        edge_index, _ = read_bonds(data, num_nodes, self.bond_column)
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if data.pos is None:
             length = path_lengths(edge_index, num_nodes)
@@ -219,7 +220,7 @@ class BondsAndDistances(_Transform):
 
 
 @functional_transform("add_dummy_node")
-class AddDummyNode(_Transform):
+class AddDummyNode(GraphTransform):
     r"""Add a dummy node that atoms can attend to instead of atoms (Maziarka et al. 2020, MAT).
 
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
@@ -258,7 +259,7 @@ class AddDummyNode(_Transform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        n = _single(data, self)
+        n = check_single(data, self)
         x, edge_index = data.x, data.edge_index
         if x is None or x.dim() != 2 or edge_index is None:
             got = None if x is None else list(x.shape)
@@ -299,12 +300,81 @@ class AddDummyNode(_Transform):
         return data
 
 
+@functional_transform("on_bonds")
+class OnBonds(GraphTransform):
+    r"""Apply a transform that adds encodings of nodes to the graph of bonds alone.
+
+    On a complete graph a random walk goes from any node to any other: ``OnBonds`` leaves the edges
+    of the graph as they are, and takes over the attributes of nodes that the transform adds or
+    changes. Functional name: ``on_bonds``.
+
+    Args:
+        transform: Such as PyG's ``AddRandomWalkPE`` (RWSE, Dwivedi et al. 2022).
+        bond_column: See :class:`CompleteGraph`.
+
+    Example:
+        >>> from torch_geometric.transforms import AddRandomWalkPE
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> data = CompleteGraph()(Data(edge_index=bonds, num_nodes=3))
+        >>> OnBonds(AddRandomWalkPE(2), bond_column=-2)(data).random_walk_pe[0].tolist()
+        [0.0, 0.5]
+    """
+
+    def __init__(
+        self, transform: Callable[[Data], Data], *, bond_column: Optional[int] = None
+    ) -> None:
+        self.transform = transform
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = check_single(data, self)
+        bonds, _ = read_bonds(data, num_nodes, self.bond_column)
+        alone = Data(x=data.x, edge_index=bonds, num_nodes=num_nodes)
+        for name, value in self.transform(alone).to_dict().items():
+            if name not in ("edge_index", "num_nodes"):
+                data[name] = value
+        return data
+
+
+@functional_transform("laplacian_encoding")
+class LaplacianEncoding(GraphTransform):
+    r"""Add eigenvectors of the Laplacian of the bonds, with random signs.
+
+    Dwivedi and Bresson 2021; PyG's ``AddLaplacianEigenvectorPE`` on the bonds, with zeros for the
+    eigenvectors that a graph of at most ``k`` nodes does not have. Functional name:
+    ``laplacian_encoding``.
+
+    Args:
+        k: Number of eigenvectors, after the first.
+        attr_name: Attribute of the graph for the encoding ``[n, k]``.
+        bond_column: See :class:`CompleteGraph`.
+    """
+
+    def __init__(
+        self, k: int, attr_name: str = "laplacian_pe", *, bond_column: Optional[int] = None
+    ) -> None:
+        if k < 1:
+            raise ValueError(f"k: got {k}, expected at least 1")
+        self.k = k
+        self.attr_name = attr_name
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        present = min(self.k, max(check_single(data, self) - 1, 0))
+        add = AddLaplacianEigenvectorPE(present, self.attr_name, is_undirected=True)
+        data = OnBonds(add, bond_column=self.bond_column)(data)
+        data[self.attr_name] = F.pad(data[self.attr_name], (0, self.k - present))
+        return data
+
+
 def _extended(value: Tensor, rows: int) -> Tensor:
     """Append rows of zeros."""
     return torch.cat([value, value.new_zeros(rows, *value.shape[1:])])
 
 
-def _single(data: Data, transform: BaseTransform) -> int:
+def check_single(data: Data, transform: BaseTransform) -> int:
     """Check that this is one graph, and count its nodes."""
     if isinstance(data, Batch) or not isinstance(data, Data):
         raise TypeError(
@@ -314,7 +384,7 @@ def _single(data: Data, transform: BaseTransform) -> int:
     return data.num_nodes or 0
 
 
-def _edges(data: Data) -> tuple[Tensor, Tensor]:
+def read_edges(data: Data) -> tuple[Tensor, Tensor]:
     """Edges of a graph and their features ``[E, D]``."""
     edge_index, features = data.edge_index, data.edge_attr
     if edge_index is None:
@@ -324,9 +394,9 @@ def _edges(data: Data) -> tuple[Tensor, Tensor]:
     return edge_index, features.view(-1, 1) if features.dim() == 1 else features
 
 
-def _bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
+def read_bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
     """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
-    edge_index, features = _edges(data)
+    edge_index, features = read_edges(data)
     narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
     if bond_column is not None:
         bonded = features[:, bond_column] != 0

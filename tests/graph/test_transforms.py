@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models.dimenet import BesselBasisLayer
 from torch_geometric.nn.models.schnet import GaussianSmearing
-from torch_geometric.transforms import Compose
+from torch_geometric.transforms import AddRandomWalkPE, Compose
 
 import molattn
 from molattn.graph import (
     AddDummyNode,
     BondsAndDistances,
     CompleteGraph,
+    LaplacianEncoding,
+    OnBonds,
     PairDistances,
     TopologicalRadiusGraph,
 )
@@ -306,3 +308,33 @@ def test_narrow_dtypes_hold_all_distances(make, dtype):
     assert of_pairs(out)[0, n - 1] == [0, 0, n - 1]
     given.edge_attr = given.edge_attr.short()
     assert make()(given).edge_attr.dtype == torch.int16
+
+
+@pytest.mark.parametrize("smiles", ["C", "CC(C)Oc1ccccc1", "CO.[Na+]"])
+def test_encodings_on_bonds_ignore_other_pairs(smiles):
+    bonds, complete = (molattn.from_smiles(smiles, pairs=pairs) for pairs in ("bonds", "all"))
+    expected = AddRandomWalkPE(4)(bonds.clone()).random_walk_pe
+    found = OnBonds(AddRandomWalkPE(4), bond_column=0)(complete.clone())
+    assert torch.equal(found.random_walk_pe, expected)
+    for name, value in complete:  # all else is as it was
+        assert torch.equal(found[name], value) if torch.is_tensor(value) else found[name] == value
+    joined = OnBonds(AddRandomWalkPE(4, None), bond_column=0)(complete.clone())
+    assert torch.equal(joined.x[:, complete.x.size(1) :], expected.to(joined.x))
+
+
+@pytest.mark.parametrize("smiles", ["C", "CO", "CC(C)Oc1ccccc1", "CO.[Na+]"])
+def test_laplacian_encoding_has_the_smallest_eigenvectors(smiles):
+    bonds, complete = (molattn.from_smiles(smiles, pairs=pairs) for pairs in ("bonds", "all"))
+    n = bonds.num_nodes
+    adjacency = torch.zeros(n, n)
+    adjacency[tuple(bonds.edge_index)] = 1
+    root = adjacency.sum(1).clamp_min(1).rsqrt()
+    laplacian = torch.eye(n) - root * adjacency * root[:, None]
+    values = torch.linalg.eigvalsh(laplacian)
+    encoding = LaplacianEncoding(5, bond_column=0)(complete).laplacian_pe
+    assert encoding.shape == (n, 5)
+    present = min(5, n - 1)
+    assert not encoding[:, present:].any()
+    vectors = encoding[:, :present]
+    torch.testing.assert_close(laplacian @ vectors, vectors * values[1 : present + 1])
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(present))
