@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from multiprocessing import connection, get_context
-from multiprocessing.process import BaseProcess
+from subprocess import PIPE, Popen
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
@@ -23,7 +23,6 @@ from molattn.errors import InputError, MolattnError
 from molattn.utils.console import print_line
 from molattn.utils.signals import (
     Interrupted,
-    interrupts_blocked,
     interrupts_deferred,
     pending_interrupt,
 )
@@ -31,7 +30,7 @@ from molattn.utils.signals import (
 if TYPE_CHECKING:
     from molattn.config import TrainingLoopConfig
 
-__all__ = ["launch", "needs_processes", "process_group", "world_size"]
+__all__ = ["launch", "needs_processes", "process_group", "run_rank", "world_size"]
 
 _GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
 
@@ -68,10 +67,8 @@ def needs_processes(training: "TrainingLoopConfig") -> bool:
     return True
 
 
-def launch(
-    training: "TrainingLoopConfig", words: Sequence[str], main: Callable[[Sequence[str]], int]
-) -> int:
-    """Call ``main(words)`` in a process for each device of this machine; return the exit code.
+def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
+    """Run a command in a process for each device of this machine; return the exit code.
 
     Raises:
         ChildProcessError: The first process was killed; the others have ended too.
@@ -80,53 +77,54 @@ def launch(
         port = free.getsockname()[1]
     count = training.devices
     print_line(make_console(), f"training in {count} processes, one for each device")
-    start = get_context("spawn").Process
-    processes = [start(target=_run, args=(n, count, port, [*words], main)) for n in range(count)]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    shared |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    program = f"import sys; sys.path[:] = {sys.path!r}; from molattn.cli import main, processes"
+    line = [sys.executable, "-c", f"{program}; processes.run_rank(main)", *words]
+    processes: list[Popen[bytes]] = []
     try:
         with interrupts_deferred():  # a second signal kills all at once
-            with interrupts_blocked():
-                for process in processes:
-                    process.start()
+            for rank in range(count):
+                variables = shared | {"RANK": rank, "LOCAL_RANK": rank}
+                environment = os.environ | {name: str(value) for name, value in variables.items()}
+                # In a session of its own: an interrupt from the terminal is for this process.
+                process = Popen(line, stdin=PIPE, env=environment, start_new_session=True)
+                processes.append(process)
             first, *others = _exit_codes(processes)
     except Interrupted as interrupt:  # which the first process has reported
         return 128 + interrupt.signum
+    finally:
+        for process in processes:
+            with process:
+                process.kill()
     if first is not None and first < 0:
         text = f"the first process was killed ({signal.Signals(-first).name})"
         raise ChildProcessError(errno.ECHILD, text)
     return first or int(any(others))
 
 
-def _exit_codes(processes: Sequence[BaseProcess]) -> list[int | None]:
-    """Return the exit codes, None of processes that had to be killed as another had failed."""
+def _exit_codes(processes: Sequence[Popen[bytes]]) -> list[int | None]:
+    """Return the exit codes, None of processes that do not end though another has failed."""
     is_forwarded, deadline = False, float("inf")
-    try:
-        while running := [one for one in processes if one.is_alive()]:
-            connection.wait([one.sentinel for one in running], timeout=0.5)
-            if not is_forwarded and pending_interrupt() is not None:
-                is_forwarded = True
-                for process in running:
-                    process.terminate()
-            if any(process.exitcode for process in processes):
-                deadline = min(deadline, time.monotonic() + _GRACE)
-            if time.monotonic() > deadline:
-                break
-        return [process.exitcode for process in processes]
-    finally:
-        for process in processes:
-            if process.pid is not None:
-                process.kill()
-                process.join()
+    while None in [process.poll() for process in processes] and time.monotonic() < deadline:
+        time.sleep(0.1)
+        if not is_forwarded and pending_interrupt() is not None:
+            is_forwarded = True
+            for process in processes:
+                process.terminate()
+        if any(process.returncode for process in processes):
+            deadline = min(deadline, time.monotonic() + _GRACE)
+    return [process.returncode for process in processes]
 
 
-def _run(rank: int, count: int, port: int, words: list[str], main: Callable[..., int]) -> None:
-    """Run a command in a new process."""
-    # No warnings of connections; before a plugin imports torch.
-    os.environ |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "MASTER_ADDR": "127.0.0.1"}
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    os.environ |= {name: str(value) for name, value in (*variables.items(), ("MASTER_PORT", port))}
-    from molattn.utils.workers import end_with_parent
+def run_rank(main: Callable[[], int]) -> None:
+    """Run a command as one of the processes of :func:`launch`, and end with that."""
 
-    end_with_parent()
-    code = main(words)
+    def wait() -> None:
+        sys.stdin.read()  # ends with the process that has the other end of the pipe
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+    code = main()
     sys.stdout.flush()
     os._exit(code)  # threads of a broken group may never end

@@ -148,7 +148,7 @@ def _exit_code(words: list[str]) -> int:
                 result_action="return_value",
             )
         if to_launch is not None:
-            return launch(to_launch, words, main)
+            return launch(to_launch, words)
     except BrokenPipeError:  # the reader of standard output has closed it
         return 141  # 128 + SIGPIPE
     except SystemExit as end:  # of a process that trains beside the first one

@@ -202,8 +202,7 @@ class FineTuningConfig:
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base
-            if it fits).
+        init_from: Model to fine-tune: base, base-large, a folder, none, or auto (base if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
             freezes the encoder below a new head if the table has at most 2,500 labels, all classes.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
@@ -379,7 +378,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds, and the --pretraining-columns (columns).
-        init_from: Model to continue from: base, base-large, a folder, owner/model, or none.
+        init_from: Model to continue from: base, base-large, a folder, or none.
     """
 
     epochs: Count = 10

@@ -22,7 +22,6 @@ from molattn.inference.streaming import (
 from molattn.model.module import batches
 from molattn.serve.catalog import ServedModel
 from molattn.serve.guard import APIError, Metrics
-from molattn.utils.time_limit import stopped_by
 
 Predicted = list[tuple[ReadRow, Cells, str]]
 """Rows, the cells of their predictions, and the reason codes of those without one."""
@@ -120,8 +119,7 @@ class Worker:
         reading = self._read(work, work.table)
 
         def read() -> list[ReadRow]:
-            with stopped_by(stop):
-                return next(reading, [])
+            return [] if stop.is_set() else next(reading, [])
 
         return self._predicted(work, read)
 

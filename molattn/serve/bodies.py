@@ -14,11 +14,10 @@ from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
 from molattn.data.table import Row, Source, Table, open_table
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, MolattnError, quoted
 from molattn.explain import METHODS
 from molattn.serve.catalog import LEVEL, ServedModel
 from molattn.serve.guard import APIError, Error
-from molattn.utils.time_limit import StoppedError
 
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 FILES = {
@@ -256,7 +255,7 @@ def file_table(
     count = 0
     for count, _ in enumerate(table, start=1):  # noqa: B007
         if stop.is_set():
-            raise StoppedError("stopped")
+            raise MolattnError("stopped")
     return table, count
 
 

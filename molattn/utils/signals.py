@@ -2,15 +2,12 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from typing import Any, Self
 
 __all__ = [
     "Interrupted",
-    "interrupts_blocked",
     "interrupts_deferred",
     "pending_interrupt",
     "signals_handled",
@@ -32,7 +29,6 @@ class Interrupted(KeyboardInterrupt):
 
 class _State:
     signum: int | None = None  # the first signal
-    time = 0.0  # when it came
     is_deferred = False
 
 
@@ -73,30 +69,14 @@ def interrupts_deferred() -> Iterator[None]:
         raise interrupt
 
 
-@contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT; processes started meanwhile inherit this and leave interrupts to this one."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock SIGINT when it starts
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-
-
-def pending_interrupt(grace: float = 0.0) -> Interrupted | None:
-    """Return the signal that was noted at least ``grace`` seconds ago, if any."""
-    if _State.signum is None or time.monotonic() - _State.time < grace:
-        return None
-    return Interrupted(_State.signum)
+def pending_interrupt() -> Interrupted | None:
+    """Return the signal that was noted, if any."""
+    return None if _State.signum is None else Interrupted(_State.signum)
 
 
 def _handle(signum: int, frame: Any) -> None:
     is_first = _State.signum is None
     if is_first:
-        _State.signum, _State.time = signum, time.monotonic()
+        _State.signum = signum
     if not (is_first and _State.is_deferred):
         raise Interrupted(signum)

@@ -11,15 +11,12 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from molattn.errors import MolattnError
-
-__all__ = ["StoppedError", "call_within", "stopped_by"]
+__all__ = ["call_within"]
 
 Result = TypeVar("Result")
 
@@ -27,7 +24,6 @@ _MOST_BYTES = 2 * 2**30
 # One thread, so that CPU time is the time that the call takes.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _idle: list[tuple[int, subprocess.Popen[bytes]]] = []  # each with the process that started it
-_thread = threading.local()
 
 
 def call_within(seconds: float, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -40,10 +36,7 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
 
     Raises:
         TimeoutError: The call took longer, or needed more than 2 GB of memory.
-        StoppedError: See :func:`stopped_by`.
     """
-    if getattr(_thread, "stop", None) is not None and _thread.stop.is_set():
-        raise StoppedError("stopped")
     request = pickle.dumps((seconds, function, arguments))
     child = _child()
     try:
@@ -59,20 +52,6 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
     if error is not None:
         raise error
     return result
-
-
-class StoppedError(MolattnError):
-    """Nobody waits for the result any more."""
-
-
-@contextmanager
-def stopped_by(stop: threading.Event) -> Iterator[None]:
-    """Let no further call begin in this thread, within the block, once an event is set."""
-    before, _thread.stop = getattr(_thread, "stop", None), stop
-    try:
-        yield
-    finally:
-        _thread.stop = before
 
 
 def _child() -> "subprocess.Popen[bytes]":
@@ -129,17 +108,10 @@ def _serve() -> None:
         except MemoryError:
             os._exit(1)
         except Exception as error:
-            answer = _pickled(error)
+            answer = pickle.dumps((error, None))
         _limit(0)
         answers.write(answer)
         answers.flush()
-
-
-def _pickled(error: Exception) -> bytes:
-    try:
-        return pickle.dumps((error, None))
-    except Exception:  # it refers to something that cannot be pickled
-        return pickle.dumps((MolattnError(f"{type(error).__name__}: {error}"), None))
 
 
 def _limit(seconds: float) -> None:

@@ -30,7 +30,6 @@ from molattn.version import package_versions
 
 __all__ = [
     "check_ray",
-    "end_with_parent",
     "parallel_map",
     "ray_map",
     "reuse_memory",
@@ -104,8 +103,15 @@ def parallel_map(
 
 
 def _start() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # left to the parent
-    end_with_parent()
+    """Leave interrupts to the parent; end when it is killed, whatever this process waits for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent: Any = parent_process()
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @lru_cache(maxsize=1)
@@ -232,17 +238,6 @@ def _connect(ray: Any, address: str | None, cpus: int) -> None:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has set its own
-
-
-def end_with_parent() -> None:
-    """End this process when its parent is killed, whatever this one waits for."""
-    if (parent := parent_process()) is not None:
-
-        def wait() -> None:
-            connection.wait([parent.sentinel])
-            os._exit(1)
-
-        threading.Thread(target=wait, daemon=True).start()
 
 
 def reuse_memory() -> bool:

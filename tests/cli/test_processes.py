@@ -88,22 +88,21 @@ def ended(process, code):
     _, errors = process.communicate(timeout=300)
     assert process.returncode == code, errors
     deadline = time.monotonic() + 30.0
-    while processes(process):
+    while processes():
         assert time.monotonic() < deadline
         time.sleep(0.1)
     return errors
 
 
-def processes(process):
+def processes():
     """Return the ids of the processes that a command started to train, in order."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            _, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-            words = (entry / "cmdline").read_bytes()
-            if str(process.pid) in (parent, session) and (b"spawn_main" in words):
+            is_rank = b"run_rank" in (entry / "cmdline").read_bytes()
+            if is_rank and (entry / "cwd").readlink() == Path.cwd():
                 found.append(int(entry.name))
-    return sorted({*found} - {process.pid})
+    return sorted(found)
 
 
 def at_checkpoint(process):
@@ -167,7 +166,7 @@ def test_a_run_is_resumed_with_another_number_of_processes(plugin, first, second
 def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
     run = started(f"{TRAIN} --epochs 400 --devices 2")
     at_checkpoint(run)
-    os.kill(processes(run)[-2:][rank], signal.SIGKILL)
+    os.kill(processes()[rank], signal.SIGKILL)
     (line,) = ended(run, 1).splitlines()
     assert line.startswith("error: ")
     assert ("to resume: molattn train --resume run" in line) == (rank == 1)
