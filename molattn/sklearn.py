@@ -123,7 +123,7 @@ class _MolAttnEstimator(BaseEstimator):
         except InputError as error:
             error.option = _RENAMED.get(error.option or "", error.option)
             raise
-        self.n_iter_ = max((len(history.epochs) for history in self.histories_), default=0)
+        self.n_iter_ = max((len(history.curve) for history in self.histories_), default=0)
         self.n_features_in_ = 1
         vars(self).pop("feature_names_in_", None)
         if column is not None:

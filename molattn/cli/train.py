@@ -210,7 +210,7 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     seconds = f"{run.seconds:.0f} s"
     if forest := scores.metrics.get("random_forest_seconds"):
         seconds += f" (random forest: {forest:.0f} s)"
-    epochs = ", ".join(f"{one.kept_epoch} of {len(one.epochs)}" for one in run.histories)
+    epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
     weights = f"; weights of epoch {epochs} saved" if epochs else ""
     print_line(console, f"Trained in {seconds}{weights}")
 

@@ -78,7 +78,7 @@ def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     tested = sum(one["test_molecules"] for one in findings)
     what = {
         "shared_test": "are also in the training or validation set",
-        "pretrained_test": "have the same fingerprint as a molecule that the --init-from model "
+        "pretrained_test": "have the same fingerprint as a molecule that the pretrained model "
         "learned from",
     }
     counts = {name: sum(one[name] or 0 for one in findings) for name in what}

@@ -77,9 +77,9 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     best = ", ".join(str(history.kept_epoch) for history in histories)
     for history in histories:
         is_first = history is histories[0]
-        epochs = [epoch.epoch for epoch in history.epochs]
-        training = [epoch.train_loss for epoch in history.epochs]
-        validation = [epoch.validation_loss for epoch in history.epochs]
+        epochs = [epoch.epoch for epoch in history.curve]
+        training = [epoch.train_loss for epoch in history.curve]
+        validation = [epoch.validation_loss for epoch in history.curve]
         marker = "o" if len(epochs) == 1 else None
         for losses, label, color, line in (
             (training, "training", _BLUE, "--"),

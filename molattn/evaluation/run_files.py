@@ -114,7 +114,7 @@ def write_histories(histories: Sequence[History], folder: Path) -> None:
     """Write ``history.csv`` of each member, and ``learning_curve.png``."""
     for member, history in zip(member_folders(folder, len(histories)), histories, strict=True):
         member.mkdir(exist_ok=True)
-        write_history(member, history.epochs)
+        write_history(member, history.curve)
     if histories:
         with _any_font():
             learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
@@ -323,7 +323,7 @@ def _worst(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
 def _kept_epochs(run: TrainingRun) -> str:
     if not run.histories:
         return "No network was trained: the predictions are those of a Gaussian process."
-    epochs = ", ".join(f"{one.kept_epoch} of {len(one.epochs)}" for one in run.histories)
+    epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
     is_last = run.config.training.checkpoint == "last"
     return f"Checkpoint: epoch {epochs} ({'last epoch' if is_last else 'lowest validation loss'})."
 

@@ -141,7 +141,7 @@ def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]
     return [
         {
             "seed": seed + index,
-            "epochs": len(history.epochs),
+            "epochs": len(history.curve),
             "kept_epoch": history.kept_epoch,
             "frozen_weights": history.frozen_weights,
             "seconds": round(history.seconds, 3),

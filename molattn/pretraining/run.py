@@ -139,7 +139,7 @@ def pretrain(
             "bytes_per_molecule": round(data.store.num_bytes / len(data.store), 1),
         },
         "validation": scores,
-        "epochs": len(history.epochs),
+        "epochs": len(history.curve),
         "kept_epoch": history.kept_epoch,
         "steps": history.steps,
         "training_hours": round(history.seconds / 3600.0, 4),
@@ -287,7 +287,7 @@ def write_pretraining(run: PretrainingRun, folder: Path) -> None:
     """
     run.model.save_pretrained(folder / "model")
     write_file(folder / "model" / "README.md", _model_card(run).encode())
-    write_history(folder, run.history.epochs)
+    write_history(folder, run.history.curve)
     write_json(folder / RESULT_FILE, run.metrics)
     skipped = folder / _MOLECULES_FOLDER / REJECTED_FILE
     if run.metrics["molecules"]["skipped"] and skipped.exists():

@@ -84,7 +84,7 @@ class RunCheckpoint:
         check_same_values(before["model"], self.identity["model"], self.folder)
         for line in version_changes(before["versions"]):
             print_line(console, line)
-        epochs, step = len(checkpoint[STATE_KEY]["epochs"]), checkpoint["global_step"]
+        epochs, step = len(checkpoint[STATE_KEY]["curve"]), checkpoint["global_step"]
         print_line(console, f"Resuming after epoch {epochs}, step {step}")
         return checkpoint
 

@@ -89,12 +89,12 @@ def fit(
         checkpoint = None  # takes no memory during the training
         _run(trainer, module, validation, steps)
     _log_early_stop(module, console)
-    kept = module.best["epoch"] or len(module.epochs)
+    kept = module.best["epoch"] or len(module.curve)
     if module.best["epoch"]:
         objective.trained.load_state_dict(module.best["weights"])
     objective.cpu().eval()
     frozen = sum(w.numel() for w in objective.trained.parameters() if not w.requires_grad)
-    return History(module.epochs, kept, timer.time_elapsed(), trainer.global_step, frozen)
+    return History(module.curve, kept, timer.time_elapsed(), trainer.global_step, frozen)
 
 
 def check_processes(config: TrainingLoopConfig) -> None:
@@ -174,7 +174,7 @@ class _CheckpointIO(CheckpointIO):
 
 
 def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
-    config, count = module.config, len(module.epochs)
+    config, count = module.config, len(module.curve)
     if count < config.num_epochs:
         is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
         reason = f"no improvement (--patience {config.patience})"
@@ -191,7 +191,7 @@ def _tensorboard(
     if find_spec("tensorboard") is None:
         raise InputError("needs pip install 'molattn[tensorboard]'", option="tensorboard")
     # Epochs logged after the checkpoint are logged again.
-    epochs = len(checkpoint[STATE_KEY]["epochs"]) if checkpoint else 0
+    epochs = len(checkpoint[STATE_KEY]["curve"]) if checkpoint else 0
     return TensorBoardLogger(run.folder, "tensorboard", "", purge_step=epochs + 1)
 
 

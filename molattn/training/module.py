@@ -57,7 +57,7 @@ class TrainingModule(pl.LightningModule):
         self.advance: Callable[[int], None] = lambda rows: None  # counts rows
         self.steps = config.num_epochs * len(loader)
         self.head_steps = min(objective.plan.head_steps, self.steps // 2)
-        self.epochs: list[Epoch] = []
+        self.curve: list[Epoch] = []
         self.best: dict[str, Any] = {"loss": math.inf, "epoch": 0, "weights": {}}
         self._sums: dict[str, Tensor] = {}  # loss and weight of the epoch, [2]
         self._epoch_start = 0.0
@@ -168,7 +168,7 @@ class TrainingModule(pl.LightningModule):
             seconds=self.timer.time_elapsed() - self._epoch_start,
         )
         self._sums.clear()
-        self.epochs.append(epoch)
+        self.curve.append(epoch)
         if self.config.checkpoint == "best" and loss is not None and loss < self.best["loss"]:
             weights = self.objective.trained.state_dict().items()
             copied = {name: weight.detach().cpu().clone() for name, weight in weights}
@@ -189,7 +189,7 @@ class TrainingModule(pl.LightningModule):
         if self.device.type == "cuda":
             random_state["gpu"] = torch.cuda.get_rng_state(self.device)
         checkpoint[STATE_KEY] = {
-            "epochs": [tuple(epoch) for epoch in self.epochs],
+            "curve": [tuple(epoch) for epoch in self.curve],
             "best": self.best,
             "sums": self._sums,
             "epoch_start": self._epoch_start,
@@ -198,7 +198,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         state = checkpoint[STATE_KEY]
-        self.epochs = [Epoch(*epoch) for epoch in state["epochs"]]
+        self.curve = [Epoch(*epoch) for epoch in state["curve"]]
         self.best, self._epoch_start = state["best"], state["epoch_start"]
         self._sums = {name: sums.to(self.device) for name, sums in state["sums"].items()}
         self._random_state = state["random_state"]
@@ -252,7 +252,7 @@ class SaveCheckpoint(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._save(trainer)
         if self.path is not None and trainer.is_global_zero:
-            write_history(self.path.parent, pl_module.epochs)
+            write_history(self.path.parent, pl_module.curve)
         if interrupt := _interrupt(trainer):
             raise interrupt
 

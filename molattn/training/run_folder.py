@@ -66,24 +66,24 @@ class History:
     """The history of a finished training, including what was before an interruption.
 
     Args:
-        epochs: One entry for each epoch, in order.
+        curve: The learning curve, one entry for each epoch.
         kept_epoch: Number of the epoch whose weights the model has.
         seconds: Duration of the training.
         steps: Steps of the optimizer.
         frozen_weights: Number of weights that were not trained.
     """
 
-    epochs: list[Epoch]
+    curve: list[Epoch]
     kept_epoch: int
     seconds: float = 0.0
     steps: int = 0
     frozen_weights: int = 0
 
 
-def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
+def write_history(folder: Path, curve: Sequence[Epoch]) -> None:
     """Write ``history.csv``, one row per epoch."""
     with write_table(folder / "history.csv", Epoch._fields) as write:
-        for epoch in epochs:
+        for epoch in curve:
             write(epoch)
 
 

@@ -149,7 +149,7 @@ def test_the_files_are_those_of_the_run(results):
     assert written == run.config.to_dict()
     assert TrainConfig.from_dict(read_config_file(folder / "config.yaml")) == run.config
     history = rows_of(folder / "history.csv")
-    losses = [epoch.validation_loss for epoch in run.histories[0].epochs]
+    losses = [epoch.validation_loss for epoch in run.histories[0].curve]
     assert [float(row["validation_loss"]) for row in history] == losses
     (skipped,) = rows_of(folder / "skipped.csv")
     assert (skipped["line"], bool(skipped["code"] and skipped["reason"])) == ("62", True)
@@ -276,7 +276,7 @@ def test_without_test_rows_a_run_is_scored_by_its_validation_rows(tmp_path):
     assert rows_of(tmp_path / "run/predictions.csv") == []
     for n, history in enumerate(run.histories, start=1):
         written = rows_of(tmp_path / "run" / f"member_{n}" / "history.csv")
-        losses = [epoch.train_loss for epoch in history.epochs]
+        losses = [epoch.train_loss for epoch in history.curve]
         assert [float(row["train_loss"]) for row in written] == losses
 
 

@@ -73,14 +73,14 @@ def test_other_networks_learn_within_a_time_limit(config, options, tmp_path):
     network = replace(config.network, edge_width=16, **options)
     hurried = replace(config.training, max_hours=1e-9, epochs=9)
     run = pretrain(replace(config, network=network, training=hurried), tmp_path, None)
-    assert (run.history.steps, len(run.history.epochs)) == (1, 1)
+    assert (run.history.steps, len(run.history.curve)) == (1, 1)
     assert all(bool(value.isfinite().all()) for value in weights(run).values())
 
 
 def test_it_learns(config, tmp_path):
     longer = replace(config.training, epochs=12, learning_rate=0.02, warmup=0.1)
     run = pretrain(replace(config, training=longer), tmp_path, None)
-    first, last = run.history.epochs[0], run.history.epochs[run.history.kept_epoch - 1]
+    first, last = run.history.curve[0], run.history.curve[run.history.kept_epoch - 1]
     assert last.train_loss < 0.8 * first.train_loss
     assert run.metrics["validation"]["bonds"]["accuracy"] > 0.4
 

@@ -43,7 +43,7 @@ def fitted(*given):
 
     with patch.object(TrainingModule, "configure_gradient_clipping", keep):
         history = fit(*given)
-    return [*steps, np.array([epoch[1:3] for epoch in history.epochs])]
+    return [*steps, np.array([epoch[1:3] for epoch in history.curve])]
 
 
 def supervised():

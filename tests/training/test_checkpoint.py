@@ -75,7 +75,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path):
     assert run.read() is None
     identity = run.identity
     identity["versions"]["molattn"] = "0.0.1"
-    state = {RUN_KEY: identity, STATE_KEY: {"epochs": [(1,)]}, "global_step": 7}
+    state = {RUN_KEY: identity, STATE_KEY: {"curve": [(1,)]}, "global_step": 7}
     write_checkpoint(tmp_path / CHECKPOINT_FILE, state)
     shown = io.StringIO()
     assert run.read(Console(file=shown, width=200))["global_step"] == 7

@@ -202,7 +202,7 @@ def test_pretrained_weights_learn_more_slowly(table, pretrained):
         old, new = (m.nets[0].encoder.state_dict() for m in (model, run.model))
         step = max(float((new[key] - old[key]).abs().max()) for key in old)
         assert step == pytest.approx(0.001, rel=0.01)
-        assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
+        assert run.histories[0].curve[0].learning_rate == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("epochs, head_steps, alone", [(2, 1, 1), (2, 9, 3), (1, 9, 1)])
@@ -229,7 +229,7 @@ def test_patience_and_time_limits_while_the_head_learns_alone(table, pretrained)
     """Of 30 steps, 3 an epoch, the head has 15; then patience is counted."""
     still = replace(EVEN, epochs=10, learning_rate=1e-30, patience=1)
     run, log = run_of(table, pretrained[1], ("z",), still)
-    assert len(run.histories[0].epochs) == 7
+    assert len(run.histories[0].curve) == 7
     assert "Stopped early after epoch 7 of 10: no improvement (--patience 1)" in log
     _, log = run_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
     assert "Stopped early after epoch 1 of 2: time limit reached (--max-hours)" in log

@@ -35,7 +35,7 @@ FAST = replace(QUICK, learning_rate=0.01)
 
 
 def losses(history):
-    return [epoch.validation_loss for epoch in history.epochs]
+    return [epoch.validation_loss for epoch in history.curve]
 
 
 def test_training_learns_and_keeps_its_best_epoch():
@@ -49,7 +49,7 @@ def test_training_learns_and_keeps_its_best_epoch():
     error = model.values(model.predict_outputs(rows.records)) - rows.targets
     assert np.mean((error / rows.targets.std()) ** 2) == pytest.approx(min(found), rel=1e-4)
     assert not model.training
-    rates = [epoch.learning_rate for epoch in history.epochs]
+    rates = [epoch.learning_rate for epoch in history.curve]
     assert rates[:16] == sorted(rates[:16])
     assert rates[16:] == sorted(rates[16:], reverse=True)
     assert rates[-1] == pytest.approx(0.0, abs=1e-12)
@@ -75,7 +75,7 @@ def test_missing_and_constant_labels_are_learned_without_nan():
     targets = np.array([[1.0, nan, 3.5], [2.0, nan, 3.5], [nan, 5.0, 3.5], [4.0, 6.0, nan]] * 2)
     model = new_model(("y", "z", "constant"))
     rows = molecules(model, targets)
-    assert all(np.isfinite(epoch[1:]).all() for epoch in fitted(model, rows, rows).epochs)
+    assert all(np.isfinite(epoch[1:]).all() for epoch in fitted(model, rows, rows).curve)
     np.testing.assert_allclose(model.target_mean, np.nanmean(targets, axis=0), rtol=1e-6)
     assert model.target_scale[2].item() == 1.0
     assert np.isfinite(model.values(model.predict_outputs(rows.records))).all()

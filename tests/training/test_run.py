@@ -78,7 +78,7 @@ def assert_same(run, other):
     assert all(torch.equal(weights[name], others[name]) for name in weights)
     for history, others in zip(run.histories, other.histories, strict=True):
         np.testing.assert_allclose(
-            [epoch[1:4] for epoch in history.epochs], [epoch[1:4] for epoch in others.epochs]
+            [epoch[1:4] for epoch in history.curve], [epoch[1:4] for epoch in others.curve]
         )
         assert history.kept_epoch == others.kept_epoch
 
@@ -100,7 +100,7 @@ def test_a_resumed_training_has_the_same_weights_bit_for_bit(
 ):
     config = replace(config, training=replace(QUICK, **options))
     whole = train(config)
-    epochs = len(whole.histories[0].epochs)
+    epochs = len(whole.histories[0].curve)
     assert (epochs < config.training.epochs) == ("patience" in options)
     for step in (11, 7 * epochs):
         folder = tmp_path / str(step)
@@ -110,7 +110,7 @@ def test_a_resumed_training_has_the_same_weights_bit_for_bit(
         assert_same(train(config, folder=folder), whole)
     assert len((folder / "history.csv").read_text().splitlines()) == 1 + epochs
     monkeypatch.setattr(MolAttn, "forward", None)  # a finished training trains no more
-    assert read_checkpoint(folder / CHECKPOINT_FILE)[STATE_KEY]["epochs"]
+    assert read_checkpoint(folder / CHECKPOINT_FILE)[STATE_KEY]["curve"]
 
 
 def test_an_ensemble_is_resumed_bit_for_bit_and_trains_no_finished_member(
@@ -159,7 +159,7 @@ def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
     events.Reload()
     logged = events.Scalars("validation_loss")
     assert [event.step for event in logged] == [1, 2, 3, 4]
-    expected = [epoch.validation_loss for epoch in run.histories[0].epochs]
+    expected = [epoch.validation_loss for epoch in run.histories[0].curve]
     assert [event.value for event in logged] == pytest.approx(expected)
     monkeypatch.setattr("molattn.training.loop.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"tensorboard"):

@@ -96,7 +96,7 @@ def test_a_killed_study_is_resumed_as_if_it_had_not_been(config, tmp_path, monke
     assert best == resumed.config == whole.config
     assert resumed.loss == min(trial.value for trial in resumed.trials)
     (history,) = train(best).histories
-    assert history.epochs[history.kept_epoch - 1].validation_loss == resumed.loss
+    assert history.curve[history.kept_epoch - 1].validation_loss == resumed.loss
     assert min(float(row["validation_loss"]) for row in table(folder)) == resumed.loss
     with pytest.raises(InputError) as error:
         searched(replace(config, training=replace(config.training, epochs=3)), folder, 5)
