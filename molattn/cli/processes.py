@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cyclopts import CycloptsError
 
 from molattn.cli.options import make_console
-from molattn.errors import InputError, MolattnError
+from molattn.errors import MolattnError
 from molattn.utils.console import print_line
 from molattn.utils.signals import (
     Interrupted,
@@ -59,12 +59,7 @@ def process_group() -> Iterator[None]:
 
 def needs_processes(training: "TrainingLoopConfig") -> bool:
     """Return whether a command is to be run by :func:`launch`, on one machine."""
-    if training.devices * training.num_nodes == 1 or world_size() > 1:
-        return False
-    if training.num_nodes > 1:
-        reason = "start the command on each machine with torchrun"
-        raise InputError(reason, option="num_nodes")
-    return True
+    return training.devices > 1 and world_size() == 1
 
 
 def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:

@@ -123,7 +123,6 @@ class TrainingLoopConfig:
         seed: Random seed of split, weights and row order.
         device: Device to train on.
         devices: Number of GPUs, or of processes on CPUs, to train on; --resume may change it.
-        num_nodes: Number of machines with as many devices each; --resume may change it.
         threads: Number of CPU threads per process; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
         tensorboard: Also write TensorBoard logs to the run folder.
@@ -143,7 +142,6 @@ class TrainingLoopConfig:
     seed: Annotated[int, Interval(ge=0, lt=2**32)] = 0
     device: Device = "auto"
     devices: Count = field(default=1, metadata=RESUMABLE)
-    num_nodes: Count = field(default=1, metadata=RESUMABLE)
     threads: Threads = 1
     checkpoint_steps: NonNegativeInt = 0
     tensorboard: bool = False

@@ -99,12 +99,12 @@ def fit(
 
 def check_processes(config: TrainingLoopConfig) -> None:
     """Check that there are the devices to train on, and a process for each of them."""
-    count, started = config.devices * config.num_nodes, num_processes()
+    started = num_processes()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if started > 1 else 1
     check_device(config.device, max(config.devices, local))
-    if count not in (1, started):
+    if config.devices not in (1, local):
         raise InputError(
-            f"got {config.devices} with --num-nodes {config.num_nodes}, but {started} processes; "
+            f"got {config.devices}, but {local} processes; "
             "molattn train and molattn pretrain start more, and so does torchrun",
             option="devices",
         )

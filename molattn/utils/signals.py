@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 __all__ = [
     "Interrupted",
@@ -22,9 +22,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(_WORDS[signal.Signals(signum)])
         self.signum = signum
-
-    def __reduce__(self) -> tuple[type[Self], tuple[int]]:
-        return type(self), (self.signum,)
 
 
 class _State:

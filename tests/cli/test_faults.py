@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import resource
 import shutil
 import signal
@@ -19,11 +18,10 @@ from molattn import MolAttn
 from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.errors import InputError
-from molattn.inference import parts, streaming
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.batches import LabeledLoader
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.run import train as train_run
 
 from ..conftest import rows_of
@@ -115,24 +113,6 @@ def test_a_signal_leaves_no_partial_output(fails, monkeypatch, whole, command, o
     assert names() == ["in.csv"]
 
 
-def test_a_signal_leaves_rows_to_resume(fails, capsys, monkeypatch, whole):
-    monkeypatch.setattr(streaming, "_BLOCK_ROWS", 16)
-    monkeypatch.setattr(parts, "_MOST_ROWS", 16)
-    words = ["predict", str(whole), "in.csv", "--output", "out.csv", "--batch-size", "8"]
-    assert main(words) == 0
-    expected = Path("out.csv").read_bytes()
-    Path("out.csv").unlink()
-    with monkeypatch.context() as patch:
-        at_call(patch, MolAttn, "collate", 4, lambda: signal.raise_signal(signal.SIGTERM))
-        line = fails(143, *words)
-    assert "16 rows kept in out.csv.unfinished; to resume: the same command with --resume" in line
-    assert names() == ["in.csv", "out.csv.unfinished"]
-    assert main([*words, "--resume"]) == 0
-    assert "resuming: 16 rows" in "".join(capsys.readouterr())
-    assert Path("out.csv").read_bytes() == expected
-    assert names() == ["in.csv", "out.csv"]
-
-
 def test_a_signal_stops_pretraining_and_a_search_that_resume(fails, monkeypatch):
     def interrupt():
         signal.raise_signal(signal.SIGTERM)
@@ -146,22 +126,6 @@ def test_a_signal_stops_pretraining_and_a_search_that_resume(fails, monkeypatch)
     words = ["tune", "in.csv", *NETWORK, *OPTIONS, "--output", "study", "--trials", "2"]
     line = fails(143, *words, "--epochs", "1")
     assert line.endswith("terminated (SIGTERM); to resume: molattn tune --resume study")
-
-
-def test_a_file_size_limit_names_the_file_and_keeps_the_checkpoint(fails, monkeypatch):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-
-    at_call(monkeypatch, LabeledLoader, "batch", 8, limit)
-    try:
-        line = fails(1, *train())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert line.endswith(f"{CHECKPOINT}: File too large; to resume: molattn train --resume run")
-    assert read_checkpoint(CHECKPOINT)["global_step"] == 4
-    assert not [*Path().rglob("*.part")]
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
@@ -191,21 +155,6 @@ def test_a_folder_that_is_removed_during_the_run_is_named(fails, monkeypatch):
     assert f"{CHECKPOINT}: No such file or directory" in fails(1, *train())
 
 
-def test_a_weight_that_becomes_nan_stops_the_training(fails, monkeypatch):
-    calls = count(1)
-    original = LabeledLoader.batch
-
-    def batch(self, *args):
-        if next(calls) == 8:
-            with torch.no_grad():
-                next(self._model.parameters()).fill_(float("nan"))
-        return original(self, *args)
-
-    monkeypatch.setattr(LabeledLoader, "batch", batch)
-    assert "the loss became nan in epoch 2" in fails(1, *train())
-    assert names() == ["in.csv"]
-
-
 def test_a_run_is_resumed_with_its_own_model_and_whole_checkpoint_only(monkeypatch, small_table):
     options = {"init_from": "none", "epochs": 2, "width": 8, "heads": 2, "layers": 1}
     config = TrainConfig.from_options(str(small_table), {"target_columns": "logS", **options})
@@ -224,68 +173,6 @@ def test_a_run_is_resumed_with_its_own_model_and_whole_checkpoint_only(monkeypat
     Path(CHECKPOINT_FILE).write_bytes(content)
     with pytest.raises(InputError, match=CHECKPOINT_FILE):
         train_run(config, folder=Path())
-
-
-def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(fails, whole):
-    shutil.copytree(whole, "run")
-    before = weights("run")
-    assert "--overwrite" in fails(2, *train(), "--seed", "1")
-    assert weights("run") == before
-    assert main([*train(), "--seed", "1", "--overwrite"]) == 0
-    assert weights("run") != before
-
-
-@pytest.mark.faults  # each process takes seconds to begin
-def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes():
-    assert main(train("whole", epochs=200)) == 0
-    words, rng, written, kills = train(epochs=200), random.Random(0), 0, 0
-    while kills < 6 and not Path("run").exists():
-        line = [sys.executable, "-m", "molattn", *words]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment) as other:
-            while other.poll() is None:  # until it has gone on
-                time.sleep(0.01)
-                if CHECKPOINT.exists() and CHECKPOINT.stat().st_mtime_ns != written:
-                    break
-            time.sleep(rng.uniform(0.0, 1.0))
-            other.kill()
-        if CHECKPOINT.exists():
-            written = CHECKPOINT.stat().st_mtime_ns
-            words, kills = ["train", "--resume", "run"], kills + 1
-            assert len([*CHECKPOINT.parent.glob(".*.part")]) <= 1
-    assert main(words) == 0
-    assert kills > 1
-    for name in ("predictions.csv", f"model/{WEIGHTS_FILE}"):
-        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.02, 0.05, 0.1])
-def test_a_checkpoint_is_whole_whenever_its_process_is_killed(tmp_path, moment):
-    program = (
-        "import sys, pathlib, torch\n"
-        "from molattn.training.checkpoint import write_checkpoint\n"
-        "print('ready', flush=True)\n"
-        "while True: write_checkpoint(pathlib.Path(sys.argv[1]), {'a': torch.ones(10**6)})\n"
-    )
-    path = tmp_path / CHECKPOINT_FILE
-    write_checkpoint(path, {"a": torch.ones(10)})
-    line = [sys.executable, "-c", program, str(path)]
-    with subprocess.Popen(line, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
-        time.sleep(moment)
-        other.kill()
-    assert bool((read_checkpoint(path)["a"] == 1).all())
-    assert len([*tmp_path.glob(".*.part")]) <= 1
-
-
-@pytest.mark.faults
-def test_fresh_processes_with_one_seed_give_the_same_bytes(whole):
-    for name in ("one", "two"):
-        assert process(*train(name)).returncode == 0
-        for file in ("predictions.csv", f"model/{WEIGHTS_FILE}"):
-            assert Path(name, file).read_bytes() == Path(whole, file).read_bytes()
 
 
 @pytest.mark.faults

@@ -14,7 +14,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import molattn
-from molattn.cli import main
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
@@ -204,11 +203,7 @@ def test_torchrun_starts_the_processes_too(plugin):
     assert losses("whole") == losses("run")
 
 
-def test_machines_need_a_launcher_and_python_starts_no_processes(capsys):
-    for options in ("--num-nodes 2", "--devices 0"):
-        assert main([*TRAIN.split(), *options.split()]) == 2
-        assert options.split()[0] in capsys.readouterr().err
-    assert not Path("run.unfinished").exists()
+def test_python_starts_no_processes():
     with pytest.raises(InputError) as error:
         molattn.train("in.csv", "logS", devices=2, device="cpu")
     assert error.value.option == "devices"
