@@ -6,8 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
@@ -21,23 +20,9 @@ from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
-if TYPE_CHECKING:
-    from cyclopts.help import HelpPanel
-    from rich.console import Console, ConsoleOptions
-
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
-_HELP_ALL = "--help-all"
-_HELP = ("--help", "-h", _HELP_ALL)
-_LONG = ("train", "pretrain", "tune", "prepare")
-_COMMON = frozenset(
-    "--output --config --resume --overwrite --dataset --trials --timeout --space "
-    "--smiles-column --target-columns --split --split-column --folds --final --validation-size "
-    "--test-size --descriptors --exclude --max-atoms --validation-molecules --num-workers "
-    "--init-from --backbone-lr-scale --epochs --patience --checkpoint --max-hours "
-    "--batch-size --learning-rate --ensemble --seed --device --baselines".split()
-)
-"""Options of these commands that ``--help`` shows; ``--help-all`` shows the others too."""
+_HELP = ("--help", "-h", "--help-all")
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
     *(models.explain, models.fingerprint, models.serve, models.verify),
@@ -69,8 +54,8 @@ _EXAMPLES = """
 """
 
 
-def make_app(options_file: OptionsFile | None = None, *, all_options: bool = False) -> App:
-    """Return the program; its ``--help`` shows the common options, or all."""
+def make_app(options_file: OptionsFile | None = None) -> App:
+    """Return the program."""
     app = App(
         name="molattn",
         help="Attention models for molecules: train, predict, explain, embed.",
@@ -82,33 +67,20 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         suppress_keyboard_interrupt=False,
     )
     for command in _COMMANDS:
-        name = command.__name__
-        is_short = name in _LONG and not all_options
-        own = (line for line in _EXAMPLES.splitlines() if f"  molattn {name}" in line)
-        text = "\n".join(["Examples:", *own, ""])
-        if is_short:
-            text += f"\nmolattn {name} {_HELP_ALL} shows all options."
-        formatter = partial(_print_group, is_short=is_short)
-        app.command(command, help_formatter=formatter, help_epilogue=text)
+        own = [line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line]
+        app.command(command, help_epilogue="\n".join(["Examples:", *own]))
     return app
 
 
-def _print_group(
-    console: "Console", options: "ConsoleOptions", panel: "HelpPanel", is_short: bool = False
-) -> None:
-    """Print a group of commands or options under a line; a ``help_formatter`` of cyclopts."""
-    from cyclopts.help import DefaultFormatter, PanelSpec
-    from rich.box import Box
+def _print_group(console: Any, options: Any, panel: Any) -> None:
+    """Print a group of the help, without the line breaks of docstrings."""
+    from cyclopts.help import DefaultFormatter
 
-    shown = []
+    entries = []
     for entry in panel.entries:
-        is_option = any(name.startswith("--") for name in entry.names)
-        if not (is_short and is_option) or _COMMON & {*entry.names}:
-            help = getattr(entry.description, "primary_renderable", entry.description)
-            text = " ".join(str(help or "").split())  # without the line breaks of the docstring
-            shown.append(entry.copy(description=text, default=entry.default or None))
-    box = Box("\n".join(["─── ", *["    "] * 7]))
-    DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=shown))
+        help = getattr(entry.description, "primary_renderable", entry.description)
+        entries.append(entry.copy(description=" ".join(str(help or "").split())))
+    DefaultFormatter()(console, options, panel.copy(entries=entries))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +113,7 @@ def _exit_code(words: list[str]) -> int:
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
         with process_group() if is_beside_others else nullcontext():
-            to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
+            to_launch = make_app(options_file)(
                 [STREAM if word == "-" else word for word in words],
                 exit_on_error=False,
                 print_error=False,
