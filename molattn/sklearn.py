@@ -43,7 +43,7 @@ _DATA_OPTIONS = (
     *("standardize", "target_transform", "task_weights", "validation_size"),
 )
 # Of the others those of run folders and of several processes, which only the command starts.
-_EXCLUDED = ("seed", "checkpoint_steps", "tensorboard", "devices")
+_EXCLUDED = ("seed", "checkpoint_steps", "devices")
 _RENAMED = {"seed": "random_state", "score": "attention_score"}  # `score` is a method
 _OPTIONS = {
     name: _RENAMED.get(name, name)

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 # Extras of users; those of developers are the pinned versions of constraints.txt.
-EXTRAS = ("excel", "ray", "serve", "tensorboard", "tune")
+EXTRAS = ("excel", "ray", "serve", "tune")
 
 if __name__ == "__main__":
     root = Path(__file__).parents[1]

@@ -125,7 +125,6 @@ class TrainingLoopConfig:
         devices: Number of GPUs, or of processes on CPUs, to train on; --resume may change it.
         threads: Number of CPU threads per process; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
-        tensorboard: Also write TensorBoard logs to the run folder.
     """
 
     epochs: Count | None = DEFAULT_EPOCHS
@@ -144,7 +143,6 @@ class TrainingLoopConfig:
     devices: Count = field(default=1, metadata=RESUMABLE)
     threads: Threads = 1
     checkpoint_steps: NonNegativeInt = 0
-    tensorboard: bool = False
 
     @property
     def num_epochs(self) -> int:

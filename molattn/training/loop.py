@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Timer
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
@@ -28,7 +26,6 @@ from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import (
     CHECKPOINT_FILE,
     RUN_KEY,
-    STATE_KEY,
     RunCheckpoint,
     write_checkpoint,
 )
@@ -67,7 +64,7 @@ def fit(
         validation: Validation batches; None = no validation.
         config: How to train; its precision is not ``auto``.
         console: Where to log; silent without one.
-        run: Where to save checkpoints and logs; a checkpoint there is resumed. None = nowhere.
+        run: Where to save checkpoints; a checkpoint there is resumed. None = nowhere.
         on_epoch: Called after each epoch; an exception that it raises stops the training.
 
     Raises:
@@ -136,7 +133,7 @@ def _trainer(
         callbacks=[*callbacks, saves],
         plugins=[_CheckpointIO(run, checkpoint), environment],
         use_distributed_sampler=False,
-        logger=_tensorboard(config, run, checkpoint),
+        logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
@@ -181,18 +178,6 @@ def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
         if is_late:
             reason = "time limit reached (--max-hours)"
         print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
-
-
-def _tensorboard(
-    config: TrainingLoopConfig, run: RunCheckpoint | None, checkpoint: dict[str, Any] | None
-) -> TensorBoardLogger | bool:
-    if not config.tensorboard or run is None:
-        return False
-    if find_spec("tensorboard") is None:
-        raise InputError("needs pip install 'molattn[tensorboard]'", option="tensorboard")
-    # Epochs logged after the checkpoint are logged again.
-    epochs = len(checkpoint[STATE_KEY]["curve"]) if checkpoint else 0
-    return TensorBoardLogger(run.folder, "tensorboard", "", purge_step=epochs + 1)
 
 
 def _run(

@@ -173,9 +173,6 @@ class TrainingModule(pl.LightningModule):
             weights = self.objective.trained.state_dict().items()
             copied = {name: weight.detach().cpu().clone() for name, weight in weights}
             self.best = {"loss": loss, "epoch": epoch.epoch, "weights": copied}
-        if self.logger is not None:
-            metrics = {key: value for key, value in epoch._asdict().items() if value is not None}
-            self.logger.log_metrics(metrics, step=epoch.epoch)
         epochs = self.config.num_epochs
         if epoch.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
             line = f"epoch {epoch.epoch}/{epochs}  train loss {epoch.train_loss:.4f}"

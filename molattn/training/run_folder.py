@@ -40,7 +40,7 @@ RESULT_FILE = "metrics.json"
 # Finished rounds of a cross-validation, and prepared molecules of a pretraining.
 _RESUMABLE = (f"*fold_*/{RESULT_FILE}", "molecules", "molecules.unfinished/shard_00000.arrow")
 _CONTENTS = re.compile(
-    r"(repeat_\d+_)?fold_\d+(\.unfinished)?|member_\d+|molecules(\.unfinished)?|model|tensorboard"
+    r"(repeat_\d+_)?fold_\d+(\.unfinished)?|member_\d+|molecules(\.unfinished)?|model"
     r"|config\.yaml|report\.html|metrics\.json|(checkpoint|out_of_fold)\.safetensors"
     r"|(history|predictions|skipped)\.csv"
     r"|(calibration|coverage|learning_curve|parity|roc_pr|similarity)\.png"

@@ -150,22 +150,6 @@ def test_a_resumed_run_may_have_another_time_limit_but_no_other_option(
     assert "time limit reached (--max-hours)" in shown.getvalue()
 
 
-def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    config = replace(config, training=replace(QUICK, tensorboard=True))
-    interrupted(monkeypatch, config, tmp_path, 18)
-    run = train(config, folder=tmp_path)
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    logged = events.Scalars("validation_loss")
-    assert [event.step for event in logged] == [1, 2, 3, 4]
-    expected = [epoch.validation_loss for epoch in run.histories[0].curve]
-    assert [event.value for event in logged] == pytest.approx(expected)
-    monkeypatch.setattr("molattn.training.loop.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"tensorboard"):
-        train(config, folder=tmp_path)
-
-
 @pytest.mark.parametrize("predictor", ["network", "both"])
 def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor):
     data = DataConfig(target_columns=("logS",), keep_training_molecules=True)

@@ -82,10 +82,10 @@ def test_an_interrupted_run_stays_until_it_is_resumed_or_overwritten(tmp_path, e
 
 def test_a_run_killed_before_its_first_checkpoint_is_no_obstacle(tmp_path):
     unfinished = tmp_path / "run.unfinished"
-    (unfinished / "tensorboard").mkdir(parents=True)
+    (unfinished / "model").mkdir(parents=True)
     (unfinished / CONFIG_FILE).write_text("killed")
     fill(tmp_path / "run", "2")
-    assert not (tmp_path / "run" / "tensorboard").exists()
+    assert not (tmp_path / "run" / "model").exists()
 
 
 def test_a_folder_that_is_being_filled_is_refused(tmp_path):
