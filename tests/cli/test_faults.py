@@ -150,11 +150,6 @@ def test_a_read_only_folder_is_found_before_training(fails, monkeypatch):
     assert "run: cannot be written: Read-only file system" in fails(2, *train())
 
 
-def test_a_folder_that_is_removed_during_the_run_is_named(fails, monkeypatch):
-    at_call(monkeypatch, LabeledLoader, "batch", 8, lambda: shutil.rmtree("run.unfinished"))
-    assert f"{CHECKPOINT}: No such file or directory" in fails(1, *train())
-
-
 def test_a_run_is_resumed_with_its_own_model_and_whole_checkpoint_only(monkeypatch, small_table):
     options = {"init_from": "none", "epochs": 2, "width": 8, "heads": 2, "layers": 1}
     config = TrainConfig.from_options(str(small_table), {"target_columns": "logS", **options})
@@ -202,21 +197,6 @@ def test_a_large_molecule_in_little_memory_costs_its_own_row_at_most(whole):
     done = process("predict", whole, "large.csv", "--output", "o.csv", preexec_fn=limit)
     assert (done.returncode, done.stdout) == (0, "")
     assert [row["error"] for row in rows_of(Path("o.csv"))] == ["", "too_large", ""]
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"TERM": "dumb", "COLUMNS": "1", "PYTHONIOENCODING": "ascii"},
-        {"HOME": "/dev/null", "TMPDIR": "/dev/null", "XDG_CACHE_HOME": "/dev/null"},
-    ],
-)
-def test_surroundings_of_all_kinds_do_no_harm(whole, variables):
-    for words in (["predict", whole, "in.csv", "--output", "o.csv"], train(epochs=1)):
-        done = process(*words, env={**os.environ, **variables})
-        assert done.returncode == 0
-        assert "Traceback" not in done.stderr  # matplotlib warns of folders that it cannot write to
 
 
 @pytest.mark.faults

@@ -19,7 +19,6 @@ from molattn.cli.models import input_table
 from molattn.cli.options import STREAM
 from molattn.config import NetworkConfig, TableConfig
 from molattn.errors import InputError
-from molattn.inference import streaming
 from molattn.model.model import MolAttnConfig
 from molattn.utils import console
 
@@ -68,19 +67,6 @@ def test_words_a_file_and_standard_input_give_the_same(model_folder, capfd, monk
         assert texts[0].rstrip().endswith(",name")
 
 
-def test_hydrogen_atoms_of_a_smiles_count(model_folder):
-    assert main(["explain", str(model_folder), "[H]OC", "--output", "out"]) == 0
-    atoms = rows_of(Path("out/atoms.csv"))
-    assert [(atom["atom"], atom["symbol"]) for atom in atoms] == [("1", "O"), ("2", "C")]
-
-
-def test_stereo_groups_are_logged(model_folder, capfd):
-    mols = [Chem.MolFromSmiles(f"C[C@H](O)CC |{kind}1:1|") for kind in "&o"]
-    Path("in.sdf").write_text("".join(f"{Chem.MolToV3KMolBlock(mol)}$$$$\n" for mol in mols))
-    assert predict(model_folder, "in.sdf", "--output", "out.csv") == 0
-    assert "2 molecules with stereo groups" in capfd.readouterr().err
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -112,17 +98,6 @@ def test_a_closed_pipe_and_a_full_disk_behind_standard_output(
         stream.close()
     lines = capsys.readouterr().err.splitlines()
     assert lines == ([] if kind == "pipe" else ["error: No space left on device"])
-
-
-def test_an_error_of_another_file_is_not_taken_for_standard_output(
-    model_folder, capsys, monkeypatch
-):
-    def failing(*args, **kwargs):
-        raise OSError(5, "Input/output error", "model")
-
-    monkeypatch.setattr(streaming, "compute_rows", failing)
-    assert predict(model_folder, "CCO", "--output", "out.csv") == 1
-    assert "error: model: Input/output error" in capsys.readouterr().err
 
 
 def test_closed_standard_output_is_refused(model_folder, monkeypatch, capsys):

@@ -1,6 +1,5 @@
 import io
 import time
-from collections import Counter
 
 import pytest
 from rich.console import Console
@@ -8,7 +7,6 @@ from rich.console import Console
 from molattn.utils import console as module
 from molattn.utils.console import (
     aligned,
-    print_errors,
     print_line,
     row_progress,
     step_progress,
@@ -36,15 +34,6 @@ def test_a_table_is_aligned_within_the_width(width):
             ["C\\nC", "1.5"],
             ["CCCCN", "-2", "name"],
         ]
-
-
-@pytest.mark.parametrize(
-    "errors, shown", [({}, ""), ({"name": 1, "empty": 3}, "errors: 3 empty, 1 name\n")]
-)
-def test_reasons_are_shown_the_commonest_first(errors, shown):
-    written = io.StringIO()
-    print_errors(Counter(errors), Console(file=written, width=80))
-    assert written.getvalue() == shown
 
 
 def test_a_terminal_has_a_bar_with_the_count():

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,13 +77,6 @@ def test_an_error_leaves_the_previous_file_and_names_it(path, error):
         assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
     assert path.read_bytes() == b"previous"
     assert entries(path.parent) == [path.name]
-
-
-def test_the_content_is_on_disk_before_the_file_is_replaced(path, monkeypatch):
-    seen = []
-    monkeypatch.setattr("os.fsync", lambda number: seen.append(os.fstat(number).st_size))
-    write_file(path, b"new")
-    assert seen == [3]
 
 
 def test_a_killed_process_leaves_the_previous_file(path):
