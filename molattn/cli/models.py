@@ -1,5 +1,6 @@
 """The commands of saved models: ``molattn predict``, ``explain``, ``serve``; and ``prepare``."""
 
+import os
 import re
 import shutil
 import sys
@@ -256,17 +257,18 @@ def input_table(words: Sequence[str], config: TableConfig) -> Table:
 
 def _open(words: Sequence[str], config: TableConfig) -> Table:
     words = ["-" if word == STREAM else word for word in words]
-    files = [word for word in words if _exists(word)]
-    if files and len(words) > 1:
+    files = [word for word in words if os.path.exists(word)]
+    if files and len(words) == 1:
+        return open_table(words[0])
+    if files:
         raise InputError(
             f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
             "expected one file, or SMILES"
         )
-    if files:
-        return open_table(words[0])
     errors = [_error(word, config) for word in words]
     for word, error in zip(words, errors, strict=True):
-        if error is not None and (None not in errors or _is_like_a_file(word)):
+        is_name = "/" in word or "\\" in word or format_by_suffix(Path(word)) is not None
+        if error is not None and (is_name or None not in errors):
             name = word or quoted(word)
             raise InputError(f"{name}: no such file, and not a SMILES: {error.reason}")
     return SMILESList(words, config.smiles_column)
@@ -291,17 +293,6 @@ def _format(start: bytes, config: TableConfig) -> str:
         return "csv"
     word = next(iter(first.split()), "")
     return "smi" if word and _error(word, config) is None else "csv"
-
-
-def _exists(word: str) -> bool:
-    try:
-        return bool(word) and Path(word).exists()
-    except OSError:  # such as a name that is too long
-        return False
-
-
-def _is_like_a_file(word: str) -> bool:
-    return "/" in word or "\\" in word or format_by_suffix(Path(word)) is not None
 
 
 def _error(text: str, config: TableConfig) -> SmilesError | None:

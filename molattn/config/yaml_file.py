@@ -41,21 +41,19 @@ def write_config_file(path: Path, config: RunConfig) -> None:
 
 @contextmanager
 def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
-    """Write the options of a new or resumed run; restore the former file after an input error.
+    """Write the options of a run: of a new one before the block, of a resumed one after it.
 
     Raises:
         InputError: The resumed run was started with other options.
     """
-    former = path.read_bytes() if path.exists() else None
-    if former is not None:
+    is_resumed = path.exists()
+    if is_resumed:
         check_unchanged(path, config)
-    write_config_file(path, config)
-    try:
-        yield
-    except InputError:
-        if former is not None:
-            write_file(path, former)
-        raise
+    else:
+        write_config_file(path, config)
+    yield
+    if is_resumed:
+        write_config_file(path, config)
 
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
