@@ -218,11 +218,6 @@ def test_standard_input_is_recognized_by_its_content(content, monkeypatch):
         assert (cells[index], cells[-1]) == ("CCO", "1")
 
 
-def test_a_column_named_as_a_molecule_is_a_column(monkeypatch):
-    table = stream_table(monkeypatch, b"C\nCCO\n", TableConfig(smiles_column="C"))
-    assert [row.cells for row in table] == [["CCO"]]
-
-
 @pytest.mark.parametrize("content", [b"", b"name\nx\n", b"%PDF-1", b"\x1f\x8b123", b"PAR1"])
 def test_an_error_names_standard_input(content, monkeypatch):
     with pytest.raises(InputError, match="standard input: "):
