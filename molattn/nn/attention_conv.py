@@ -24,6 +24,7 @@ from molattn.nn.dense_attention import (
     dense_attention,
     weighted_values,
 )
+from molattn.nn.edge_update import PairMessages
 from molattn.nn.functional import (
     DenseRows,
     Neighborhoods,
@@ -229,8 +230,12 @@ class AttentionConv(MessagePassing):
         """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
         raise NotImplementedError
 
-    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
-        """Edges of edge features and of messages ``[E, H, V]``, in a layer that updates edges."""
+    def updated_edges(self, attr: EdgeAttr, messages: Union[Tensor, PairMessages]) -> Tensor:
+        """Edges of edge features and of messages, in a layer that updates edges.
+
+        Messages are ``[E, H, V]``, or :class:`~molattn.nn.edge_update.PairMessages`, of which
+        ``dense()`` is that.
+        """
         raise NotImplementedError
 
     def attend_heads(
@@ -248,10 +253,12 @@ class AttentionConv(MessagePassing):
         found = self.attend(projected, edges, attr, **requested)
         if self.head_gate is None:
             return found
-        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
-        if messages is not None:
-            messages = messages * edges.receivers_to_pairs(gate)
-        return found._replace(nodes=found.nodes * gate, messages=messages)
+        gate, messages = self.head_gate(*x, edges), found.messages
+        if isinstance(messages, PairMessages):
+            messages = messages.gated(gate)
+        elif messages is not None:
+            messages = messages * edges.receivers_to_pairs(gate).unsqueeze(-1)
+        return found._replace(nodes=found.nodes * gate.unsqueeze(-1), messages=messages)
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
@@ -299,7 +306,8 @@ class AttentionConv(MessagePassing):
             edge_value: Added to the value of each edge, ``[E, H, V]``.
             score_mod: Applied to each logit by itself, before the bias.
             return_weights: Also return the weights before gate and dropout, and the logits.
-            return_messages: Also return the weighted values, after gate and dropout.
+            return_messages: Also return the weighted values, after gate and dropout, of complete
+                graphs as :class:`~molattn.nn.edge_update.PairMessages`.
         """
         terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
         # An empty graph has no block, and the output would have no grad_fn.
@@ -309,7 +317,7 @@ class AttentionConv(MessagePassing):
         if not self.dropout or not self.training:
             return self._attend_pairs(*inputs, terms, *requested)
         # Dropout is a random gate.
-        left = torch.rand(edges.num_pairs, self.heads, device=edges.device) >= self.dropout
+        left = torch.rand(self.heads, edges.num_pairs, device=edges.device).t() >= self.dropout
         terms = terms._replace(edge_gate=left if edge_gate is None else edge_gate * left)
         found = self._attend_pairs(*inputs, terms, *requested)
         messages = None if found.messages is None else found.messages / (1 - self.dropout)
@@ -342,7 +350,8 @@ class AttentionConv(MessagePassing):
         bias, gate, (query, key, value) = terms.attn_bias, terms.edge_gate, projected
         basis = self._basis(attr)
         inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
-        with_weights = return_weights or return_messages
+        returned: Any = {"return_weights": return_weights or return_messages}
+        returned["return_logits"] = return_weights
         # Logits are divided by the temperature; with a bias or a score_mod they are not a product.
         alone = score_mod is None and bias is None and not return_weights
         tempered = temperature == 1 or (alone and _COLDEST < temperature < math.inf)
@@ -352,7 +361,7 @@ class AttentionConv(MessagePassing):
         fused = terms.edge_value is None and not self._overrides_weigh
         if dot and tempered and not learned and fused:
             scale = score.scale / temperature
-            found = fused_attention(graph, inputs, scale, score_mod, return_weights=with_weights)
+            found = fused_attention(graph, inputs, scale, score_mod, **returned)
         else:
             features = edge_features(attr) if self._overrides_weigh else None
             with without_autocast(query):
@@ -364,12 +373,14 @@ class AttentionConv(MessagePassing):
                     score=None if dot else score,
                     weigh=partial(self._weigh_block, features),
                     edge_value=terms.edge_value,
-                    return_weights=with_weights,
+                    **returned,
                 )
         if return_messages:
             assert found.weights is not None
             applied = found.weights if gate is None else found.weights * gate
-            messages = weighted_values(graph, applied, inputs, terms.edge_value)
+            messages = PairMessages(graph, applied, inputs)
+            if terms.edge_value is not None:
+                messages = weighted_values(graph, applied, inputs, terms.edge_value)
             found = found._replace(messages=messages)
         return found
 

@@ -86,6 +86,14 @@ class HeadCombine(nn.Module):
         """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         raise NotImplementedError
 
+    def by_head(self, weight: Tensor) -> Optional[Tensor]:
+        """A linear map of the combined heads, ``[D, out_channels]``, as one of each head.
+
+        Returns:
+            ``[D, H, V]``; None if the combination is not linear, or does not say.
+        """
+        return None
+
 
 COMBINES: Registry[type[HeadCombine]] = Registry("combine")
 """Every way to combine heads, by its name."""
@@ -116,6 +124,10 @@ class ConcatHeads(HeadCombine):
 
     splits_width = True
 
+    def by_head(self, weight: Tensor) -> Optional[Tensor]:
+        """A linear map of the combined heads as one of each head."""
+        return weight.unflatten(1, (self.heads, self.head_channels))
+
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
         return heads.flatten(-2)
@@ -124,6 +136,10 @@ class ConcatHeads(HeadCombine):
 @COMBINES.register("mean")
 class MeanHeads(HeadCombine):
     """The mean of the heads."""
+
+    def by_head(self, weight: Tensor) -> Optional[Tensor]:
+        """A linear map of the combined heads as one of each head."""
+        return (weight / self.heads).unsqueeze(1).expand(-1, self.heads, -1)
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
@@ -151,6 +167,10 @@ class WeightedHeads(HeadCombine):
     def reset_parameters(self) -> None:
         """Set the weights to those of the mean."""
         nn.init.constant_(self.weight, 1 / self.heads)
+
+    def by_head(self, weight: Tensor) -> Optional[Tensor]:
+        """A linear map of the combined heads as one of each head."""
+        return weight.unsqueeze(1) * self.weight.unsqueeze(-1)
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, V]`` to ``[..., out_channels]``."""

@@ -53,7 +53,7 @@ class Attended(NamedTuple):
     nodes: Tensor  # sum of the weighted values, [N, H, V]
     weights: Optional[Tensor] = None  # before the edge gate and dropout, [E, H], if requested
     logits: Optional[Tensor] = None  # of which the weights are made, [E, H], if requested
-    messages: Optional[Tensor] = None  # what updates the edges: weighted values [E, H, V], ...
+    messages: Any = None  # what updates the edges: weighted values [E, H, V], PairMessages, ...
 
 
 def dense_attention(
@@ -66,6 +66,7 @@ def dense_attention(
     weigh: Optional[Callable[[Tensor, Tensor, Block], Tensor]] = None,
     edge_value: Optional[Tensor] = None,
     return_weights: bool = False,
+    return_logits: bool = False,
     saved: Optional[list[Tensor]] = None,
 ) -> Attended:
     r"""Attend over all pairs of each graph.
@@ -89,8 +90,10 @@ def dense_attention(
         weigh: A function of logits ``[H, B, N, N]``, the mask ``[B, N, N]`` and the block that
             returns weights; None = softmax over the edges of each receiver.
         edge_value: Added to the value of each pair, ``[P, H, V]``.
-        return_weights: Return the weights :math:`b` and the logits :math:`a` too, ``[P, H]``.
-        saved: A list to which the tensors are added that the backward pass needs.
+        return_weights: Return the weights :math:`b` too, ``[P, H]``, heads before pairs in memory.
+        return_logits: Return the logits :math:`a` too, likewise.
+        saved: A list to which the tensors are added that the backward pass needs, but for weights
+            that are returned.
     """
     dtype, inputs = inputs.value.dtype, inputs.converted()
     out, found = graph.empty_rows(inputs.value), ([], [])
@@ -113,9 +116,9 @@ def dense_attention(
                     weights = weights.clone()
                 pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
         if return_weights:
-            shown = pairs.by_graph(logits).masked_fill(~mask, 0.0)
-            for parts, x in zip(found, (pairs.by_graph(weights), shown), strict=True):
-                parts.append(x.permute(1, 2, 3, 0).flatten(0, 2))
+            found[0].append(pairs.by_graph(weights).flatten(1))
+        if return_logits:
+            found[1].append(pairs.by_graph(logits).masked_fill(~mask, 0.0).flatten(1))
         del logits
         applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
         y, pooled = torch.bmm(applied, pairs.read(inputs.value)), None
@@ -126,9 +129,10 @@ def dense_attention(
             y = y + pairs.mix(applied, edge_value)
         pairs.write(y, out)
         if saved is not None:
-            saved.extend(x for x in (weights, pooled) if x is not None)
-    joined = (join_pairs(parts, inputs.value).to(dtype) for parts in found if return_weights)
-    return Attended(out.to(dtype), *joined)
+            kept = None if return_weights else weights
+            saved.extend(x for x in (kept, pooled) if x is not None)
+    of_pairs = (torch.cat(parts, dim=1).t().to(dtype) if parts else None for parts in found)
+    return Attended(out.to(dtype), *of_pairs)
 
 
 def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> Tensor:
@@ -138,7 +142,10 @@ def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> 
 
 
 def weighted_values(
-    graph: CompleteGraphs, weights: Tensor, inputs: PairInputs, edge_value: Optional[Tensor]
+    graph: CompleteGraphs,
+    weights: Tensor,
+    inputs: PairInputs,
+    edge_value: Optional[Tensor] = None,
 ) -> Tensor:
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
     dtype, inputs, parts = inputs.value.dtype, inputs.converted(), []

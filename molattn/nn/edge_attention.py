@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.typing import PairTensor
 
+from molattn._torch_compat import has_hooks
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
+from molattn.nn.edge_update import PairMessages, update_edges
 from molattn.nn.graph_inputs import EdgeAttr, Globals, edge_features
-from molattn.nn.linear import Linear
+from molattn.nn.linear import Linear, is_plain
 
 
 class EdgeAttentionConv(AttentionConv):
@@ -150,10 +152,16 @@ class EdgeAttentionConv(AttentionConv):
             out = out + self.lin_root(x)
         return out if self.bias is None else out + self.bias
 
-    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
+    def updated_edges(self, attr: EdgeAttr, messages: Union[Tensor, PairMessages]) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
         assert self.edge_combine is not None  # made with update_edges
         assert self.lin_edge_out is not None
+        if isinstance(messages, PairMessages):
+            plain = is_plain(self.lin_edge_out) and not has_hooks(self.edge_combine)
+            by_head = self.edge_combine.by_head(self.lin_edge_out.weight) if plain else None
+            if by_head is not None:
+                return update_edges(attr, messages, by_head)
+            messages = messages.dense()
         return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:

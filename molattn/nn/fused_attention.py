@@ -5,6 +5,7 @@ heads; here a layer stores one, its weights. All derivatives but the gradient ar
 operations. A ``score_mod`` must not have parameters to learn: they would get no gradient.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Optional
 
@@ -31,13 +32,14 @@ def fused_attention(
     score_mod: ScoreMod = None,
     *,
     return_weights: bool = False,
+    return_logits: bool = False,
 ) -> Attended:
     """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step."""
-    options = scale, score_mod, return_weights
+    returned = {"return_weights": return_weights, "return_logits": return_logits}
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
-            return dense_attention(graph, inputs, scale, score_mod, return_weights=return_weights)
-        found: Any = _FusedAttention.apply(graph, *options, *inputs)
+            return dense_attention(graph, inputs, scale, score_mod, **returned)
+        found: Any = _FusedAttention.apply(graph, scale, score_mod, returned, *inputs)
         return Attended(*found)
 
 
@@ -51,14 +53,19 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
 class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, graph: CompleteGraphs, scale: float, score_mod: ScoreMod, more: bool, *inputs: Any
+        ctx: Any,
+        graph: CompleteGraphs,
+        scale: float,
+        score_mod: ScoreMod,
+        returned: dict[str, bool],
+        *inputs: Any,
     ) -> Any:
         saved: list[Tensor] = []
-        ctx.options = graph, scale, score_mod, more
+        ctx.options = graph, scale, score_mod, returned
         given = PairInputs(*inputs)
-        found = dense_attention(graph, given, scale, score_mod, return_weights=more, saved=saved)
+        found = dense_attention(graph, given, scale, score_mod, **returned, saved=saved)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, found.nodes, *saved)
+        ctx.save_for_backward(*inputs, found.nodes, found.weights, *saved)
         return tuple(found[:3])
 
     @staticmethod
@@ -68,7 +75,7 @@ class _FusedAttention(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         with without_autocast(given[0]):
             if torch.is_grad_enabled() or is_transformed(given[0]):
-                return *(None,) * 4, *_differentiable_gradients(ctx, grads)
+                return *(None,) * 4, *_differentiable(ctx, grads)
             return *(None,) * 4, *_Gradients(ctx, *grads).of_inputs()
 
 
@@ -82,10 +89,13 @@ class _Gradients:
         grad_weights: Optional[Tensor],
         grad_logits: Optional[Tensor],
     ) -> None:
-        inputs, (nodes, *saved) = PairInputs(*ctx.saved_tensors[:8]), ctx.saved_tensors[8:]
+        inputs = PairInputs(*ctx.saved_tensors[:8])
+        nodes, self.weights, *saved = ctx.saved_tensors[8:]
         self.graph, self.scale, self.score_mod, _ = ctx.options
         self.inputs, self.saved = inputs.converted(), iter(saved)
         dtype, wide = self.inputs.value.dtype, sum_dtype(nodes)
+        if self.weights is not None:
+            self.weights = self.weights.to(dtype)
         grad_nodes = torch.zeros_like(nodes) if grad_nodes is None else grad_nodes
         self.grad_nodes = grad_nodes.to(dtype)
         self.grad_weights, self.grad_logits = grad_weights, grad_logits
@@ -116,7 +126,8 @@ class _Gradients:
         inputs, grads, pairs = self.inputs, self.grads, BlockView(block, self.inputs)
         q, k, grad_y = (pairs.read(x) for x in (inputs.query, inputs.key, self.grad_nodes))
         q.mul_(self.scale)
-        weights, slopes = next(self.saved), None
+        weights = next(self.saved) if self.weights is None else pairs.by_head(self.weights)
+        slopes = None
         applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
         if inputs.edge_value is not None:  # dL/db through the edges' values
             slopes = pairs.by_node(grad_y) @ inputs.edge_value.transpose(0, 1).mT
@@ -175,18 +186,37 @@ class _Gradients:
             pairs.block.pairs(self.grads[name]).copy_(pairs.by_pair(grad))
 
 
-def _differentiable_gradients(ctx: Any, grads: tuple[Optional[Tensor], ...]) -> Any:
-    """Gradients that have gradients themselves."""
-    needs = ctx.needs_input_grad[4:]
-    graph, scale, score_mod, more = ctx.options
+def _differentiable(ctx: Any, grads: Sequence[Optional[Tensor]]) -> Any:
+    graph, scale, score_mod, returned = ctx.options
+
+    def compute(*inputs: Any) -> Attended:
+        return dense_attention(graph, PairInputs(*inputs), scale, score_mod, **returned)
+
+    inputs, needs = ctx.saved_tensors[:8], ctx.needs_input_grad[4:]
+    return differentiable_gradients(compute, inputs, needs, grads)
+
+
+def differentiable_gradients(
+    compute: Callable[..., Iterable[Optional[Tensor]]],
+    inputs: Sequence[Optional[Tensor]],
+    needs: Sequence[bool],
+    grads: Sequence[Optional[Tensor]],
+) -> tuple[Optional[Tensor], ...]:
+    """Gradients that have gradients themselves, of a function of ordinary operations.
+
+    Args:
+        compute: Returns what came out of the step whose backward pass this is.
+        inputs: Of the step.
+        needs: Which of them need a gradient.
+        grads: Of each that came out; None = 0.
+    """
     with torch.enable_grad():
         # Views, so that a tensor in two places has a gradient in each.
-        views: list[Any] = [None if x is None else x.view_as(x) for x in ctx.saved_tensors[:8]]
-        inputs = PairInputs(*views)
-        found = dense_attention(graph, inputs, scale, score_mod, return_weights=more)
+        views = [None if x is None else x.view_as(x) for x in inputs]
+        found = compute(*views)
     given = [(x, grad) for x, grad in zip(found, grads, strict=False) if grad is not None]
     outs, of_outs = zip(*given, strict=True)
     needed = [view for view, need in zip(views, needs, strict=True) if need]
-    options = {"create_graph": torch.is_grad_enabled(), "materialize_grads": True}
+    options: Any = {"create_graph": torch.is_grad_enabled(), "materialize_grads": True}
     of_needed = iter(torch.autograd.grad(outs, needed, of_outs, **options))
     return tuple(next(of_needed) if need else None for need in needs)

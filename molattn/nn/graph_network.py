@@ -13,6 +13,7 @@ from molattn.errors import check_one_of
 from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown, layer_repr
 from molattn.nn.dense_attention import Attended
 from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.edge_update import PairMessages
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
@@ -199,7 +200,10 @@ class GraphNetwork(MessagePassing):
                 index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
             pooled, of = heads, index
             if self._pools_messages and found.messages is not None:
-                pooled, of = edges.pairs_to_edges(found.messages), index[edges.edge_index[1]]
+                messages = found.messages
+                if isinstance(messages, PairMessages):
+                    messages = messages.dense()
+                pooled, of = edges.pairs_to_edges(messages), index[edges.edge_index[1]]
             pooled = scatter(pooled, of, 0, u.size(0), self.edge_to_global)
             given = {
                 "edges": self.attention.head_combine(pooled),

@@ -31,6 +31,15 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     return _OneDNNLinear.apply(x, weight, bias, dtype)  # pyright: ignore[reportReturnType]
 
 
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    r"""Compute :math:`x W^\top` of matrices as :func:`linear` does, without autograd.
+
+    oneDNN is fast where ``x`` holds rows, not columns, one after another.
+    """
+    suits = x.dtype is torch.float32 and x.device.type == "cpu" and torch.backends.mkldnn.enabled
+    return _multiply(x, weight) if suits and _ONEDNN is not None else x @ weight.mT
+
+
 class Linear(PyGLinear):
     """PyG's ``Linear``, computed by :func:`linear`."""
 
