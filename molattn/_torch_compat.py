@@ -49,6 +49,15 @@ def onednn_linear() -> tuple[Optional[Callable[..., Any]], bool]:
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None), has_bfloat16
 
 
+def is_intel() -> bool:
+    """Whether the CPU is Intel's: on others MKL uses half of an AVX-512 unit. False if unknown."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return "GenuineIntel" in file.read(200)
+    except OSError:
+        return False
+
+
 def has_amx() -> bool:
     """Whether the CPU multiplies matrices in bfloat16 (AMX)."""
     return getattr(torch.cpu, "_is_amx_tile_supported", bool)()

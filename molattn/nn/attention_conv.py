@@ -230,7 +230,7 @@ class AttentionConv(MessagePassing):
         """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
         raise NotImplementedError
 
-    def updated_edges(self, attr: EdgeAttr, messages: Union[Tensor, PairMessages]) -> Tensor:
+    def updated_edges(self, attr: EdgeAttr, messages: Any) -> Tensor:
         """Edges of edge features and of messages, in a layer that updates edges.
 
         Messages are ``[E, H, V]``, or :class:`~molattn.nn.edge_update.PairMessages`, of which

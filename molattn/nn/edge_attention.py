@@ -152,7 +152,7 @@ class EdgeAttentionConv(AttentionConv):
             out = out + self.lin_root(x)
         return out if self.bias is None else out + self.bias
 
-    def updated_edges(self, attr: EdgeAttr, messages: Union[Tensor, PairMessages]) -> Tensor:
+    def updated_edges(self, attr: EdgeAttr, messages: Any) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
         assert self.edge_combine is not None  # made with update_edges
         assert self.lin_edge_out is not None

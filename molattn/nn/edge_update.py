@@ -78,7 +78,8 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
         else:
             nodes = value.permute(1, 2, 0)
         table = old.to(dtype) if coded and seen else None
-        terms = _Terms(weights.to(dtype), nodes, inputs.edges, basis, table, last)
+        edges = inputs.edges if seen or basis is not None else None
+        terms = _Terms(weights.to(dtype), nodes, edges, basis, table, last)
         if is_transformed(weights):
             out = _by_messages(graph, seen, terms)
         elif torch.is_grad_enabled():
@@ -167,26 +168,24 @@ class _Kernel:
         width = self.width if head_map is None else len(head_map)
         out = self.weights.new_empty(self.weights.size(1), width)
         for part in self.parts():
-            room = part.pairs(out)
+            added, room = self.added(part), part.split(part.pairs(out))
             if not self.seen:
-                room.zero_()
+                room.copy_(added)
             elif table is None:
-                room.copy_(part.pairs(edges))
+                torch.add(part.split(part.pairs(edges)), added, out=room)
             else:
-                torch.index_select(table, 0, part.pairs(edges), out=room)
-            self.add(part, room)
+                torch.index_select(table, 0, part.pairs(edges), out=part.pairs(out))
+                room.add_(added)
         return out
 
-    def add(self, part: _Part, room: Tensor) -> None:
-        """Add to the features of the pairs, ``[p, D]``."""
+    def added(self, part: _Part) -> Tensor:
+        """What is added to the features, ``[graphs, receivers, senders, D]``."""
         raise NotImplementedError
 
     def gradients(self, grad: Tensor, needs: dict[str, bool]) -> dict[str, Any]:
         """Gradients of all terms."""
         self.grads["weights"] = torch.empty_like(self.weights)
         self.grads["nodes"] = self._zeros(self.terms.nodes)
-        if needs["edges"]:
-            self.grads["edges"] = grad.clone() if self.seen else torch.zeros_like(grad)
         if needs["table"]:
             self.grads["table"] = self._zeros(self.terms.table)
         for part in self.parts():
@@ -198,7 +197,7 @@ class _Kernel:
         return self.grads
 
     def add_gradients(self, part: _Part, grad: Tensor) -> None:
-        """Put the gradient of weights, and add those of the other terms."""
+        """Put the gradients of weights and edges, and add those of the other terms."""
         raise NotImplementedError
 
     def features(self, part: _Part, like: Any) -> Tensor:
@@ -220,11 +219,15 @@ class _OfSenders(_Kernel):
         super().__init__(graph, seen, terms)
         self.nodes = terms.nodes.permute(2, 0, 1).contiguous()  # [R, H, D]
 
-    def add(self, part: _Part, room: Tensor) -> None:
-        """Add to the features of the pairs, ``[p, D]``."""
+    def added(self, part: _Part) -> Tensor:
+        """What is added to the features, ``[graphs, receivers, senders, D]``."""
         weights = part.by_sender(part.pairs(self.weights, 1).t())  # [senders, receivers, H]
         added = torch.bmm(weights, part.rows(self.nodes))
-        part.split(room).add_(added.unflatten(0, (part.graphs, part.nodes)).transpose(1, 2))
+        return added.unflatten(0, (part.graphs, part.nodes)).transpose(1, 2)
+
+    def gradients(self, grad: Tensor, needs: dict[str, bool]) -> dict[str, Any]:
+        """Gradients of all terms."""
+        return super().gradients(grad, needs) | {"edges": grad if needs["edges"] else None}
 
     def add_gradients(self, part: _Part, grad: Tensor) -> None:
         """Put the gradient of weights, and add those of the other terms."""
@@ -255,18 +258,19 @@ class _OfPairs(_Kernel):
         part.split(values, 2).add_(self._senders(self.nodes, part))
         return values
 
-    def add(self, part: _Part, room: Tensor) -> None:
-        """Add to the features of the pairs, ``[p, D]``."""
+    def added(self, part: _Part) -> Tensor:
+        """What is added to the features, ``[graphs, receivers, senders, D]``."""
         values = self.values(part, self.features(part, self.basis))
         values.mul_(part.pairs(self.weights, 1).unsqueeze(1))
         if self.head_map is None:
-            room.add_(values.sum(dim=0).t())
-        else:
-            room.add_(product(self.head_map, values.flatten(0, 1).t()).t())
+            return part.split(values.sum(dim=0).t())
+        return part.split(product(self.head_map, values.flatten(0, 1).t()).t())
 
     def gradients(self, grad: Tensor, needs: dict[str, bool]) -> dict[str, Any]:
         """Gradients of all terms."""
         self.grads["basis"] = self._zeros(self.to_values)
+        if needs["edges"]:
+            self.grads["edges"] = grad.new_empty(len(grad), len(self.basis))
         if self.head_map is not None:
             self.from_edges = self.head_map.t().contiguous()
             self.grads["head_map"] = self._zeros(self.from_edges)
@@ -298,7 +302,8 @@ class _OfPairs(_Kernel):
         flat = of_values.flatten(0, 1)
         self.grads["basis"] += product(flat, features.t())
         if self.grads["edges"] is not None:
-            part.pairs(self.grads["edges"]).add_(product(self.to_edges, flat.t()).t())
+            of_edges, room = product(self.to_edges, flat.t()).t(), part.pairs(self.grads["edges"])
+            torch.add(grad, of_edges, out=room) if self.seen else room.copy_(of_edges)
 
     @staticmethod
     def _senders(x: Tensor, part: _Part) -> Tensor:

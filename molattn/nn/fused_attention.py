@@ -35,7 +35,7 @@ def fused_attention(
     return_logits: bool = False,
 ) -> Attended:
     """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step."""
-    returned = {"return_weights": return_weights, "return_logits": return_logits}
+    returned: Any = {"return_weights": return_weights, "return_logits": return_logits}
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
             return dense_attention(graph, inputs, scale, score_mod, **returned)
@@ -57,7 +57,7 @@ class _FusedAttention(torch.autograd.Function):
         graph: CompleteGraphs,
         scale: float,
         score_mod: ScoreMod,
-        returned: dict[str, bool],
+        returned: Any,
         *inputs: Any,
     ) -> Any:
         saved: list[Tensor] = []
@@ -212,7 +212,7 @@ def differentiable_gradients(
     """
     with torch.enable_grad():
         # Views, so that a tensor in two places has a gradient in each.
-        views = [None if x is None else x.view_as(x) for x in inputs]
+        views: list[Any] = [None if x is None else x.view_as(x) for x in inputs]
         found = compute(*views)
     given = [(x, grad) for x, grad in zip(found, grads, strict=False) if grad is not None]
     outs, of_outs = zip(*given, strict=True)
