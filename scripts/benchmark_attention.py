@@ -8,12 +8,18 @@ one of the same layer, unless --cold.
 
     python scripts/benchmark_attention.py
     python scripts/benchmark_attention.py --device cuda --dtype bfloat16
+    python scripts/benchmark_attention.py --update-edges
+
+With --update-edges only layers that update edges are timed, against the same without the update:
+forward and backward, with gradients of the edges, on a CPU by CPU time of the process.
 """
 
 import argparse
 import math
 import platform
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -181,7 +187,9 @@ def timed(
 ) -> dict[str, float]:
     """Median milliseconds of each run."""
     device = torch.device(options.device)
-    return interleaved(runs, options.repeats, device, cold=options.cold)
+    busy = options.update_edges and device.type == "cpu"
+    clock = time.process_time if busy else time.perf_counter
+    return interleaved(runs, options.repeats, device, cold=options.cold, clock=clock)
 
 
 def speed_table(name: str, options: argparse.Namespace) -> None:
@@ -214,6 +222,58 @@ def speed_table(name: str, options: argparse.Namespace) -> None:
     ]
     header = ["layer", "forward, ms", "x", "forward + backward, ms", "x", "saved, MB", "peak, MB"]
     print_table(header, rows)
+
+
+def update_table(name: str, options: argparse.Namespace) -> None:
+    """Times and memory of a layer that updates edges, relative to one that does not."""
+    rows = []
+    for width in (16, 32, 64):
+        options.edge_width = width
+        batch = molecules(name, options)
+        runs = _updates(batch, options)
+        times, saved = timed(runs, options), {n: saved_bytes(run) for n, run in runs.items()}
+        for updated in ("update", "update, edge_value=False"):
+            row = [str(width), updated]
+            for kind in ("features", "codes"):
+                plain, mine = f"{kind}, none", f"{kind}, {updated}"
+                row += [f"{times[mine]:.1f}", f"{times[mine] / times[plain]:.2f}"]
+                row += [f"{saved[mine] / MEGABYTE:.1f}"]
+            rows.append([*row, f"{times[BASELINE] / times[f'features, {updated}']:.2f}"])
+    of_kind = ["ms", "of no update", "saved, MB"]
+    header = ["width", "layer", *(f"{k}: {n}" for k in ("features", "codes") for n in of_kind)]
+    print(f"\n## {describe(name)}: updated edges, forward + backward\n")
+    print_table([*header, f"features: x {BASELINE}"], rows)
+
+
+def _updates(batch: Batch, options: argparse.Namespace) -> dict[str, Callable[[], object]]:
+    width, heads, edge_width = options.width, options.heads, options.edge_width
+    like = {"device": options.device, "dtype": batch.x.dtype}
+    pairs, edges = (t.clone().requires_grad_() for t in (batch.pairs, batch.edges))
+    codes = CodedEdges(batch.codes.codes, batch.codes.table.clone().requires_grad_())
+    transformer = TransformerConv(width, width // heads, heads, edge_dim=edge_width).to(**like)
+    kinds = {
+        "none": {},
+        "update": {"update_edges": True},
+        "update, edge_value=False": {"update_edges": True, "edge_value": False},
+    }
+    upstream = torch.randn_like(batch.rows), torch.randn_like(batch.pairs)
+    flat = torch.randn_like(batch.x)
+
+    def run(conv: nn.Module, attr: Tensor | CodedEdges) -> None:
+        out = conv(batch.rows, batch.graph, attr)
+        out = out if isinstance(out, tuple) else (out,)
+        torch.autograd.backward(out, upstream[: len(out)])
+
+    def run_transformer() -> None:
+        transformer(batch.x, batch.graph.edge_index, edges).backward(flat)
+
+    runs: dict[str, Callable[[], object]] = {BASELINE: run_transformer}
+    for name, more in kinds.items():
+        shape = {"edge_dim": edge_width, "combine": "concat"}
+        conv = EdgeAttentionConv(width, width, heads, **shape, **more).to(**like)
+        for kind, attr in {"features": pairs, "codes": codes}.items():
+            runs[f"{kind}, {name}"] = partial(run, conv, attr)
+    return runs
 
 
 def growth_table(options: argparse.Namespace) -> None:
@@ -283,6 +343,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--allocator", choices=["steady", "default"], default="steady")
     parser.add_argument("--cold", action="store_true", help="no untimed call before each timed one")
+    parser.add_argument("--update-edges", action="store_true", help="time updates of edges instead")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     options = parser.parse_args()
     allocator = with_allocator(options.allocator)
@@ -296,6 +357,10 @@ def main() -> None:
         f"medians of {options.repeats} interleaved rounds"
         f"{', cold' if options.cold else ''}; x = times as fast as {BASELINE}"
     )
+    if options.update_edges:
+        for data in options.sets:
+            update_table(data, options)
+        return
     for data in options.sets:
         speed_table(data, options)
     growth_table(options)

@@ -15,11 +15,13 @@ def interleaved(
     warmup: int = 3,
     *,
     cold: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Median milliseconds of each run; in every round each is timed once, so that drift is shared.
 
     Before it is timed a run is made once untimed, as layers follow layers of their kind in a model;
-    ``cold`` leaves this out, and each finds the caches full of what another left.
+    ``cold`` leaves this out, and each finds the caches full of what another left. ``clock`` returns
+    seconds: ``time.process_time`` does not count those in which other processes run.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for round_ in range(warmup + repeats):
@@ -27,11 +29,11 @@ def interleaved(
             if not cold:
                 run()
             _wait(device)
-            start = time.perf_counter()
+            start = clock()
             run()
             _wait(device)
             if round_ >= warmup:
-                times[name].append(1e3 * (time.perf_counter() - start))
+                times[name].append(1e3 * (clock() - start))
     return {name: statistics.median(values) for name, values in times.items()}
 
 

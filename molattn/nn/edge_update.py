@@ -9,7 +9,6 @@ backward pass. Where a head is at least as wide as the features, :math:`W_h` is 
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -105,9 +104,9 @@ def _by_messages(graph: CompleteGraphs, seen: bool, terms: _Terms) -> Tensor:
     value = nodes.permute(2, 0, 1)
     inputs = PairInputs(value, value, value, edges, edge_value=basis)
     messages = weighted_values(graph, weights, inputs)
-    pairs = ([1, 2], [1, 2])
-    summed = head_map is None
-    out = messages.sum(dim=1) if summed else torch.tensordot(messages, head_map, pairs)
+    if head_map is not None:
+        messages = torch.einsum("phv,dhv->pd", messages, head_map).unsqueeze(1)
+    out = messages.sum(dim=1)
     if not seen or edges is None:
         return out
     return out + (edges if table is None else table.index_select(0, edges))
@@ -322,18 +321,17 @@ class _EdgeUpdate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        graph, seen = ctx.options
         needs = ctx.needs_input_grad[2:]
+
+        def plain(*terms: Any) -> tuple[Tensor]:
+            return (_by_messages(graph, seen, _Terms(*terms)),)
+
         with without_autocast(grad):
             if torch.is_grad_enabled() or is_transformed(grad):
-                plain = partial(_by_messages, *ctx.options)
-                return (
-                    None,
-                    None,
-                    *differentiable_gradients(
-                        lambda *terms: (plain(_Terms(*terms)),), ctx.saved_tensors, needs, (grad,)
-                    ),
-                )
-            kernel = _kernel(*ctx.options, _Terms(*ctx.saved_tensors))
+                found = differentiable_gradients(plain, ctx.saved_tensors, needs, (grad,))
+                return None, None, *found
+            kernel = _kernel(graph, seen, _Terms(*ctx.saved_tensors))
             named = dict(zip(_Terms._fields, needs, strict=True))
             return None, None, *kernel.gradients(grad.contiguous(), named).values()
 
