@@ -216,13 +216,9 @@ def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Pa
 
 
 def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
-    """Raise an ``InputError`` if data or initial weights are not those that a run began with.
+    """Raise an ``InputError`` if data or initial weights have not the SHA-256 of a run's start.
 
-    Args:
-        what: Subject of the message, such as ``t.csv: the file has``.
-        now: SHA-256 now, or None for random initial weights.
-        before: Likewise when the run was started.
-        folder: The folder of the run.
+    ``what`` is the subject of the message, such as ``t.csv: the file has``.
     """
     if now != before:
         raise InputError(

@@ -5,7 +5,7 @@ import pickle
 import tempfile
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, TypeVar
 
 __all__ = ["Selection", "SpooledList"]
@@ -93,6 +93,3 @@ class Selection(Sequence[Item]):
         if isinstance(index, slice):
             return Selection(self._items, self._indices[index])
         return self._items[self._indices[index]]
-
-    def __iter__(self) -> Iterator[Item]:
-        return (self._items[index] for index in self._indices)
