@@ -19,7 +19,7 @@ from molattn.config import NetworkConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.target_transform import RankTransform, TargetTransform, YeoJohnsonTransform
+from molattn.model.target_transform import TargetTransform, YeoJohnsonTransform
 from molattn.nn import LAYERS
 from molattn.nn.prediction_head import MLPFourierHead
 from molattn.nn.readout import READOUTS
@@ -198,8 +198,7 @@ class Devices(TorchDispatchMode):
 def test_a_step_does_not_wait_for_the_device(options):
     column = "solvent" if "partner" in options else None
     model = MolAttn(MolAttnConfig(TASKS, replace(NET, **options), partner_column=column))
-    transforms = [RankTransform((0.0, 1.0), (-1.0, 1.0)), YeoJohnsonTransform(0.5)]
-    transforms += [TargetTransform()] * 2
+    transforms = [YeoJohnsonTransform(0.5), *[TargetTransform()] * 3]
     model.set_target_scaling(np.zeros(4), np.ones(4), transforms)
     smiles = ["CCO", "c1ccccc1C", "C", "CCN.Cl"]
     records = model.reader(column and smiles).all(smiles, column and ["CCO", "O"] * 2)
