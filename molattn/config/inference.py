@@ -97,7 +97,7 @@ class ExplainConfig(IntervalConfig):
 
     Args:
         method: Method that scores atoms and bonds, one or more of: attention, rollout,
-            gradient_attention, integrated_gradients, occlusion.
+            integrated_gradients, occlusion.
         target: Property to explain, by default the first. Of three or more classes, name one by
             its prediction column, such as phase_probability_solid; by default the most probable.
         check: Test each method by deletion and insertion of atoms, on up to 200 molecules.

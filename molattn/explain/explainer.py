@@ -282,7 +282,7 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
     if scores.baseline is not None:
         total = float(scores.atoms.sum()) + sum(scores.others.values())
         residual = prediction - scores.baseline - total
-    weights, gates, _ = instance.attention
+    weights, gates = instance.attention
     members, _, heads = weights.shape[:3]
     low, high = instance.interval
     return Explanation(

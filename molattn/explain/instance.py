@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from rdkit import Chem
 from torch import Tensor
-from torch_geometric.data import Data
 
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import atom_contributions
@@ -21,7 +20,7 @@ from molattn.chem.parse import Molecule, parse_accepted
 from molattn.chem.reader import MoleculeReader
 from molattn.config import MoleculeLimits
 from molattn.data.table import bundled_dataset, open_table
-from molattn.explain.attention_hooks import Attention, attention_weights
+from molattn.explain.attention_hooks import Attention, record_attention
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
@@ -107,14 +106,8 @@ class Instance:
     @cached_property
     def attention(self) -> Attention:
         """Attention weights and gates that the model applies to the molecule."""
-        return self.attention_weights()
-
-    def attention_weights(self, *, gradients: bool = False) -> Attention:
-        """Record :attr:`attention`, and the gradients of each member's prediction in it."""
         with self.model.evaluating():
-            return attention_weights(
-                self.model, self.batch(), self._member_values, gradients=gradients
-            )
+            return record_attention(self.model, self.batch([self.record]))
 
     # Inputs: one-hot features of atoms and pairs, environments, features of the whole molecule.
 
@@ -182,14 +175,13 @@ class Instance:
 
     @cached_property
     def _process(self) -> Optional[MoleculeProcess]:
-        process, config = self.model.gaussian_process, self.model.config
-        if process is None:
+        if self.model.gaussian_process is None:
             return None
         features = None if self.features is None else self.features[np.newaxis]
         nothing = np.zeros((1, 0), dtype=np.float32)
-        inputs = KernelInputs.of_records(config, [self.record], nothing, features)
+        inputs = KernelInputs.of_records(self.model.config, [self.record], nothing, features)
         with torch.inference_mode(False):
-            return MoleculeProcess(process, self.environments, inputs, self.model.device)
+            return MoleculeProcess(self.model, self.environments, inputs)
 
     # Predictions.
 
@@ -208,20 +200,13 @@ class Instance:
         batch = replace(batch, x=rows, edge_attr=pairs.flatten(0, 2))
         return self._values(batch, self.input_weights if weights is None else weights)
 
-    def _member_values(self, batch: MoleculeBatch | Data) -> Tensor:
-        """Return what each member, with the Gaussian process, predicts for it, ``[members]``."""
-        return self.target.value(self._member_outputs(batch, self.input_weights))[:, 0]
-
-    def batch(self, records: Optional[Sequence[MoleculeRecord]] = None) -> MoleculeBatch:
-        """Return variants of the molecule as a batch; None = the molecule alone."""
-        return self.model.collate(records or [self.record]).to(self.model.device)
+    def batch(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
+        """Return variants of the molecule as a batch."""
+        return self.model.collate(records).to(self.model.device)
 
     def _values(self, batch: MoleculeBatch, weights: Tensor) -> Tensor:
-        outputs = self._member_outputs(batch, weights.expand(batch.num_graphs, -1))
-        return self.target.value(mean_of_members(outputs, self.model.config.tasks))
-
-    def _member_outputs(self, batch: MoleculeBatch | Data, weights: Tensor) -> Tensor:
-        """Predict B variants with each member: outputs ``[members, B, outputs]``."""
+        """Predict a batch of B variants, ``[B]``."""
+        weights = weights.expand(batch.num_graphs, -1)
         environments, atoms, groups = weights.split(self.input_sizes, dim=1)
         factors = dict(zip(self.number_groups, groups.unbind(dim=1), strict=True))
         descriptors = None
@@ -240,10 +225,10 @@ class Instance:
                 else:
                     numbers[:, columns] *= factors[name].unsqueeze(-1).to(numbers.dtype)
         outputs, embedding = self.model.outputs_and_embedding(batch, numbers)
-        if self._process is None:
-            return outputs
-        process = self._process(environments, embedding, factors, descriptors)
-        return self._process.combine(outputs, process)
+        if self._process is not None:
+            process = self._process(environments, embedding, factors, descriptors)
+            outputs = self._process.combine(outputs, process)
+        return self.target.value(mean_of_members(outputs, self.model.config.tasks))
 
     def predict_kept(
         self, kept: NDArray[np.bool_], groups: Optional[NDArray[np.bool_]] = None

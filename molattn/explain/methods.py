@@ -147,26 +147,6 @@ def rollout(instance: Instance, _: MethodOptions) -> Scores:
     return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
 
 
-def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by the attention it receives, weighted by the gradient of the prediction.
-
-    .. math::
-        s_j = \frac 1 n \sum_i (R - I)_{ij}, \quad R \leftarrow R + \bar A^l R, \quad
-        \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
-
-    from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
-    equations 5 and 6. They take the positive part, which suits the score of the predicted class;
-    here it is the absolute value, since in a regression an atom that lowers the prediction matters
-    as much as one that raises it. The mean over members, each with the gradient of its own
-    prediction. A bond's score is :math:`R_{ij} + R_{ji}`.
-    """
-    _attention(instance)
-    found = instance.attention_weights(gradients=True)
-    members = zip(found.weights, found.gradients, strict=True)  # pyright: ignore
-    mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(instance.num_atoms)
-    return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
-
-
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return R of :func:`rollout` for means over heads ``[L, n receivers, n senders]``."""
     product = np.eye(layers.shape[-1])
@@ -174,14 +154,6 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
         mixed = 0.5 * layer + 0.5 * np.eye(layers.shape[-1])
         product = mixed / mixed.sum(axis=-1, keepdims=True) @ product
     return product
-
-
-def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return R of :func:`gradient_attention` for attention and gradients ``[L, heads, n, n]``."""
-    total = np.eye(layers.shape[-1])
-    for layer, gradient in zip(layers, gradients, strict=True):
-        total = total + np.abs(layer * gradient).mean(axis=0) @ total
-    return total
 
 
 def _attention(instance: Instance) -> Attention:
@@ -339,20 +311,13 @@ _SUMMARIES = {
     "(Vaswani et al. 2017)",
     "rollout": "fraction of the atom in all atoms after the last layer, by attention and residual "
     "connections multiplied through the layers (Abnar and Zuidema 2020)",
-    "gradient_attention": "attention weight of the atom times the gradient of the prediction with "
-    "respect to it, in absolute value, accumulated through the layers (after Chefer, Gur and Wolf "
-    "2021)",
     "integrated_gradients": "contribution of the features of the atom, and half of that of its "
     "atom pairs, relative to a molecule of average atoms without pair features (Sundararajan, Taly "
     "and Yan 2017)",
     "occlusion": "mean change of the prediction when the atom is masked, after other atoms in "
     "random orders (a sampled Shapley value; Castro, Gómez and Tejada 2009)",
 }
-_UNSIGNED = {
-    "attention": raw_attention,
-    "rollout": rollout,
-    "gradient_attention": gradient_attention,
-}
+_UNSIGNED = {"attention": raw_attention, "rollout": rollout}
 _SIGNED = {"integrated_gradients": integrated_gradients, "occlusion": occlusion}
 for _name, _compute in {**_UNSIGNED, **_SIGNED}.items():
     METHODS.register(_name)(Method(_compute, _name in _SIGNED, _SUMMARIES[_name]))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,10 +17,33 @@ from molattn.model.kernel import (
     KernelInputs,
     TanimotoKernel,
 )
+from molattn.model.model import MolAttn
 from molattn.model.module import number_type
 
 _ToTensor = Callable[[Any], Tensor]
 _COLUMNS = "feature columns"
+
+
+class _ModelTensors:
+    """The tensors of a Gaussian process on a device, which are the same for all molecules."""
+
+    def __init__(self, head: GaussianProcessHead, device: torch.device) -> None:
+        self.head, self.device, kernel = head, device, head.kernel
+        self.tensor = tensor = partial(torch.as_tensor, dtype=number_type(), device=device)
+        self.numbers = {name: _Gaussian(one, tensor) for name, one in kernel.numbers.items()}
+        self.columns = None if kernel.features is None else _Gaussian(kernel.features, tensor)
+        self.means, self.weights = tensor(head.means), tensor(head.weights)
+        self.shares = tensor(head.output_shares)
+
+
+_TENSORS: WeakKeyDictionary[MolAttn, _ModelTensors] = WeakKeyDictionary()
+
+
+def _tensors_of(model: MolAttn) -> _ModelTensors:
+    kept, head = _TENSORS.get(model), model.gaussian_process
+    if kept is None or kept.head is not head or kept.device != model.device:
+        kept = _TENSORS[model] = _ModelTensors(head, model.device)  # pyright: ignore
+    return kept
 
 
 class MoleculeProcess:
@@ -31,40 +55,27 @@ class MoleculeProcess:
     molecule itself.
 
     Args:
-        head: The Gaussian process.
+        model: A model with a Gaussian process.
         environments: Those of the molecule, E.
         inputs: What the kernel reads of the molecule, one row; its embedding is not used.
-        device: Where to compute.
     """
 
-    def __init__(
-        self,
-        head: GaussianProcessHead,
-        environments: Environments,
-        inputs: KernelInputs,
-        device: torch.device,
-    ) -> None:
-        tensor = partial(torch.as_tensor, dtype=number_type(), device=device)
-        kernel = head.kernel
-        self._head = head
+    def __init__(self, model: MolAttn, environments: Environments, inputs: KernelInputs) -> None:
+        self._shared = shared = _tensors_of(model)
+        tensor, kernel = shared.tensor, shared.head.kernel
         self._counts = [
             _CountKernel(counts, kind, environments, tensor)
             for counts, kind in zip(kernel.of_counts, kernel.kinds, strict=True)
         ]
-        self._numbers = {name: _Gaussian(one, tensor) for name, one in kernel.numbers.items()}
         self._own = {
-            name: self._numbers[name].standardized(tensor(numbers))
+            name: shared.numbers[name].standardized(tensor(numbers))
             for name, numbers in inputs.numbers.items()
             if name != "embedding"
         }
-        self._columns = None
-        if kernel.features is not None:
-            self._columns = _Gaussian(kernel.features, tensor)
-            self._own[_COLUMNS] = self._columns.standardized(tensor(inputs.features))
+        if shared.columns is not None:
+            self._own[_COLUMNS] = shared.columns.standardized(tensor(inputs.features))
         second = [one(inputs.partners) for one in kernel.of_partners]  # pyright: ignore
         self._second = tensor(np.mean(second, axis=0)) if second else None
-        self._means, self._weights = tensor(head.means), tensor(head.weights)
-        self._shares = tensor(head.output_shares)
 
     def __call__(
         self,
@@ -81,9 +92,9 @@ class MoleculeProcess:
             factors: Of the standardized ``descriptors`` and ``feature columns``, ``[B]`` each.
             descriptors: In own units ``[B, F]``; None = those of the molecule, times their factor.
         """
-        given = {"embedding": embedding, "descriptors": descriptors}
+        shared, given = self._shared, {"embedding": embedding, "descriptors": descriptors}
         found = [count_kernel(weights) for count_kernel in self._counts]
-        for name, gaussian in self._numbers.items():
+        for name, gaussian in shared.numbers.items():
             numbers = given[name]
             if numbers is None:
                 found.append(gaussian(self._own[name] * factors[name].unsqueeze(-1)))
@@ -92,14 +103,15 @@ class MoleculeProcess:
         kernel = sum(found[1:], found[0]) / len(found)
         if self._second is not None:
             kernel = kernel * self._second
-        if self._columns is not None:
-            kernel = kernel * self._columns(self._own[_COLUMNS] * factors[_COLUMNS].unsqueeze(-1))
-        return self._head.outputs(self._means + kernel @ self._weights)
+        if shared.columns is not None:
+            kernel = kernel * shared.columns(self._own[_COLUMNS] * factors[_COLUMNS].unsqueeze(-1))
+        return shared.head.outputs(shared.means + kernel @ shared.weights)
 
     def combine(self, network: Tensor, process: Tensor) -> Tensor:
         """Average outputs of networks ``[..., B, outputs]`` with those of the Gaussian process."""
-        network = torch.where(self._shares == 1.0, process, network.to(process.dtype))
-        return network + self._shares * (process - network)
+        shares = self._shared.shares
+        network = torch.where(shares == 1.0, process, network.to(process.dtype))
+        return network + shares * (process - network)
 
 
 class _CountKernel:

@@ -54,25 +54,6 @@ def test_packing_keeps_attention_to_half_a_255th(small_model):
     assert head["methods"][0]["atom_scores"] == pytest.approx(own[0].atom_scores, rel=1e-5)
 
 
-@pytest.mark.browser
-def test_a_molecule_that_is_too_large_has_its_numbers_and_no_drawing(
-    open_page, small_model, tmp_path
-):
-    table = tmp_path / "in.csv"
-    table.write_text(f"smiles\n{'C' * 201}\nCCO\n")
-    small_model.save_pretrained(tmp_path / "model")
-    config = ExplainConfig(method=("attention",))
-    assert explain_table(tmp_path / "model", table, tmp_path / "out", config).done == 2
-    with open_page(tmp_path / "out" / "index.html") as page:
-        for host in ("#parts", "#attention"):
-            page.locator(f"{host} .undrawn").wait_for()
-            assert "Not drawn: more than 200 atoms" in page.inner_text(host)
-        assert page.inner_text("#row") == "Row 1"
-        assert page.locator("#top li").count() == 6
-        page.click("#next")
-        page.locator("#parts svg.structure").wait_for()
-
-
 def test_texts_of_the_table_are_no_code(explained):
     text = (explained / "index.html").read_text(encoding="utf-8")
     assert EVIL not in text

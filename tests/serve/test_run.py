@@ -1,6 +1,5 @@
 """The process of the server: signals, clients that go away, slow connections."""
 
-import asyncio
 import json
 import os
 import re
@@ -20,7 +19,6 @@ from molattn.errors import InputError
 from molattn.serve import run
 
 from ..conftest import rows_of, saved
-from .conftest import run_apart
 
 ENVIRONMENT = {
     **os.environ,
@@ -96,28 +94,6 @@ def test_a_reference_that_cannot_be_read_names_its_option(model_folders, tmp_pat
     with pytest.raises(InputError) as error:
         run.run_server(model_folders[:1], config, Console(quiet=True))
     assert error.value.option == "reference"
-
-
-def test_concurrent_clients_get_their_own_rows(server):
-    async def ask(client, number):
-        smiles = ["C" * (number % 25 + 1), "O" * (number % 2 + 1) + "C" * number]
-        response = await client.post("/predict", json={"smiles": smiles})
-        assert [one["smiles"] for one in response.json()["molecules"]] == smiles
-        return smiles[0], response.json()["molecules"][0]["predictions"]["logS"]["value"]
-
-    async def main():
-        limits = httpx.Limits(max_connections=32)
-        options = {"base_url": server.base_url, "timeout": 60, "headers": TOKEN}
-        async with httpx.AsyncClient(limits=limits, **options) as client:
-            return await asyncio.gather(*(ask(client, number) for number in range(200)))
-
-    found = run_apart(main())
-    alone = server.post("/predict", json={"smiles": ["C" * n for n in range(1, 26)]}).json()
-    expected = {one["smiles"]: one["predictions"]["logS"]["value"] for one in alone["molecules"]}
-    for smiles, value in found:
-        assert value == pytest.approx(expected[smiles], abs=1e-4)
-    count = re.search(r"\nmolattn_batch_molecules_count (\S+)", server.get("/metrics").text)
-    assert float(count[1]) < 200
 
 
 def test_a_client_that_goes_away_leaves_no_work_behind(server):
