@@ -192,6 +192,8 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if value is None:
         return ()
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={one}" for name, one in value.items())
     is_single = isinstance(value, str) or not isinstance(value, Iterable)
     return (value,) if is_single else tuple(value)
 

@@ -66,6 +66,8 @@ class NetworkConfig:
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
         update_edges: Update pair features in each block but the last.
+        layer_options: Other arguments of the layer's class, such as clip=3; in Python also a
+            dictionary.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
@@ -90,6 +92,7 @@ class NetworkConfig:
     gate: bool = False
     edge_value: bool = True
     update_edges: bool = False
+    layer_options: tuple[str, ...] = ()
     self_loops: bool = True
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)

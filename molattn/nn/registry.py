@@ -4,11 +4,12 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+import yaml
 from torch import Tensor, nn
 
 from molattn.config import LAYER_ARGUMENTS, NetworkConfig
 from molattn.config.base import check_unused
-from molattn.errors import InputError, check_one_of
+from molattn.errors import InputError, check_one_of, quoted
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
@@ -192,6 +193,28 @@ def check_network(network: NetworkConfig) -> None:
     check_one_of("combine", network.combine, COMBINES)
     check_one_of("head", network.head, ("auto", *PREDICTION_HEADS))
     check_readout(network.readout)
+    if network.layer_options:
+        _check_layer_options(network)
+
+
+def _check_layer_options(network: NetworkConfig) -> None:
+    """Check arguments of the layer's class by making one."""
+    layer = LAYERS[network.layer]
+    known = inspect.signature(layer.conv).parameters
+    try:
+        options = layer_options(network)
+        for text in network.layer_options:
+            name, equals, _ = text.partition("=")
+            default = known[name].default if name in known else None
+            if not equals or (
+                isinstance(default, (bool, float)) and not isinstance(options[name], (int, float))
+            ):
+                raise ValueError(f"got {quoted(text)}, expected NAME=VALUE, such as clip=3")
+        edges = len(layer.edge_columns) or network.edge_width
+        sizes = network.width, network.width, network.heads
+        layer.make(*sizes, edge_dim=edges, root_weight=False, **options)
+    except (TypeError, ValueError, yaml.YAMLError) as error:
+        raise InputError(" ".join(str(error).split()), option="layer_options") from None
 
 
 def check_head_width(network: NetworkConfig) -> None:
@@ -215,8 +238,9 @@ def layer_options(network: NetworkConfig) -> dict[str, Any]:
 
     ``edge_dim`` is not among them: it is the width of what the network makes of atom pairs.
     """
+    pairs = (text.partition("=") for text in network.layer_options)
     return {
         argument: getattr(network, name)
         for name, argument in LAYER_ARGUMENTS.items()
         if argument != "edge_dim" and getattr(network, name) != getattr(NetworkConfig, name)
-    }
+    } | {name: yaml.safe_load(value) for name, _, value in pairs}

@@ -7,9 +7,12 @@ import pytest
 from torch_geometric.nn.conv import MessagePassing
 
 import molattn
+from molattn import MolAttn, MolAttnConfig
 from molattn import nn as layers
+from molattn.config import NetworkConfig, TrainConfig
 from molattn.errors import InputError
-from molattn.nn.registry import LAYERS
+from molattn.nn.registry import LAYERS, check_network, layer_options
+from molattn.task import Task
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -34,3 +37,20 @@ def test_heads_that_do_not_divide_the_width_are_refused_before_anything_is_train
     frame = pd.DataFrame({"smiles": ["C" * n for n in range(1, 21)], "y": range(20)})
     with pytest.raises(InputError, match=r"^heads: got 3, expected a divisor of width \(8\)"):
         molattn.train(frame, "y", layer=layer, width=8, heads=3, device="cpu")
+
+
+def test_arguments_of_a_layer_reach_it():
+    network = NetworkConfig(layer="egt", layer_options=("clip=3", "scale_degree=false"))
+    check_network(network)
+    modules = MolAttn(MolAttnConfig((Task("y"),), network)).modules()
+    conv = next(module for module in modules if isinstance(module, layers.EGTConv))
+    assert (conv.clip, conv.scale_degree) == (3, False)
+    given = TrainConfig.from_options("t.csv", {"layer_options": {"clip": 3, "scale_degree": False}})
+    assert layer_options(given.network) == layer_options(network)
+
+
+@pytest.mark.parametrize("text", ["clip", "clip=x", "clip=: [", "unknown=1", "edge_dim=2"])
+def test_wrong_arguments_of_a_layer_are_refused(text):
+    with pytest.raises(InputError) as error:
+        check_network(NetworkConfig(layer="egt", layer_options=(text,)))
+    assert error.value.option == "layer_options"
