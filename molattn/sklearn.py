@@ -39,7 +39,7 @@ from molattn.utils.devices import exclusive
 _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
-    *("descriptors", "featurizer", "morgan_counts", "positive_class", "split_duplicates"),
+    *("descriptors", "featurizer", "morgan_counts", "positive_class"),
     *("standardize", "target_transform", "task_weights", "validation_size"),
 )
 # Of the others those of run folders and of several processes, which only the command starts.

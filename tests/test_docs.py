@@ -83,7 +83,7 @@ def test_commands_are_shown_as_they_are_typed(site):
     text = re.sub(r"<[^>]+>", "", (site / "cli.html").read_text())
     assert "molattn train [OPTIONS]" in text
     assert "mkdocs" not in text
-    options = {*TrainConfig.options(), *PretrainConfig.options(), "dataset_folder", "resume"}
+    options = {*TrainConfig.options(), *PretrainConfig.options(), "resume"}
     assert all(f"--{name.replace('_', '-')}" in text for name in options)
 
 

@@ -99,11 +99,9 @@ class TrainOptions:
 
     Args:
         dataset: MoleculeNet dataset to download, such as ESOL.
-        dataset_folder: Folder for downloaded datasets; by default in the user's cache.
     """
 
     dataset: Annotated[str | None, group("Data")] = None
-    dataset_folder: Annotated[Path | None, group("Data")] = None
     data: Annotated[DataConfig, section("Data")] = DataConfig()
     network: Annotated[NetworkConfig, section("Network")] = NetworkConfig()
     fine_tuning: Annotated[FineTuningConfig, section("Fine-tuning")] = FineTuningConfig()
@@ -120,9 +118,7 @@ class TrainOptions:
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
         if self.dataset is not None:
-            config = _with_named_dataset(config, self.dataset, self.dataset_folder)
-        elif self.dataset_folder is not None:
-            raise InputError("needs --dataset", option="dataset_folder")
+            config = _with_named_dataset(config, self.dataset)
         elif not config.file:
             config = _with_bundled_data(config)
         find_columns(open_table(config.file), config.data)  # before torch and RDKit are loaded
@@ -145,12 +141,12 @@ def _with_bundled_data(config: TrainConfig) -> TrainConfig:
     return replace(config, file=str(bundled_dataset()), data=data)
 
 
-def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
+def _with_named_dataset(config: TrainConfig, name: str) -> TrainConfig:
     if config.file:
         raise InputError(f"cannot be used with a table ({config.file})", option="dataset")
     from molattn.data.moleculenet import named_dataset
 
-    dataset = named_dataset(name, folder)
+    dataset = named_dataset(name)
     data = replace(config.data, smiles_column=dataset.smiles_column)
     if not data.target_columns:
         targets, units = dataset.target_columns, dataset.target_units
@@ -234,11 +230,8 @@ def pretrain(
         num_workers: Worker processes that prepare the molecules; 0 prepares them in the main
             process.
     """
-    molecules = replace(  # absolute paths, so that the run can be resumed from anywhere
-        molecules,
-        exclude=tuple(map(abspath, molecules.exclude)),
-        molecules_folder=molecules.molecules_folder and abspath(molecules.molecules_folder),
-    )
+    # Absolute paths, so that the run can be resumed from anywhere.
+    molecules = replace(molecules, exclude=tuple(map(abspath, molecules.exclude)))
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
     console = make_console()
     if not config.files:

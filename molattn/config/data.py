@@ -133,8 +133,6 @@ class DataConfig(TableColumns):
         descriptors: RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
-        cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
-        split_duplicates: Allow the same molecule in different parts of the split.
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).
@@ -153,8 +151,6 @@ class DataConfig(TableColumns):
     descriptors: DescriptorSet = "lipinski"
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
     split: Literal["random", "scaffold", "cluster"] | None = None
-    cluster_cutoff: BelowOne = 0.65
-    split_duplicates: bool = False
     folds: Annotated[int, Ge(2)] | None = None
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     only_fold: Count | None = None
@@ -164,13 +160,14 @@ class DataConfig(TableColumns):
     keep_training_molecules: bool = False
 
     def __post_init__(self) -> None:
-        split, has_folds = self.split, self.folds is not None
-        has_column, groups = self.split_column is not None, split in ("scaffold", "cluster")
+        has_folds = self.folds is not None
         check_unused(
             self,
-            (split != "cluster", "cluster_cutoff", "is used only with --split cluster"),
-            (groups, "split_duplicates", f"cannot be used with --split {split}"),
-            (has_column, "test_size folds", "cannot be used with --split-column"),
+            (
+                self.split_column is not None,
+                "test_size folds",
+                "cannot be used with --split-column",
+            ),
             (not has_folds, "only_fold repeats final", "needs --folds"),
             (has_folds, "test_size", "cannot be used with --folds, which test every row once"),
             (self.only_fold is not None, "repeats final", "cannot be used with --only-fold"),

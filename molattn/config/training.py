@@ -163,8 +163,7 @@ class SupervisedConfig(TrainingLoopConfig):
     Args:
         epochs: Maximum number of epochs (default: at most 30).
         ensemble: Number of networks to average over.
-        loss: Loss of regression targets.
-        huber_delta: Error, in standard deviations, above which the Huber loss is linear.
+        loss: Loss of regression targets; huber is linear beyond one standard deviation.
         label_smoothing: Fraction of label weight spread evenly over all classes.
         balance_classes: Weight classes in the loss by their inverse frequency.
         positive_weight: Weight of the positive class in the loss of binary targets.
@@ -173,7 +172,6 @@ class SupervisedConfig(TrainingLoopConfig):
     epochs: Count | None = None
     ensemble: Annotated[int, Interval(ge=1, le=1000)] = 1
     loss: Literal["mse", "mae", "huber"] = "mse"
-    huber_delta: Positive = 1.0
     label_smoothing: BelowOne = 0.0
     balance_classes: bool = False
     positive_weight: Positive = 1.0
@@ -344,7 +342,6 @@ class MoleculesConfig(MoleculeLimits):
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
         featurizer: Name of the featurizer for atoms and bonds.
-        molecules_folder: Folder for the prepared molecules, for other runs on the same files.
         data_note: Text about the data for the model card, such as licenses.
         pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too.
     """
@@ -356,7 +353,6 @@ class MoleculesConfig(MoleculeLimits):
     masked_molecules: Between = 0.3
     masked_atoms: Between = 0.15
     featurizer: Name = "default"
-    molecules_folder: str | None = None
     data_note: str | None = None
     pretraining_columns: tuple[str, ...] = ()
 

@@ -26,7 +26,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
     A split column decides; if it marks no validation rows, some of the training rows are set aside.
     It may mark no test rows. Without one, the rows are split by the configured method. Rows of one
-    molecule stay together unless the split column or ``split_duplicates`` separates them. A
+    molecule stay together unless the split column separates them. A
     training or validation row of weight 0 is in no split, so that nothing is fitted to it.
     """
     try:
@@ -146,7 +146,5 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     if config.split == "scaffold":
         return same_scaffold(records)
     if config.split == "cluster":
-        return same_cluster(records, config.cluster_cutoff)
-    if config.split_duplicates:
-        return [[row] for row in range(len(records))]
+        return same_cluster(records)
     return same_molecule(records)

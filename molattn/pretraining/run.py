@@ -122,7 +122,7 @@ def pretrain(
     start = time.perf_counter()
     check_processes(config.training)
     config, base = load_pretrained(config)
-    place = Path(config.molecules.molecules_folder or folder / _MOLECULES_FOLDER)
+    place = folder / _MOLECULES_FOLDER
     data = _data(config, folder, place, console, num_workers)
     preparing, loop, digest = time.perf_counter() - start, config.training, base and base.digest
     with seeded(loop.seed), threads(loop.threads):
@@ -325,7 +325,7 @@ def _command(config: PretrainConfig) -> str:
         option = "--" + name.replace("_", "-")
         if isinstance(value, bool):
             words.append(option if value else option.replace("--", "--no-", 1))
-        elif name != "molecules_folder":
+        else:
             values = value if isinstance(value, tuple) else (value,)
             is_path = name == "exclude" or (name == "init_from" and Path(values[0]).is_absolute())
             words += [option, *(Path(one).name if is_path else str(one) for one in values)]

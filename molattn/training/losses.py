@@ -154,8 +154,7 @@ class TaskLoss(nn.Module):
     def _errors(self, output: Tensor, target: Tensor) -> Tensor:
         # Missing labels are 0 here; their losses get weight 0 later.
         if self.config.loss == "huber":
-            delta = self.config.huber_delta
-            return functional.huber_loss(output, target, reduction="none", delta=delta)
+            return functional.huber_loss(output, target, reduction="none")
         function = functional.l1_loss if self.config.loss == "mae" else functional.mse_loss
         return function(output, target, reduction="none")
 

@@ -69,8 +69,6 @@ def test_a_wrong_value_is_refused_by_option(kind, name, value):
         (SupervisedConfig, {"balance_classes": True, "positive_weight": 3.0}, "positive_weight"),
         (DataConfig, {"test_size": 0.5, "folds": 3}, "test_size"),
         (DataConfig, {"only_fold": 4, "folds": 3}, "only_fold"),
-        (DataConfig, {"cluster_cutoff": 0.5}, "cluster_cutoff"),
-        (DataConfig, {"split": "scaffold", "split_duplicates": True}, "split_duplicates"),
         (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, "validation_size"),
         (DataConfig, {"target_columns": ("a",), "task_weights": (0,)}, "task_weights"),
         (PrepareConfig, {"resume": True, "overwrite": True}, "resume"),

@@ -18,7 +18,7 @@ MIXED = (Y, C, B, Z)  # outputs: y, c c c, b, z
 OPTIONS = [
     {},
     {"loss": "mae", "label_smoothing": 0.1},
-    {"loss": "huber", "huber_delta": 0.5},
+    {"loss": "huber"},
     {"balance_classes": True},
     {"positive_weight": 3.0, "label_smoothing": 0.2},
 ]
@@ -28,10 +28,9 @@ def loss_of(tasks, targets, task_weights=(), **options):
     return TaskLoss(tasks, SupervisedConfig(**options), targets, task_weights)
 
 
-def error_of(error, loss="mse", huber_delta=1.0, **_):
+def error_of(error, loss="mse", **_):
     error = abs(error)
-    linear = huber_delta * (error - 0.5 * huber_delta)
-    huber = 0.5 * error**2 if error < huber_delta else linear
+    huber = 0.5 * error**2 if error < 1.0 else error - 0.5
     return {"mse": error**2, "mae": error, "huber": huber}[loss]
 
 
