@@ -29,7 +29,6 @@ Checkpoint = Literal["best", "last"]
 Precision = Literal["auto", "fp32", "bf16"]
 Device = Literal["auto", "cpu", "gpu"]
 Freeze = Literal["none", "embeddings", "encoder"]
-Pairs = Literal["all", "bonds"]
 Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
 
 Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds", "columns"]
@@ -58,9 +57,7 @@ class NetworkConfig:
         layers: Number of attention blocks.
         edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
-        pairs: Which atom pairs attend to each other.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
-        distances: Use the topological distance between atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
         gate: Gate each attention head (GaAN).
@@ -76,7 +73,6 @@ class NetworkConfig:
         readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
             median, softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer,
             pma.
-        partner: How to combine a second molecule with the first.
     """
 
     width: Width = 128
@@ -84,9 +80,7 @@ class NetworkConfig:
     layers: Annotated[int, Interval(ge=0, le=1000)] = 4
     edge_width: Width = 16
     layer: str = "edge_attention"
-    pairs: Pairs = "all"
     radius: Width | None = field(default=None, metadata=_OWN)
-    distances: bool = True
     score: str = "scaled_dot"
     combine: str = "linear"
     gate: bool = False
@@ -99,10 +93,6 @@ class NetworkConfig:
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)
     attention_dropout: BelowOne = field(default=0.0, metadata=_OWN)
     readout: str = "attentional+variance_preserving"
-    partner: Literal["concat", "cross_attention"] = field(default="concat", metadata=_OWN)
-
-    def __post_init__(self) -> None:
-        check_unused(self, (self.pairs == "bonds", "radius", "cannot be used with --pairs bonds"))
 
 
 @checked
@@ -284,8 +274,6 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         data = self.data
-        rule = data.partner_column is None, "partner", "needs --partner-column"
-        check_unused(self.network, rule)
         reason = "cannot be used without validation rows, by --final or --validation-size 0"
         has_none = data.final or data.validation_size == 0.0
         check_unused(self.training, (has_none, "checkpoint patience", reason))
@@ -406,7 +394,7 @@ class PretrainConfig(RunConfig):
         has_columns = "columns" in self.training.targets
         reason = "needs columns in --targets"
         check_unused(self.molecules, (not has_columns, "pretraining_columns", reason))
-        check_unused(self.network, (True, "partner radius", "cannot be used in pretraining"))
+        check_unused(self.network, (True, "radius", "cannot be used in pretraining"))
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""

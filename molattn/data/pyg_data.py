@@ -1,6 +1,6 @@
 """Molecules to graphs of all atom pairs or of bonds, as PyG's ``Data``."""
 
-from typing import Union, get_args
+from typing import Literal, Union, get_args
 
 import torch
 from rdkit import Chem
@@ -10,9 +10,10 @@ from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, assign_stereo, quiet, without_labels
 from molattn.config import MoleculeLimits
-from molattn.config.training import Pairs
 from molattn.errors import InputError, check_one_of
 from molattn.record import MoleculeRecord
+
+Pairs = Literal["all", "bonds"]
 
 
 def from_smiles(

@@ -1,6 +1,6 @@
 """An adapter that lets PyG's explainers run on a model."""
 
-from typing import Optional, cast
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,6 @@ from molattn.data.pyg_data import from_smiles
 from molattn.explain.instance import one_hot
 from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
-from molattn.model.network import Network
 
 
 class GraphModel(nn.Module):
@@ -84,8 +83,6 @@ def one_hot_data(model: MolAttn, smiles: str) -> Data:
     if model.config.standardize:
         smiles = model.featurize(smiles).standardized or smiles
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
-    net = cast(Network, model.nets[0])
-    data.edge_index, data.edge_attr = net.edges(data["edge_index"], data["edge_attr"])
     data.x = torch.from_numpy(one_hot(data["x"].numpy(), featurizer.atom_sizes))
     data.edge_attr = torch.from_numpy(one_hot(data["edge_attr"].numpy(), featurizer.pair_sizes))
     return data

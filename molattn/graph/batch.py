@@ -96,7 +96,6 @@ def collate(
     records: Sequence[MoleculeRecord],
     *,
     self_loops: bool = True,
-    edge_codes: Optional[NDArray[np.bool_]] = None,
     device: "torch.device | str" = "cpu",
 ) -> MoleculeBatch:
     """Collate molecules into a batch.
@@ -106,7 +105,6 @@ def collate(
             same object in several records is stored once. With ``edge_index`` in one of them, the
             batch has :class:`ListedGraphs`.
         self_loops: Whether an atom is a neighbor of itself.
-        edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
         device: Where the batch will be used, see :class:`CompleteGraphs`; it is made on the CPU.
     """
     if not records:
@@ -115,23 +113,19 @@ def collate(
         x, graphs, pairs = _listed(records, self_loops)
     else:
         x, graphs, pairs = _padded(records, self_loops, device)
-    counts = np.bincount(pairs, minlength=NO_EDGE + 1)
-    counts = counts[:NO_EDGE] if edge_codes is None else counts[: len(edge_codes)] * edge_codes
+    counts = np.bincount(pairs, minlength=NO_EDGE + 1)[:NO_EDGE]
     present = np.flatnonzero(counts).astype(np.uint8)
     index = np.full(NO_EDGE + 1, len(present), dtype=np.uint8)
     index[present] = np.arange(len(present))
     codes = torch.from_numpy(index[pairs])
-    if isinstance(graphs, CompleteGraphs) and (
-        edge_codes is not None or int(counts.sum()) < graphs.num_edges
-    ):
+    if isinstance(graphs, CompleteGraphs) and int(counts.sum()) < graphs.num_edges:
         graphs = graphs.with_edges(codes < len(present))
     numbers = _of_all(records, "numbers")
     partners = partner_index = None
     if seconds := _of_all(records, "partner"):
         distinct = {id(second): second for second in seconds}
         order = {key: number for number, key in enumerate(distinct)}
-        options = {"self_loops": self_loops, "edge_codes": edge_codes, "device": device}
-        partners = collate(list(distinct.values()), **options)
+        partners = collate(list(distinct.values()), self_loops=self_loops, device=device)
         partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from annotated_types import Interval, MinLen
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from molattn.chem import Featurizer
@@ -142,14 +141,6 @@ class MolAttnConfig:
             self.standardize,
             self.network.radius,
         )
-
-    @cached_property
-    def edge_codes(self) -> NDArray[np.bool_] | None:
-        """Which joint codes make an atom pair an edge, ``bool [K]``; None = all of them."""
-        if self.network.pairs == "all":
-            return None
-        table = self.featurizer.pair_table  # a bond, or an atom with itself
-        return (table[:, 0] > 0) | (table[:, -1] == 0)
 
     @property
     def has_partner(self) -> bool:

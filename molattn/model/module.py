@@ -50,20 +50,15 @@ def batches(
     """
     if size < 1:
         raise ValueError(f"batch_size: got {size}, expected an integer of at least 1")
-    batch: list[T] = []
-    pairs = first = second = 0
+    batch, pairs = list[T](), 0
     for item in items:
         molecule = record(item)
-        partner = molecule and molecule.partner
-        atoms, others = (one.num_atoms if one else 0 for one in (molecule, partner))
-        more = _cost(molecule) + _cost(partner)
-        # In cross attention molecules are padded to the largest of the batch.
-        across = (len(batch) + 1) * max(first, atoms) * max(second, others)
-        if batch and (len(batch) >= size or max(pairs + more, across) > MOST_PAIRS):
+        more = _cost(molecule) + _cost(molecule and molecule.partner)
+        if batch and (len(batch) >= size or pairs + more > MOST_PAIRS):
             yield batch
-            batch, pairs, first, second = [], 0, 0, 0
+            batch, pairs = [], 0
         batch.append(item)
-        pairs, first, second = pairs + more, max(first, atoms), max(second, others)
+        pairs += more
     if batch:
         yield batch
 
@@ -310,7 +305,6 @@ class NetworkModule(nn.Module):
         return collate(
             records,
             self_loops=self.config.network.self_loops,
-            edge_codes=self.config.edge_codes,
             device=self.device,
         )
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
-from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import Featurizer
 from molattn.config import Freeze
@@ -16,7 +15,7 @@ from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.model.config import MolAttnConfig
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
-from molattn.nn.encoder import CrossAttention, Encoder
+from molattn.nn.encoder import Encoder
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
@@ -25,9 +24,8 @@ from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 class Network(nn.Module):
     """Embeddings of atoms and atom pairs, an encoder, a readout over atoms, and a prediction head.
 
-    A second molecule passes through the same encoder and readout. Its vector is concatenated to
-    that of the first before the head; with ``partner="cross_attention"`` the atoms of each molecule
-    attend to those of the other before the readout.
+    A second molecule passes through the same encoder and readout, and its vector is concatenated to
+    that of the first before the head.
 
     Inputs and outputs are in scaled units: :class:`molattn.MolAttn` holds one or more networks, and
     does the scaling. Its arguments are those of this class.
@@ -46,7 +44,6 @@ class Network(nn.Module):
         super().__init__()
         net, seen = config.network, config.featurizer
         self.self_loops = net.self_loops
-        self.bonds_only = net.pairs == "bonds"
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
         # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
@@ -55,12 +52,11 @@ class Network(nn.Module):
         """Width of what :meth:`encode_atoms` returns."""
         self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
         pairs = torch.tensor(seen.pair_table), seen.pair_sizes
-        seen_as = None if net.distances else _without_distances(seen)
         if LAYERS[net.layer].edge_columns:
             fixed = _distance_and_bond(seen)
-            self.pair_embedding = FixedPairEmbedding(*pairs, *fixed, seen_as=seen_as)
+            self.pair_embedding = FixedPairEmbedding(*pairs, *fixed)
         else:
-            self.pair_embedding = PairEmbedding(*pairs, net.edge_width, seen_as=seen_as)
+            self.pair_embedding = PairEmbedding(*pairs, net.edge_width)
         self.encoder = self._make_encoder(config) if encoder is None else encoder
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
@@ -70,13 +66,6 @@ class Network(nn.Module):
                 "of its output"
             )
         self.readout = readout
-        self.cross: nn.ModuleList | None = None
-        if config.has_partner and net.partner == "cross_attention":
-            options = {"score": net.score, "combine": net.combine, "dropout": net.dropout}
-            options["attention_dropout"] = net.attention_dropout
-            self.cross = nn.ModuleList(  # to the first molecule, and to the second
-                CrossAttention(self.atom_width, net.heads, **options) for _ in range(2)
-            )
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
         widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
@@ -132,9 +121,8 @@ class Network(nn.Module):
 
         The vector of a second molecule is concatenated to that of the first.
 
-        The batch is that of :meth:`molattn.MolAttn.forward`. Of PyG graphs pairs without a bond are
-        ignored with ``pairs="bonds"``, and edges are taken as they are with a ``radius``. ``atoms``
-        is the output of :meth:`encode_atoms` for a ``MoleculeBatch``, if it is known.
+        The batch is that of :meth:`molattn.MolAttn.forward`; PyG graphs keep their edges.
+        ``atoms``: the output of :meth:`encode_atoms` for a ``MoleculeBatch``, if known.
         """
         if atoms is None or not isinstance(batch, MoleculeBatch):
             x, index = self.encode_atoms(batch)
@@ -145,17 +133,8 @@ class Network(nn.Module):
         if partners is None:
             return self.readout(x, index, count)
         y, second = self.encode_atoms(partners)
-        which = batch.partner_index
-        if self.cross is None:
-            read = self.readout(x, index, count), self.readout(y, second, partners.num_graphs)
-            return torch.cat([read[0], read[1][which]], dim=-1)
-        x, x_mask = to_dense_batch(x, index, batch_size=count)
-        y, y_mask = to_dense_batch(y, second, batch_size=partners.num_graphs)
-        y, y_mask = y[which], y_mask[which]
-        to_first, to_second = self.cross
-        both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
-        read = [self.readout(z[mask], mask.nonzero()[:, 0], count) for z, mask in both]
-        return torch.cat(read, dim=-1)
+        read = self.readout(x, index, count), self.readout(y, second, partners.num_graphs)
+        return torch.cat([read[0], read[1][batch.partner_index]], dim=-1)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -186,7 +165,7 @@ class Network(nn.Module):
         x, codes = self.atom_embedding(batch.x), batch.edge_attr
         assert codes is not None
         if not isinstance(batch, MoleculeBatch):
-            edge_index, codes = self.edges(batch["edge_index"], codes)
+            edge_index = batch["edge_index"]
             self._check_self_loops(edge_index, len(x))
             index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
             return self._encode_edges(x, edge_index, codes), index
@@ -209,18 +188,6 @@ class Network(nn.Module):
         if out.shape != (expected := (len(x), self.atom_width)):
             raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
         return out
-
-    def edges(self, edge_index: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Select the edges ``[2, E]`` of a PyG graph that the network uses, and their codes.
-
-        With fractional weights of codes all edges are kept.
-        """
-        if not self.bonds_only or codes.is_floating_point():
-            return edge_index, codes
-        bond = (self.pair_embedding.table[codes.long()] if codes.dim() == 1 else codes)[:, 0]
-        kept = (bond > 0) | (edge_index[0] == edge_index[1])
-        # The same tensor where nothing is left out: hooks that record weights compare identity.
-        return (edge_index, codes) if kept.all() else (edge_index[:, kept], codes[kept])
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""
@@ -278,10 +245,3 @@ def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
     values[-distances:, 0] = torch.arange(distances) - (distances - 1.0)
     values[-distances, 1] = 1.0
     return values, torch.tensor([distances - 1.0, 0.0])
-
-
-def _without_distances(featurizer: Featurizer) -> Tensor:
-    """Map every distance of more than one bond to the last code, that of another fragment."""
-    codes = torch.arange(sum(featurizer.pair_sizes))
-    codes[-featurizer.pair_sizes[-1] + min(2, featurizer.max_distance) :] = codes[-1].clone()
-    return codes

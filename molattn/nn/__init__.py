@@ -14,7 +14,6 @@ from molattn.nn.embedding import CodeEmbedding as CodeEmbedding
 from molattn.nn.embedding import FixedPairEmbedding as FixedPairEmbedding
 from molattn.nn.embedding import PairEmbedding as PairEmbedding
 from molattn.nn.encoder import AttentionBlock as AttentionBlock
-from molattn.nn.encoder import CrossAttention as CrossAttention
 from molattn.nn.encoder import Encoder as Encoder
 from molattn.nn.functional import SCORES as SCORES
 from molattn.nn.functional import Score as Score

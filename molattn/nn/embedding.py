@@ -1,7 +1,6 @@
 """Embeddings of integer codes."""
 
 from collections.abc import Sequence
-from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -85,8 +84,6 @@ class PairEmbedding(CodeEmbedding):
         table: Component codes of each joint code, ``[K, P]``.
         sizes: Number of codes of each component.
         channels: Width of the vectors.
-        seen_as: The code that replaces each component code, ``int64 [sum(sizes)]``, with the codes
-            of all columns numbered consecutively; None = codes are not replaced.
 
     Shapes:
         - **input**: joint codes ``[E]``, or as for :class:`CodeEmbedding`
@@ -94,19 +91,15 @@ class PairEmbedding(CodeEmbedding):
     """
 
     table: Tensor
-    seen_as: Optional[Tensor]
 
     def __init__(
         self,
         table: Tensor,
         sizes: Sequence[int],
         channels: int,
-        *,
-        seen_as: Optional[Tensor] = None,
     ) -> None:
         super().__init__(sizes, channels)
         self.register_buffer("table", table.long(), persistent=False)
-        self.register_buffer("seen_as", seen_as, persistent=False)
 
     @property
     def blank(self) -> Tensor:
@@ -115,8 +108,8 @@ class PairEmbedding(CodeEmbedding):
 
     @property
     def vectors(self) -> Tensor:
-        """The vector of each code, after replacement, ``[sum(sizes), channels]``."""
-        return self.weight if self.seen_as is None else self.weight[self.seen_as]
+        """The vector of each code, ``[sum(sizes), channels]``."""
+        return self.weight
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
@@ -133,7 +126,6 @@ class FixedPairEmbedding(PairEmbedding):
         sizes: As for :class:`PairEmbedding`.
         values: The term of each component code, ``[sum(sizes), channels]``.
         blank: The constant term, ``[channels]``.
-        seen_as: As for :class:`PairEmbedding`.
     """
 
     base: Tensor
@@ -144,10 +136,8 @@ class FixedPairEmbedding(PairEmbedding):
         sizes: Sequence[int],
         values: Tensor,
         blank: Tensor,
-        *,
-        seen_as: Optional[Tensor] = None,
     ) -> None:
-        super().__init__(table, sizes, values.size(1), seen_as=seen_as)
+        super().__init__(table, sizes, values.size(1))
         del self.weight  # no parameter, and no part of a saved model
         self.register_buffer("weight", values, persistent=False)
         self.register_buffer("base", blank, persistent=False)

@@ -15,7 +15,7 @@ from molattn.model.model import MolAttn
 __all__ = ["FineTuningPlan", "PretrainedWeights"]
 
 _BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
-_HEAD = ("head", "cross")
+_HEAD = ("head",)
 
 
 @dataclass(frozen=True)

@@ -236,5 +236,5 @@ def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:
         config.features,
         config.descriptors,
         config.morgan_counts,
-        config.network.partner if config.has_partner else None,
+        config.has_partner,
     )

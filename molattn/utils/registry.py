@@ -51,6 +51,9 @@ class Registry(UserDict[str, T]):
 
         return add
 
+    def __repr__(self) -> str:
+        return f"<Registry of {self.kind}: {', '.join(self)}>"
+
     def __missing__(self, name: str) -> Any:
         check_one_of(self.kind, name, self)
 

@@ -73,13 +73,11 @@ def test_a_wrong_value_is_refused_by_option(kind, name, value):
         (DataConfig, {"target_columns": ("a",), "task_weights": (0,)}, "task_weights"),
         (PrepareConfig, {"resume": True, "overwrite": True}, "resume"),
         (PrepareConfig, {"pretraining_columns": ("a",)}, "pretraining_columns"),
-        (NetworkConfig, {"pairs": "bonds", "radius": 2}, "radius"),
         (FineTuningConfig, {"init_from": "none", "freeze": "encoder"}, "freeze"),
         (GaussianProcessConfig, {"predictor": "network", "kernels": ("morgan",)}, "kernels"),
         (PredictConfig, {"ray_address": "auto"}, "ray_address"),
         (ServeConfig, {"max_queue": 5}, "max_queue"),
         (ServeConfig, {"host": "0.0.0.0"}, "token"),
-        (TrainConfig, {"partner": "cross_attention"}, "partner"),
         (TrainConfig, {"folds": 3, "final": True, "patience": 3}, "patience"),
         (TrainConfig, {"folds": 3, "validation_size": 0.0, "checkpoint": "best"}, "checkpoint"),
         (TrainConfig, {"predictor": "gaussian_process", "width": 8}, "width"),
@@ -88,7 +86,6 @@ def test_a_wrong_value_is_refused_by_option(kind, name, value):
         (TrainConfig, {"kernels": "descriptors", "descriptors": "none"}, "kernels"),
         (TrainConfig, {"epoch": 3}, "epoch"),
         (PretrainConfig, {"pretraining_columns": "a", "targets": "atoms"}, "pretraining_columns"),
-        (PretrainConfig, {"partner": "cross_attention"}, "partner"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(kind, options, name, monkeypatch):

@@ -86,8 +86,8 @@ def test_weights_that_are_shown_are_those_applied(instance):
         {"layer": "gaan"},
         {"layer": "mat"},
         {"layer": "graph_network", "gate": True},
-        {"pairs": "bonds", "gate": True},
-        {"pairs": "bonds", "layer": "gaan", "self_loops": False},
+        {"radius": 1, "gate": True},
+        {"radius": 1, "layer": "gaan", "self_loops": False},
         {"score": "gatv2", "self_loops": False},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
@@ -101,7 +101,7 @@ def test_other_networks_show_what_they_apply(options):
     assert (found.gates is not None) is has_gates
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-5)
     edges = np.ones((7, 7), dtype=bool)
-    if "pairs" in options:
+    if "radius" in options:
         edges = np.eye(7, dtype=bool)
         for i, j in instance.bonds:
             edges[i, j] = edges[j, i] = True

@@ -137,7 +137,7 @@ def test_second_molecules_and_features_stay_as_they_are():
         "features": ("pH",),
         "descriptors": ("MolWt",),
         "partner_column": "solvent",
-        "network": replace(SMALL, partner="cross_attention", gate=True),
+        "network": replace(SMALL, gate=True),
     }
     model = make(**config)
     inputs = {"partners": iter(["O", "CCO"]), "features": [[7.0], [2.0]]}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch
-from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
+from torch_geometric.explain import CaptumExplainer, Explainer
 
 from molattn.explain.pyg import GraphModel, one_hot_data
 
@@ -41,19 +41,6 @@ def test_one_hot_graphs_predict_what_the_smiles_does(graph_model):
         found = graph_model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
     expected = graph_model.model.predict([SMILES, "O"])[:, :1]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("self_loops", [True, False])
-def test_a_graph_of_bonds_has_no_other_edges(self_loops):
-    network = replace(SMALL, pairs="bonds", self_loops=self_loops)
-    model = GraphModel(make(network=network)).eval()
-    masks = {"node_mask_type": "object", "edge_mask_type": "object"}
-    data, found = explained(model, GNNExplainer(epochs=2), **masks)
-    assert data.edge_index.size(1) == found.edge_mask.numel() == 2 * 6 + 7 * self_loops
-    assert found.node_mask.shape == (7, 1)
-    with torch.no_grad():
-        got = model(data.x, data.edge_index, data.edge_attr)
-    np.testing.assert_allclose(got.numpy(), model.model.predict([SMILES])[:, :1], rtol=1e-5)
 
 
 def test_integrated_gradients_of_messages_add_up_to_what_messages_do(graph_model):

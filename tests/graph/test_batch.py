@@ -1,7 +1,5 @@
 """Collation against the records it was given."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -48,28 +46,6 @@ def test_every_atom_and_pair_arrives(sizes, self_loops, seed):
     is_edge = torch.cat([mask.flatten() for mask in graphs.pair_masks])
     assert bool((batch.edge_attr[~is_edge] == len(batch.pair_codes)).all())
     assert sorted(set(joint.tolist())) == batch.pair_codes.tolist()
-
-
-@pytest.mark.parametrize("self_loops", [True, False])
-def test_codes_that_make_no_edge_are_left_out(self_loops):
-    rng = np.random.default_rng(0)
-    records = [random_record(size, rng) for size in (3, 1, 5)]
-    records[0] = replace(records[0], partner=records[2])
-    records[1:] = [replace(record, partner=records[2]) for record in records[1:]]
-    edge_codes = np.isin(np.arange(255), [7, 254])
-    whole = collate(records, self_loops=self_loops)
-    some = collate(records, self_loops=self_loops, edge_codes=edge_codes)
-    assert some.pair_codes.tolist() == [7, 254]
-    for batch, all_pairs in ((some, whole), (some.partners, whole.partners)):
-        codes = all_pairs.pair_codes[
-            all_pairs.edge_index.pairs_to_edges(all_pairs.edge_attr).long()
-        ]
-        kept = torch.from_numpy(edge_codes)[codes.long()]
-        assert torch.equal(batch.edge_index.edge_index, all_pairs.edge_index.edge_index[:, kept])
-        of_edges = batch.edge_index.pairs_to_edges(batch.edge_attr).long()
-        assert torch.equal(batch.pair_codes[of_edges], codes[kept])
-        is_edge = torch.cat([mask.flatten() for mask in batch.edge_index.pair_masks])
-        assert torch.equal(batch.edge_attr < len(batch.pair_codes), is_edge)
 
 
 def test_coded_edges_spread_their_table():

@@ -22,11 +22,6 @@ OPTIONS = [
     {"layer": "mat"},
     {"layer": "graph_network", "gate": True, "update_edges": True},
     {"edge_value": False},
-    {"distances": False},
-    {"pairs": "bonds"},
-    {"pairs": "bonds", "gate": True, "update_edges": True, "score": "gatv2"},
-    {"pairs": "bonds", "layer": "gaan", "edge_value": False},
-    {"pairs": "bonds", "layer": "mat", "distances": False},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -106,18 +101,15 @@ def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("distances", [True, False])
 @pytest.mark.parametrize("text", ["CCCCCCCCCCCCCO", "c1ccccc1CC.Cl"])
-def test_mat_reads_the_distance_in_bonds_and_the_bond(text, distances):
-    model = make(layer="mat", distances=distances)
+def test_mat_reads_the_distance_in_bonds_and_the_bond(text):
+    model = make(layer="mat")
     net, featurizer = model.nets[0], model.config.featurizer
     mol = Chem.MolFromSmiles(text)
     # RDKit's distance between fragments is 1e8.
     far = featurizer.max_distance + 1
     distance = Chem.GetDistanceMatrix(mol)
     distance = np.where(distance > 1000, far, distance.clip(max=far - 1))
-    if not distances:
-        distance = np.where(distance > 1, far, distance)
     bond = Chem.GetAdjacencyMatrix(mol) + np.eye(mol.GetNumAtoms())
     codes = torch.from_numpy(featurizer(mol).pairs).flatten()
     got = net.pair_embedding(codes).view(*bond.shape, 2)

@@ -23,8 +23,8 @@ from .conftest import SMALL
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"self_loops": False}, {"pairs": "bonds"}],
-    ids=["loops", "no_loops", "bonds"],
+    params=[{}, {"self_loops": False}],
+    ids=["loops", "no_loops"],
 )
 def objective(request, store):
     rows = np.arange(len(store))

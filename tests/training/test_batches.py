@@ -87,9 +87,7 @@ def test_processes_share_the_batches_of_one(model, molecules, monkeypatch, count
         assert max(loads) - min(loads) <= max(batch)  # of similar size
 
 
-@pytest.mark.parametrize(
-    "network", [{}, {"pairs": "bonds"}, {"radius": 2}, {"self_loops": False}, {"layer": "mat"}]
-)
+@pytest.mark.parametrize("network", [{}, {"radius": 2}, {"self_loops": False}, {"layer": "mat"}])
 def test_atoms_of_a_frozen_encoder_are_those_of_their_batch(network):
     torch.manual_seed(0)
     model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=8, heads=2, layers=2, **network)))

@@ -102,14 +102,12 @@ def test_a_model_of_the_same_tasks_starts_with_its_head(table, pretrained):
     assert "(new head)" in log
 
 
-@pytest.mark.parametrize("partner", ["concat", "cross_attention"])
-def test_the_head_is_kept_if_it_reads_the_same(partner, tmp_path):
-    network = replace(SMALL, partner=partner)
-    old = saved(tmp_path / "old", network=network, partner_column="solvent", tasks=(Task("y"),))
+def test_the_head_is_kept_if_it_reads_the_same(tmp_path):
+    old = saved(tmp_path / "old", network=SMALL, partner_column="solvent", tasks=(Task("y"),))
     rows = "".join(f"{'C' * n}O,O,{n}.5\n" for n in range(1, 20))
     (tmp_path / "t.csv").write_text(f"smiles,other,y\n{rows}")
     for more, keeps in (({}, True), ({"morgan_counts": 16}, False), ({"head": "fourier"}, False)):
-        options = {"target_columns": "y", "partner_column": "other", "partner": partner, **more}
+        options = {"target_columns": "y", "partner_column": "other", **more}
         options |= {"descriptors": "none", "init_from": str(tmp_path / "old"), "epochs": 1}
         options |= {"backbone_lr_scale": 0.0, "predictor": "network", "device": "cpu"}
         model = train(TrainConfig.from_options(str(tmp_path / "t.csv"), options)).model

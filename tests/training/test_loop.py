@@ -172,9 +172,9 @@ WAITING = {"median", "set_transformer"}  # PyG reads back the sizes of graphs in
 READERS = "+".join(name for name in READOUTS if name not in WAITING)
 NETWORKS = [
     {"attention_dropout": 0.1, "self_loops": False, "score": "additive"},
-    {"pairs": "bonds", "gate": True},
+    {"gate": True},
     {"update_edges": True, "head": "mlp", "readout": READERS},
-    {"partner": "concat"},
+    {},
     *({"layer": layer} for layer in LAYERS),
 ]
 
