@@ -196,7 +196,7 @@ class Devices(TorchDispatchMode):
 
 @pytest.mark.parametrize("options", NETWORKS, ids=str)
 def test_a_step_does_not_wait_for_the_device(options):
-    column = "solvent" if "partner" in options else None
+    column = None if options else "solvent"
     model = MolAttn(MolAttnConfig(TASKS, replace(NET, **options), partner_column=column))
     transforms = [YeoJohnsonTransform(0.5), *[TargetTransform()] * 3]
     model.set_target_scaling(np.zeros(4), np.ones(4), transforms)
