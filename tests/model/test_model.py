@@ -4,12 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rdkit import Chem
 from torch_geometric.data import Batch
 
 from molattn import from_smiles
 from molattn.config import NetworkConfig
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
@@ -129,44 +128,3 @@ def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
     with pytest.raises(ValueError, match="target"):
         model.set_target_scaling(mean, scale)
     assert (model.target_mean.tolist(), model.target_scale.tolist()) == former
-
-
-def test_rdkit_molecules_are_taken_wherever_smiles_are():
-    """In another order of atoms, with explicit hydrogen atoms and atom-map numbers."""
-    torch.manual_seed(0)
-    model = MolAttn(MolAttnConfig("y", SMALL, descriptors=("TPSA",), partner_column="solvent"))
-    smiles = ["F/C=C/[C@H](O)C", "c1ccccc1O", "C", "CC(=O)[O-].[Na+]"] * 6
-    mols = [Chem.AddHs(Chem.MolFromSmiles(text)) for text in smiles]
-    mols = [Chem.RenumberAtoms(mol, [*range(mol.GetNumAtoms())][::-1]) for mol in mols]
-    for mol in mols:
-        mol.GetAtomWithIdx(mol.GetNumAtoms() - 1).SetAtomMapNum(7)
-    labels = np.arange(24.0)[:, None]
-    found = []
-    for molecules in (smiles, mols):
-        seconds = {"partners": molecules[::-1]}
-        model.calibrate(molecules, labels, molecules[:3], **seconds)
-        low, high = model.predict_interval(molecules, 0.8, **seconds)
-        outputs = model.predict(molecules, **seconds), model.embed(molecules, **seconds)
-        found.append([*outputs, low, high, model.training_similarity(molecules)])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
-    assert np.isfinite(found[0][2]).all()
-    for call in (model.training_similarity, lambda bad: model.predict(bad, partners=bad)):
-        for bad in (None, Chem.Mol(), Chem.MolFromSmiles("CC", sanitize=False), "C("):
-            with pytest.raises(SmilesError, match=r"invalid SMILES .* \(position 2\)"):
-                call(["C", mols[0], bad])
-
-
-def test_a_model_that_standardizes_reads_every_molecule_as_its_standard_form():
-    options = {"descriptors": ("TPSA",), "partner_column": "solvent", "standardize": True}
-    model = MolAttn(MolAttnConfig("y", SMALL, **options)).eval()
-    plain = MolAttn(replace(model.config, standardize=False)).eval()
-    plain.load_state_dict(model.state_dict())
-    given, forms = ["CC(=O)[O-].[Na+]", "CC[NH3+].[Cl-]"], ["CC(=O)O", "CCN"]
-    for one, molecules in ((model, given), (plain, forms)):
-        one.calibrate(molecules * 20, np.arange(40.0)[:, None], forms, partners=molecules * 20)
-    calls = (MolAttn.predict, MolAttn.embed, MolAttn.predict_interval)
-    for call in calls:
-        found, expected = call(model, given, partners=given), call(plain, forms, partners=forms)
-        np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(model.training_similarity(given), [1.0, 1.0])
