@@ -298,7 +298,7 @@ def test_a_model_that_has_seen_the_test_molecules_is_reported(table, pretrained,
 
 def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pretrained, tmp_path):
     own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
-    assert own == {"radius", "dropout", "head", "head_dropout", "attention_dropout", "partner"}
+    assert own == {"radius", "dropout", "head", "head_dropout", "attention_dropout"}
     config = config_of(table, pretrained[1])
     given = NetworkConfig(dropout=0.5, head="fourier")
     found, weights = load_pretrained(replace(config, network=given))
