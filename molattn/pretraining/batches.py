@@ -178,6 +178,15 @@ class PretrainingData:
     training: NDArray[np.int64]
     validation: NDArray[np.int64]
 
+    def facts(self) -> dict[str, Any]:
+        """Return sources, counts and sizes, as JSON types."""
+        return {
+            **self.store.about,
+            "training": len(self.training),
+            "validation": len(self.validation),
+            "bytes_per_molecule": round(self.store.num_bytes / len(self.store), 1),
+        }
+
 
 class MaskedLoader(ResumableLoader):
     """Batches of a store's molecules; the masks depend on the seed and the batch's index alone.

@@ -152,18 +152,20 @@ class PretrainingObjective(Objective):
         errors = (outputs.descriptors.float() - filled) ** 2 * known
         squares = (outputs.counts.float() - batch.counts) ** 2
         width = known.size(1) - self._num_columns
-        sums = [errors[:, :width].sum(), *(squares[:, at].sum() for at in COUNT_GROUPS.values())]
-        sizes = [known[:, :width].sum(), *(squares[:, at].numel() for at in COUNT_GROUPS.values())]
-        atoms = [
-            F.cross_entropy(logits.float(), target, reduction="sum")
-            for logits, target in zip(outputs.atoms, batch.atom_codes.unbind(1), strict=True)
+        logits, codes = (*outputs.atoms, outputs.bonds), (*batch.atom_codes.unbind(1), batch.bonds)
+        *atoms, bonds = (
+            F.cross_entropy(one.float(), target, reduction="sum")
+            for one, target in zip(logits, codes, strict=True)
+        )
+        terms = [
+            (errors[:, :width].sum(), known[:, :width].sum()),
+            *((squares[:, at].sum(), squares[:, at].numel()) for at in COUNT_GROUPS.values()),
+            (torch.stack(atoms).sum(), len(batch.atoms)),
+            (bonds, len(batch.bonds)),
         ]
-        bonds = F.cross_entropy(outputs.bonds.float(), batch.bonds, reduction="sum")
-        sums += [torch.stack(atoms).sum(), bonds]
-        sizes += [len(batch.atoms), len(batch.bonds)]
         if self._num_columns:
-            sums.append(errors[:, width:].sum())
-            sizes.append(known[:, width:].sum())
+            terms.append((errors[:, width:].sum(), known[:, width:].sum()))
+        sums, sizes = zip(*terms, strict=True)
         # Numbers are filled in, as a copy to a GPU would be waited for.
         numbers = [errors.new_full((), n) if isinstance(n, int) else n.float() for n in sizes]
         return torch.stack(sums) / summed(torch.stack(numbers)).clamp(min=1.0) / self.scales

@@ -132,12 +132,7 @@ def pretrain(
         run = RunCheckpoint(folder, sources, objective.model)
         history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
     metrics = {
-        "molecules": {
-            **data.store.about,
-            "training": len(data.training),
-            "validation": len(data.validation),
-            "bytes_per_molecule": round(data.store.num_bytes / len(data.store), 1),
-        },
+        "molecules": data.facts(),
         "validation": scores,
         "epochs": len(history.curve),
         "kept_epoch": history.kept_epoch,

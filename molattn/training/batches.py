@@ -18,7 +18,7 @@ from molattn.utils.process_group import num_processes, process_rank
 
 __all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
 
-_MOST_KEPT = 100_000_000  # bytes of what a frozen encoder gives
+MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
 
 
 class LabeledBatch(NamedTuple):
@@ -117,7 +117,7 @@ class LabeledLoader(ResumableLoader):
             return []
         records = self._molecules.records
         sizes = [record.num_atoms for record in records]
-        if 4 * self._model.embedding_width(atoms=True) * sum(sizes) > _MOST_KEPT:
+        if 4 * self._model.embedding_width(atoms=True) * sum(sizes) > MAX_KEPT_BYTES:
             return []
         return [*torch.from_numpy(self._model.embed_records(records, atoms=True)).split(sizes)]
 

@@ -26,13 +26,11 @@ class FineTuningPlan:
         learning_rate_factors: Multipliers of the learning rate of pretrained weights, by their
             names; 1 for all others. A multiplier below 1 preserves more of what was learned in
             pretraining (Howard and Ruder 2018).
-        keeps_head: Whether the head is kept, with the scaling of features and targets.
         head_steps: Steps in which the pretrained weights are frozen, at most half of all, so that
             the gradients of an untrained head do not distort them (Kumar et al. 2022).
     """
 
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
-    keeps_head: bool = False
     head_steps: int = 0
 
 
@@ -100,7 +98,7 @@ class PretrainedWeights:
         copied = tuple(f"nets.0.{name}." for name in names)
         trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
         factors = dict.fromkeys(trained, options.backbone_lr_scale)
-        plan = FineTuningPlan(factors, keeps_head, 0 if keeps_head else options.head_steps)
+        plan = FineTuningPlan(factors, 0 if keeps_head else options.head_steps)
         message = f"Starting from the pretrained model {self.name}{self.inherited}"
         if len(self.model.nets) > 1:
             message += f", member {index + 1}"

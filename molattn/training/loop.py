@@ -174,9 +174,8 @@ def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
     config, count = module.config, len(module.curve)
     if count < config.num_epochs:
         is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
-        reason = f"no improvement (--patience {config.patience})"
-        if is_late:
-            reason = "time limit reached (--max-hours)"
+        stagnant = f"no improvement (--patience {config.patience})"
+        reason = "time limit reached (--max-hours)" if is_late else stagnant
         print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
 
 

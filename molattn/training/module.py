@@ -159,7 +159,7 @@ class TrainingModule(pl.LightningModule):
         loss = None
         if self.trainer.val_dataloaders is not None:
             loss = self._mean("validation", "the validation loss")
-            self.log("validation_loss", loss, logger=False)
+            self.log("validation_loss", loss)
         epoch = Epoch(
             epoch=self.current_epoch + 1,
             train_loss=self._mean("train", "the loss"),

@@ -283,11 +283,11 @@ def _new_model(
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
     plan, message, lines = FineTuningPlan(), "Starting from random weights", []
+    keeps_head = resolved.keeps_head and not model.config.custom_parts
     if job.base is not None:
-        keeps_head = resolved.keeps_head and not model.config.custom_parts
         options = resolved.fine_tuning
         plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
-    if not plan.keeps_head:
+    if not keeps_head:
         training, validation = table.molecules(split.train), table.molecules(split.val)
         transforms, lines = target_transforms(
             table.tasks,

@@ -230,15 +230,10 @@ def test_a_run_is_resumed_from_its_prepared_molecules(
 @pytest.mark.parametrize(
     "words, named",
     [
-        ("--output o", "INPUT"),
-        ("absent.smi --output o", "absent.smi"),
-        ("some.smi --output o --masked-atoms 1", "--masked-atoms"),
-        ("--resume r", "--resume"),
         ("few.smi --output o", "at least 20"),
         ("some.smi --output o --targets columns", "--pretraining-columns"),
         ("stores/typo --output o --targets columns", "stores/typo"),
         ("some.smi --pretraining-columns x --targets bonds", "--targets"),
-        ("few.smi --output o --width 16 --heads 3", "--heads"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(words, named, tmp_path, monkeypatch, capsys):

@@ -181,16 +181,6 @@ def test_few_labels_of_classes_freeze_the_encoder(table, pretrained, monkeypatch
     assert not is_frozen(("z",))
 
 
-def test_a_frozen_encoder_learns_the_same_whether_its_output_is_kept(
-    table, pretrained, monkeypatch
-):
-    config = config_of(table, pretrained[1], ("z",), freeze="encoder")
-    once = train(config).model
-    monkeypatch.setattr("molattn.training.batches._MOST_KEPT", 0)
-    each = train(config).model
-    np.testing.assert_allclose(once.predict(SMILES), each.predict(SMILES), rtol=1e-5)
-
-
 def test_pretrained_weights_learn_more_slowly(table, pretrained):
     """The first step of Adam is the learning rate, whatever the gradient."""
     model, folder = pretrained

@@ -1,5 +1,4 @@
 import io
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -143,22 +142,6 @@ def test_joined_models_have_none(frame, both):
     alone = trained(frame, **PROCESS).model
     with pytest.raises(InputError, match="Gaussian process alone"):
         MolAttn.ensemble([alone, alone])
-
-
-def test_neighbors_are_the_training_rows_that_contribute_most(both):
-    model, task = both.model, "logS"
-    process = model.gaussian_process
-    for found in model.neighbors(NEW, 3)[task]:
-        assert all(abs(a.contribution) >= abs(b.contribution) for a, b in pairwise(found))
-    # All of them, and the mean, are the part of the Gaussian process.
-    mean = process.means[0] * model.target_scale.item() + model.target_mean.item()
-    every = model.neighbors(NEW, len(process.rows))[task]
-    sums = [sum(one.contribution for one in row) for row in every]
-    expected = process.shares[0] * (process_alone(model, NEW)[:, 0] - mean)
-    np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-9)
-    for count in (0, len(process.rows) + 1):
-        with pytest.raises(InputError):
-            model.neighbors(["CCO"], count)
 
 
 def test_the_order_of_rows_does_not_change_the_inducing_points(frame):

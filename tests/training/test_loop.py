@@ -70,17 +70,6 @@ def test_the_last_weights_are_kept_and_training_stops_without_improvement():
     assert np.mean(error**2) == pytest.approx(found[-1], rel=1e-4)
 
 
-def test_missing_and_constant_labels_are_learned_without_nan():
-    nan = np.nan
-    targets = np.array([[1.0, nan, 3.5], [2.0, nan, 3.5], [nan, 5.0, 3.5], [4.0, 6.0, nan]] * 2)
-    model = new_model(("y", "z", "constant"))
-    rows = molecules(model, targets)
-    assert all(np.isfinite(epoch[1:]).all() for epoch in fitted(model, rows, rows).curve)
-    np.testing.assert_allclose(model.target_mean, np.nanmean(targets, axis=0), rtol=1e-6)
-    assert model.target_scale[2].item() == 1.0
-    assert np.isfinite(model.values(model.predict_outputs(rows.records))).all()
-
-
 @pytest.mark.parametrize("where", ["training", "validation"])
 def test_a_diverging_training_is_stopped(where):
     model = new_model()

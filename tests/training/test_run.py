@@ -22,7 +22,6 @@ from molattn.config import (
 )
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
@@ -111,30 +110,6 @@ def test_a_resumed_training_has_the_same_weights_bit_for_bit(
     assert len((folder / "history.csv").read_text().splitlines()) == 1 + epochs
     monkeypatch.setattr(MolAttn, "forward", None)  # a finished training trains no more
     assert read_checkpoint(folder / CHECKPOINT_FILE)[STATE_KEY]["curve"]
-
-
-def test_an_ensemble_is_resumed_bit_for_bit_and_trains_no_finished_member(
-    config, tmp_path, monkeypatch
-):
-    config = replace(config, training=replace(QUICK, ensemble=2, epochs=2, checkpoint_steps=3))
-    whole = train(config)
-    assert whole.model.config.members == len(whole.histories) == 2
-    steps, forward = [], MolAttn.forward
-    for step in (14, 20):  # at the last step of the first, and within the second
-        folder = tmp_path / str(step)
-        interrupted(monkeypatch, config, folder, step)
-        shown = io.StringIO()
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                MolAttn, "forward", lambda *args: steps.append(args[0].training) or forward(*args)
-            )
-            assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
-        assert "Resuming after epoch" in shown.getvalue()
-        assert shown.getvalue().count("Starting from random weights") == 1
-    assert sum(steps) == (2 + 14) + (14 - 3)
-    alone = replace(config, training=replace(config.training, ensemble=1))
-    own, first = train(alone).model.nets[0].state_dict(), whole.model.nets[0].state_dict()
-    assert all(torch.equal(first[name], own[name]) for name in own)
 
 
 def test_a_resumed_run_may_have_another_time_limit_but_no_other_option(
@@ -308,14 +283,3 @@ def test_bounds_are_learned_better_as_bounds_than_as_values(frame, options):
     measured = censored.table.targets[censored.split.val, 0]
     (part,) = censored.model.uncertainty.calibration.parts
     assert part.count == int((~np.isnan(measured)).sum()) < len(measured)
-
-
-@pytest.mark.parametrize("below, fits", [(-2.0, 4), (100.0, 2)])
-def test_a_gaussian_process_is_fitted_again_only_if_a_bound_is_violated(
-    frame, monkeypatch, below, fits
-):
-    fit = Mock(side_effect=GaussianProcessHead.fit)
-    monkeypatch.setattr(GaussianProcessHead, "fit", fit)
-    rows = frame.assign(bound=frame["bound"] - below * (frame["relation"] == ">"))
-    trained(rows, "bound", relation_columns="relation", **PROCESS)
-    assert fit.call_count == fits
