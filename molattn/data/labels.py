@@ -233,8 +233,9 @@ def _read_labels(
     Where half of the labels are not numbers, it may be a wrong column, or classes: the first is
     then an error. Labels of ``--target-transform log`` must have a logarithm.
     """
-    options = config.task or (None,), config.target_transform, config.positive_class
-    choice, transform, positive = (one[number if len(one) > 1 else 0] for one in options)
+    choice = config.task[number % len(config.task)] if config.task else None
+    transform = config.target_transform[number % len(config.target_transform)]
+    positive = config.positive_class[number % len(config.positive_class)]
     unit = config.target_units[number] if config.target_units else ""
     known = sum(not is_missing(cell) for cell in cells)
     if not known:

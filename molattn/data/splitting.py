@@ -1,10 +1,13 @@
-"""Splits of a table's rows into training, validation and test."""
+"""Splits of a table's rows into training, validation and test, and leakage between them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.split import Split, fold_split, group_split
 from molattn.config import DataConfig
@@ -12,6 +15,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.table import listed
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
+from molattn.utils.console import counted
 from molattn.utils.spooled_list import Selection
 
 _SPLITS = {
@@ -19,6 +23,9 @@ _SPLITS = {
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_MOST_TEST = 1000
+_MOST_TRAINING = 50_000
+_NEAR = 0.9
 
 
 def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
@@ -148,3 +155,124 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     if config.split == "cluster":
         return same_cluster(records)
     return same_molecule(records)
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Overlap and similarity of the test molecules and the training molecules.
+
+    Args:
+        duplicates: Number of molecules in more than one usable row; of pairs, first molecules.
+        conflicts: Number of those whose uncensored labels differ; of pairs, for the same second
+            molecule.
+        first_conflict: The rows of the first of them, such as ``lines 2 and 42``, or empty.
+        shared_test: Number of test molecules that are also in the training or validation set.
+        test_molecules: Number of distinct test molecules.
+        median_similarity: Median over test molecules of the Tanimoto similarity of Morgan counts
+            (radius 2) to the nearest training molecule; None without test molecules. Of more than
+            1,000 and 50,000, random samples are compared.
+        near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
+        pretrained_test: Number of test molecules with the fingerprint of a molecule that the
+            pretrained model was trained on; None without one, or where its molecules are unknown.
+    """
+
+    duplicates: int
+    conflicts: int
+    first_conflict: str
+    shared_test: int
+    test_molecules: int
+    median_similarity: float | None
+    near_share: float | None
+    pretrained_test: int | None = None
+
+    def lines(self) -> list[str]:
+        """Return the findings as lines for the log."""
+        lines = leakage_warnings([asdict(self)])
+        if self.duplicates:
+            line = f"duplicates: {counted(self.duplicates, 'molecule')} in more than one row"
+            conflicts = f", {self.conflicts} with conflicting labels (first: {self.first_conflict})"
+            lines.insert(0, line + conflicts if self.conflicts else line)
+        if self.median_similarity is not None:
+            lines.append(
+                "Tanimoto similarity of test molecules to the nearest training molecule: median "
+                f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
+            )
+        return lines
+
+
+def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what makes the test scores too good, as lines for the log.
+
+    ``findings`` are the fields of :class:`Leakage` of a run, or of each fold of a cross-validation,
+    whose numbers are added up.
+    """
+    tested = sum(one["test_molecules"] for one in findings)
+    what = {
+        "shared_test": "are also in the training or validation set",
+        "pretrained_test": "have the same fingerprint as a molecule that the pretrained model "
+        "learned from",
+    }
+    counts = {name: sum(one[name] or 0 for one in findings) for name in what}
+    return [
+        f"leakage: {count} of {tested} test molecules {what[name]}"
+        for name, count in counts.items()
+        if count
+    ]
+
+
+def find_leakage(
+    table: TrainingTable,
+    split: Split,
+    seed: int = 0,
+    pretrained: FingerprintIndex | None = None,
+) -> Leakage:
+    """Compare the test rows with the others, and with the molecules of a pretrained model."""
+    groups = same_molecule(table.records)
+    conflicts = _conflicts(table, groups)
+    lines = [str(table.rows[row].line) for row in (conflicts[0] if conflicts else ())]
+    learned, of_training = {*split.train.tolist(), *split.val.tolist()}, {*split.train.tolist()}
+    of_test = {*split.test.tolist()}
+    tested = [group for group in groups if not of_test.isdisjoint(group)]
+    rng = np.random.default_rng(seed)
+    test = _sample([group[0] for group in tested], _MOST_TEST, rng)
+    others = [group[0] for group in groups if not of_training.isdisjoint(group)]
+    index = FingerprintIndex(table.fingerprints(_sample(others, _MOST_TRAINING, rng)))
+    nearest = index.similarity(table.fingerprints(test))
+    known = None
+    if pretrained is not None:
+        known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
+    return Leakage(
+        duplicates=sum(len(group) > 1 for group in groups),
+        conflicts=len(conflicts),
+        first_conflict=f"{table.unit}s {' and '.join(lines)}" if lines else "",
+        shared_test=sum(not learned.isdisjoint(group) for group in tested),
+        test_molecules=len(tested),
+        median_similarity=float(np.median(nearest)) if test else None,
+        near_share=float((nearest >= _NEAR).mean()) if test else None,
+        pretrained_test=known,
+    )
+
+
+def _conflicts(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
+    """Return two rows of each molecule (and second molecule) whose labels differ."""
+    rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
+    found = []
+    for group in (one for one in groups if len(one) > 1):
+        same = [group]
+        if table.partners is not None:
+            partners: list[Any] = [table.records[row].partner for row in group]
+            same = [[group[one] for one in own] for own in same_molecule(partners)]
+        for rows in same:
+            labels = table.targets[rows]
+            low, high = np.fmin.reduce(labels), np.fmax.reduce(labels)
+            differ = np.flatnonzero(high - low > rounding + 1e-6 * np.abs(high))  # none of NaN
+            if len(differ):
+                column = labels[:, differ[0]]
+                found.append(sorted((rows[np.nanargmin(column)], rows[np.nanargmax(column)])))
+    return found
+
+
+def _sample(rows: list[int], most: int, rng: np.random.Generator) -> list[int]:
+    if len(rows) <= most:
+        return rows
+    return sorted(rng.choice(rows, most, replace=False).tolist())

@@ -18,7 +18,7 @@ from molattn.chem.draw import draw_molecule
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
-from molattn.data.leakage import leakage_warnings
+from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import MolattnError, reason_meaning
 from molattn.evaluation.metrics import main_metric, metrics_of

@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_skipped": len(table.skipped),
         "rows_standardized": table.standardized,
         **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},
-        "leakage": run.leakage.to_dict(),
+        "leakage": asdict(run.leakage),
         "members": member_facts(run.histories, run.config.training.seed),
         "seconds": round(run.seconds, 3),
         "seed": run.config.training.seed,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from molattn.config import DataConfig, TrainConfig
-from molattn.data.leakage import leakage_warnings
+from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
 from molattn.evaluation.metrics import metrics_of, score_tasks
 from molattn.inference.predict import DOMAIN_SIMILARITY, PredictedTable

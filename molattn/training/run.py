@@ -19,8 +19,13 @@ from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
-from molattn.data.leakage import Leakage, find_leakage
-from molattn.data.splitting import marks_validation, missing_classes, split_rows
+from molattn.data.splitting import (
+    Leakage,
+    find_leakage,
+    marks_validation,
+    missing_classes,
+    split_rows,
+)
 from molattn.data.table import Table
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
