@@ -200,32 +200,31 @@ def read_training_table(
         raise _no_usable_row(table, config, skipped)
     targets, reasons = read_targets(table, complete, columns, config)
     check_columns([labels.task for labels in targets])
-    invalid: dict[int, tuple[ReasonCode, str]] = {
-        number: ("invalid_label", reason) for number, reason in reasons.items()
-    }
-    chosen = [number for number in range(len(complete)) if number not in reasons]
-    is_baseline = baseline and len(chosen) <= MOST_BASELINE_ROWS
-    reader = _reader(config, featurizer, counter, radius, is_baseline)
-    records, errors = _read_molecules(reader, Selection(complete, chosen), columns, console)
-    invalid |= {chosen[index]: (error.code, error.reason) for index, error in errors.items()}
-    for number, (code, reason) in invalid.items():
+    labeled = [number for number in range(len(complete)) if number not in reasons]
+    has_baseline = baseline and len(labeled) <= MOST_BASELINE_ROWS
+    reader = MoleculeReader(
+        featurizer,
+        _fields(config, counter, has_baseline),
+        config,
+        num_workers=config.num_workers,
+        standardize=config.standardize,
+        radius=radius,
+        cache_size=20_000,
+    )
+    records, errors = _read_molecules(reader, complete, labeled, columns, console)
+    errors |= {number: ("invalid_label", reason) for number, reason in reasons.items()}
+    for number, why in errors.items():
         row = complete[number]
-        skipped.append(SkippedRow(row.line, row.cells[columns.smiles], code, reason))
+        skipped.append(SkippedRow(row.line, row.cells[columns.smiles], *why))
     skipped.sort()
     if not records:
         raise _no_usable_row(table, config, skipped)
-    kept = [number for number in chosen if number not in invalid]
+    kept = [number for number in labeled if number not in errors]
     return _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
 
 
-def _reader(
-    config: DataConfig,
-    featurizer: Featurizer,
-    counter: SubstructureCounter | None,
-    radius: int | None,
-    baseline: bool,
-) -> MoleculeReader:
-    fields = Fields(
+def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: bool) -> Fields:
+    return Fields(
         numbers=table_calculator(config),
         counts=counter,
         baseline_numbers=_BASELINE if baseline else None,
@@ -233,29 +232,26 @@ def _reader(
         smiles=True,
         scaffold=config.split == "scaffold",
     )
-    return MoleculeReader(
-        featurizer,
-        fields,
-        limits=config,
-        num_workers=config.num_workers,
-        standardize=config.standardize,
-        radius=radius,
-        cache_size=20_000,
-    )
 
 
 def _read_molecules(
-    reader: MoleculeReader, rows: Sequence[Row], columns: TrainingColumns, console: Console | None
-) -> tuple[Sequence[MoleculeRecord], dict[int, SmilesError]]:
-    """Return the molecules of rows, and the errors of the others by their indices."""
+    reader: MoleculeReader,
+    rows: Sequence[Row],
+    chosen: Sequence[int],
+    columns: TrainingColumns,
+    console: Console | None,
+) -> tuple[Sequence[MoleculeRecord], dict[int, tuple[ReasonCode, str]]]:
+    """Return the molecules of some rows, and reason code and reason of the others."""
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
-    errors: dict[int, SmilesError] = {}
-    molecules = (row.structure(columns.smiles) for row in rows)
-    with row_progress(console, "reading molecules", len(rows)) as advance:
-        for index, record in enumerate(reader(molecules, _cells(rows, columns.partner))):
+    errors: dict[int, tuple[ReasonCode, str]] = {}
+    selected = Selection(rows, chosen)
+    molecules = (row.structure(columns.smiles) for row in selected)
+    read = reader(molecules, _cells(selected, columns.partner))
+    with row_progress(console, "reading molecules", len(chosen)) as advance:
+        for number, record in zip(chosen, read, strict=True):
             advance(1)
             if isinstance(record, SmilesError):
-                errors[index] = record
+                errors[number] = record.code, record.reason
             else:
                 records.append(record)
     return records, errors

@@ -29,19 +29,13 @@ class NamedDataset(NamedTuple):
     target_units: tuple[str, ...]
 
 
-def default_folder() -> Path:
-    """Return the folder of downloads: ``molattn/moleculenet`` in the user's cache folder."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "molattn" / "moleculenet"
-
-
 def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     """Return a set of MoleculeNet, downloading it on first use.
 
     Args:
         name: A name of :data:`DATASETS`; case is ignored.
         folder: The folder of downloads, as the ``root`` of PyG's ``MoleculeNet``; by default
-            :func:`default_folder`.
+            ``molattn/moleculenet`` in the user's cache folder.
 
     Raises:
         InputError: There is no such set.
@@ -51,7 +45,8 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     """
     key = name.strip().lower()
     check_one_of("dataset", key, DATASETS)
-    root = Path(folder) if folder is not None else default_folder()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = cache / "molattn" / "moleculenet" if folder is None else Path(folder)
     _, file, stem, smiles, targets = MoleculeNet.names[key]
     path, url = root / key / "raw" / f"{stem}.csv", MoleculeNet.url.format(file)
     if not path.is_file():

@@ -23,6 +23,7 @@ _SPLITS = {
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_BALANCED = ("scaffold", "cluster")  # large groups go to train, unlike those of a random split
 _MOST_TEST = 1000
 _MOST_TRAINING = 50_000
 _NEAR = 0.9
@@ -46,7 +47,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
                 fold=config.only_fold or 1,
                 validation_size=config.validation_size,
                 seed=seed,
-                balanced=_is_balanced(config),
+                balanced=config.split in _BALANCED,
             )
         else:
             rows, held_out = np.arange(len(table.rows)), (config.validation_size, config.test_size)
@@ -140,13 +141,8 @@ def _by_method(
 ) -> Split:
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows.tolist()), config)
-    split = group_split(groups, sizes=sizes, seed=seed, balanced=_is_balanced(config))
+    split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
     return Split(*(rows[own] for own in split))
-
-
-def _is_balanced(config: DataConfig) -> bool:
-    """Return whether large groups go to train, unlike those of a random split."""
-    return config.split in ("scaffold", "cluster")
 
 
 def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[int]]:

@@ -20,32 +20,6 @@ def read(tmp_path, text, config=CONFIG):
     return read_training_table(path, config, Featurizer.default())
 
 
-def test_rows_in_temporary_files_are_read_as_those_in_memory(tmp_path, monkeypatch):
-    lines = [f"{'C' * (n % 11 + 1)}O,{n},{'OS'[n % 2]}" for n in range(30)]
-    lines[3:5] = ["C1CC,1,O", "CCO,,O"]
-    path = tmp_path / "t.csv"
-    path.write_text("\n".join(["smiles,y,solvent", *lines]) + "\n")
-    config = replace(CONFIG, target_columns=("y",), partner_column="solvent", split="scaffold")
-    options = {"counter": SubstructureCounter(("morgan",))}
-    one = read_training_table(path, config, Featurizer.default(), **options)
-    monkeypatch.setattr("molattn.data.dataset._MOST_IN_MEMORY", 4)
-    other = read_training_table(path, config, Featurizer.default(), **options)
-    for name in ("rows", "smiles", "partners", "skipped"):
-        assert [*getattr(other, name)] == [*getattr(one, name)]
-    np.testing.assert_array_equal(other.targets, one.targets)
-    prints = [[*map(bytes, table.fingerprints(range(28)))] for table in (one, other)]
-    assert prints[0] == prints[1]
-    chosen = np.array([27, 0, 5, 5])
-    for a, b in zip(other.molecules(chosen).records, one.molecules(chosen).records, strict=True):
-        assert (a.smiles, a.scaffold) == (b.smiles, b.scaffold)
-        np.testing.assert_array_equal(a.pairs, b.pairs)
-        np.testing.assert_array_equal(a.counts[0], b.counts[0])
-    records = [*other.records]
-    assert records[8].partner is records[10].partner  # second molecules stay in memory
-    config = replace(config, split="random")
-    assert split_rows(other, config, 0).train.tolist() == split_rows(one, config, 0).train.tolist()
-
-
 def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_path):
     table = read(tmp_path, "smiles,y,z\nC,1,\nnonsense,2,2\nCC,,NA\nCCO,3\nCCC, 4 ,5\n")
     assert [*table.smiles] == ["C", "CCC"]
@@ -79,25 +53,6 @@ def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
         read(tmp_path, text)
     for word in ["t.csv", *words]:
         assert word in str(error.value)
-
-
-def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
-    lines = [f"{'C' * n},{n},{n % 2},{n}.5" for n in range(1, 9)]
-    lines[2] = "CCC,0.67 mM,1,3.5"
-    lines[4] = "CCCCC,n.d.,1,5.5"
-    lines[5] = "CCCCCC,6,0,1e99"
-    lines[6] = "CCCCCCC,7,?,7.5"
-    text = "\n".join(["smiles,y,b,z", *lines]) + "\n"
-    table = read(tmp_path, text, DataConfig(target_columns=("y", "b", "z")))
-    assert [(row.line, row.code) for row in table.skipped] == [
-        (line, "invalid_label") for line in (4, 6, 7, 8)
-    ]
-    assert table.skipped[0].smiles == "CCC"
-    assert table.skipped[0].reason.startswith("column 'y': got '0.67 mM', expected a number")
-    assert "column 'b': got '?'" in table.skipped[3].reason
-    assert [task.kind for task in table.tasks] == ["regression", "binary", "regression"]
-    np.testing.assert_array_equal(table.targets[:, 0], [1, 2, 4, 8])
-    assert table.rows_in == 8
 
 
 def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
@@ -136,18 +91,6 @@ def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_p
     assert (some.targets.tolist(), some.records[0].num_atoms) == ([[3.0]], 3)
 
 
-def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
-    text = "smiles,y\nC,0\nCC,1\nCCC,maybe\nCCCC,1\n"
-    table = read(tmp_path, text, DataConfig(target_columns=("y",)))
-    assert [row.line for row in table.skipped] == [4]
-    assert table.tasks[0].kind == "binary"
-    text = "smiles,y,r\nC,0,\nCC,1,x\nCCC,1,\nCCCC,n.d.,\nCCCCC,1,\n"
-    config = DataConfig(target_columns=("y",), relation_columns=("r",))
-    first, second = read(tmp_path, text, config).skipped
-    assert first.reason.startswith("column 'r': got 'x'")
-    assert second.reason.startswith("column 'y': got 'n.d.'")
-
-
 @pytest.mark.parametrize(
     "labels, options, word",
     [
@@ -167,18 +110,6 @@ def test_an_option_for_what_the_labels_do_not_tell_is_named(tmp_path, labels, op
     config = DataConfig(target_columns=("y",), **options)
     (line,) = describe_tasks(read(tmp_path, f"smiles,y\n{rows}", config), config)
     assert word in line if word else "--" not in line
-
-
-def test_labels_without_a_logarithm_are_skipped(tmp_path):
-    text = "smiles,y,z\nC,1,0\nCC,0,1\nCCC,-2,2\nCCCC,>0,3\n"
-    text += "".join(f"{'C' * n},{n},{n}\n" for n in range(5, 12))
-    config = DataConfig(target_columns=("y", "z"), target_transform=("log", "none"))
-    table = read(tmp_path, text, config)
-    assert [(row.line, row.code) for row in table.skipped] == [
-        (line, "invalid_label") for line in (3, 4, 5)
-    ]
-    assert all("--target-transform" in row.reason for row in table.skipped)
-    assert len(table.rows) == 8
 
 
 def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
@@ -241,7 +172,8 @@ def test_standardized_rows_are_counted_and_baselines_calculated_from_their_forms
     assert table.baseline_numbers is None
 
 
-def test_worker_processes_change_nothing(tmp_path):
+@pytest.mark.parametrize("way", ["worker processes", "temporary files"])
+def test_a_table_is_the_same_however_it_is_read(tmp_path, monkeypatch, way):
     solvents = ["O", "CCO", "nonsense"]
     lines = [
         f"{'C' * (n % 30 + 1)}{'[O-].[Na+]' if n % 7 == 0 else '[NH3+]'},{n},{solvents[n % 3]}"
@@ -250,24 +182,27 @@ def test_worker_processes_change_nothing(tmp_path):
     lines[30:32] = ["C1CC,1,O", "c1ccccc1O,2,O"]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["smiles,y,solvent", *lines, lines[0]]) + "\n")
-    config = DataConfig(
-        target_columns=("y",), partner_column="solvent", split="scaffold", standardize=True
-    )
+    columns = {"target_columns": ("y",), "partner_column": "solvent"}
+    config = DataConfig(**columns, split="scaffold", standardize=True)
     options = {"baseline": True, "counter": SubstructureCounter(("morgan",))}
-    one, other = (
-        read_training_table(
-            path, replace(config, num_workers=workers), Featurizer.default(), **options
-        )
-        for workers in (0, 2)
-    )
-    assert one.skipped == other.skipped
-    assert len(one.skipped) > 20
+    one = read_training_table(path, config, Featurizer.default(), **options)
     assert one.records[-1].atoms is one.records[0].atoms  # read once
-    assert other.records[-1].atoms is other.records[0].atoms
-    pairs = [*zip(one.records, other.records, strict=True)]
+    if way == "temporary files":
+        monkeypatch.setattr("molattn.data.dataset._MOST_IN_MEMORY", 4)
+    else:
+        config = replace(config, num_workers=2)
+    other = read_training_table(path, config, Featurizer.default(), **options)
+    assert len(one.skipped) > 20
+    for name in ("rows", "smiles", "partners", "skipped"):
+        assert [*getattr(other, name)] == [*getattr(one, name)]
+    np.testing.assert_array_equal(other.targets, one.targets)
+    chosen = np.array([27, 0, *range(len(one.rows)), 5])
+    pairs = [*zip(*(table.molecules(chosen).records for table in (one, other)), strict=True)]
     pairs += [(record.partner, twin.partner) for record, twin in pairs]
     for record, twin in pairs:
         for field in fields(record):
             if field.name != "partner":
                 values = getattr(record, field.name), getattr(twin, field.name)
                 np.testing.assert_equal(*values)
+    random = replace(config, split="random")
+    assert split_rows(other, random, 0).train.tolist() == split_rows(one, random, 0).train.tolist()

@@ -69,21 +69,15 @@ def test_labels_say_what_they_are(cells, kind, classes):
 @pytest.mark.parametrize(
     "positive, negative",
     [
-        ("blocker", "nonblocker"),
-        ("BBB+", "BBB-"),
-        ("Inhibitor", "Noninhibitor"),
         ("inhibitor", "not an inhibitor"),
         ("effect", "no effect"),
-        ("Active", "Inactive"),
         ("stable", "unstable"),
         ("Permeable", "Impermeable"),
         ("substrate", "non-substrate"),
         ("AMES (+)", "AMES (-)"),
         ("+", "-"),
-        ("1", "0"),
         ("2", "0"),
         ("1", "-1"),
-        ("True", "False"),
         ("toxic", "safe"),
     ],
 )

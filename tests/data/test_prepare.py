@@ -1,7 +1,6 @@
 """Stores against the tables that they are made from."""
 
 import io
-import itertools
 import json
 import random
 import re
@@ -277,29 +276,3 @@ def test_a_damaged_store_is_one_error(store, tmp_path):
             assert_one_line(raised.value)
     with pytest.raises(InputError, match="prepare"):
         open_table(tmp_path)
-
-
-def unfinished(table, folder, shards, config=LABELED):
-    """Interrupt the writing of a store after some shards."""
-    with pytest.MonkeyPatch.context() as patch:
-        written, write = itertools.count(), prepare.write_shard
-
-        def interrupted(path, arrays):
-            if next(written) == shards:
-                raise KeyboardInterrupt
-            return write(path, arrays)
-
-        patch.setattr(prepare, "write_shard", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_store([table], folder, config)
-    return folder.with_name(f"{folder.name}.unfinished")
-
-
-def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
-    folder = tmp_path / "store"
-    kept = unfinished(table, folder, 3, replace(LABELED, max_atoms=9))
-    (kept / "shard_00000.arrow").unlink()
-    unfinished(table, folder, 3)
-    (kept / "shard_00001.arrow").unlink()
-    prepare_store([table], folder, replace(LABELED, resume=True))
-    assert contents(folder) == contents(store)

@@ -2,11 +2,9 @@ import pytest
 import torch
 from rdkit import Chem
 from torch_geometric import utils
-from torch_geometric.transforms import AddRandomWalkPE
 
 from molattn import MolAttn, MolAttnConfig, from_mol, from_smiles
 from molattn.config import NetworkConfig
-from molattn.errors import InputError
 from molattn.graph import CompleteGraph
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
@@ -29,15 +27,6 @@ def test_bonds_are_the_edges_of_pyg_with_the_features_of_all_pairs(smiles):
     assert of_pairs(bonds).items() <= of_pairs(loops).items()
 
 
-def test_what_takes_edges_for_bonds_tells_atoms_apart():
-    walks = AddRandomWalkPE(4)
-    graphs = from_smiles(ASPIRIN, pairs="bonds"), utils.from_smiles(ASPIRIN), from_smiles(ASPIRIN)
-    bonds, theirs, every = (walks(data).random_walk_pe for data in graphs)
-    assert torch.equal(bonds, theirs)
-    assert len(bonds.round(decimals=5).unique(dim=0)) == 10
-    assert len(every.round(decimals=5).unique(dim=0)) == 1
-
-
 def test_a_network_of_bonds_and_transforms_read_bonds():
     model = MolAttn(MolAttnConfig(("y",), NetworkConfig(8, 2, 1, radius=1))).eval()
     found = model(from_smiles(ASPIRIN, pairs="bonds", self_loops=True))
@@ -46,8 +35,3 @@ def test_a_network_of_bonds_and_transforms_read_bonds():
     assert of_pairs(CompleteGraph()(bonds)) == of_pairs(
         CompleteGraph(bond_column=0)(from_smiles(ASPIRIN))
     )
-
-
-def test_other_pairs_are_refused():
-    with pytest.raises(InputError, match=r"^pairs: got 'bond', expected one of all, bonds"):
-        from_smiles("CCO", pairs="bond")

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from molattn.chem import Featurizer, Split
-from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, missing_classes, split_rows
@@ -46,14 +45,6 @@ def test_classes_without_a_training_row_are_told(tmp_path):
     parts = split_rows(table, config, seed=0)
     assert missing_classes(table, parts) == ["'y': no training row is of class 'c'"]
     assert missing_classes(table, parts._replace(train=np.arange(5))) == []
-
-
-def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
-    config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
-    pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
-    table = read(tmp_path, "smiles,y\n" + pairs, config)
-    for part in split_rows(table, config, seed=0):
-        assert sorted(part) == sorted({row ^ 1 for row in part})
 
 
 @pytest.mark.parametrize("method", ["random", "scaffold", "cluster"])
@@ -110,22 +101,6 @@ def test_conflicts_do_not_depend_on_the_unit(tmp_path, unit):
         tmp_path, [f"{smiles},{value * unit!r}," for smiles, value in rows] + ["CCO,,1"]
     )
     assert find_leakage(table, split([0, 1, 4], [2], [3])).conflicts == 1
-
-
-def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
-    table = labeled(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3", "OCC,2,2", "CCS,4,4"])
-    parts = split([0], [1], [2, 3, 4])
-    seen = FingerprintIndex.from_fingerprints(read_fingerprints(["CCO", "SCC", "CCCl"]))
-    found = find_leakage(table, parts, pretrained=seen)
-    assert (found.pretrained_test, found.test_molecules) == (2, 3)
-    assert any("2 of 3 test molecules have" in line for line in found.lines())
-    for none, count in (
-        (None, None),
-        (FingerprintIndex.from_fingerprints(read_fingerprints(["BrBr"])), 0),
-    ):
-        found = find_leakage(table, parts, pretrained=none)
-        assert found.pretrained_test == count
-        assert not any("--init-from" in line for line in found.lines())
 
 
 def test_rounding_is_no_conflict_and_another_class_is(tmp_path):

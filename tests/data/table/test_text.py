@@ -26,13 +26,6 @@ def cells(table):
     return [row.cells for row in table]
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t"])
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard])
-def test_compressed_text_is_recognized_under_any_name(tmp_path, name, pack):
-    table = open_table(saved(tmp_path, pack(b"smiles,y\nC,") + pack(b"1\n"), name))
-    assert cells(table) == [["C", "1"]]
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.smi", "t.sdf"])
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard])
 def test_a_file_that_expands_without_limit_or_is_damaged_is_refused(tmp_path, name, pack):

@@ -1,4 +1,3 @@
-import io
 import os
 from datetime import date
 
@@ -72,15 +71,10 @@ def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
         ("@SUM(A1)", "'@SUM(A1)"),
         ("-2+cmd", "'-2+cmd"),
         ("\t=1", "'\t=1"),
-        ("\n=1", "'\n=1"),
         ("\uff1d1+1", "'\uff1d1+1"),
-        ("\uff0d2+cmd", "'\uff0d2+cmd"),
         ("-1.2.3", "'-1.2.3"),
         ("-1,234,567.8", "-1,234,567.8"),
         ("-5.2", "-5.2"),
-        ("+1,5e-3", "+1,5e-3"),
-        ("-.5%", "-.5%"),
-        ("-5+cmd", "'-5+cmd"),
         ("-1\n", "'-1\n"),
         ("-", "-"),
         ("C=O", "C=O"),
@@ -97,13 +91,6 @@ def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name)
         InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx, \.sdf, \.smi, \.txt or none"
     ):
         output_format(tmp_path / name)
-
-
-def test_a_stream_takes_rows_as_csv():
-    stream = io.BytesIO()
-    with write_table(stream, ["a", "b"]) as write:
-        write(["x,y", None])
-    assert stream.getvalue() == b'a,b\n"x,y",\n'
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
