@@ -55,15 +55,6 @@ def test_a_value_or_a_title_is_no_property(tmp_path):
     assert [row.cells[1:] for row in table] == [["> <a>", ">5 <10\n> 7 <z>"], ["m1", ""]]
 
 
-def test_a_line_of_spaces_ends_a_value_like_a_blank_one(tmp_path):
-    records = sdf_text(["CCO", "CC"], [{"id": "a\n \nb", "y": "1.5"}, {"id": "c", "y": "2"}])
-    for blank in ("", " ", "\t"):
-        text = records.replace("\n\n>", f"\n{blank}\n>").replace("\n\n$$$$", f"\n{blank}\n$$$$")
-        table = open_table(saved(tmp_path, text))
-        assert table.header == ["smiles", "name", "id", "y"]
-        assert [row.cells[2:] for row in table] == [["a\n \nb", "1.5"], ["c", "2"]]
-
-
 def test_a_bad_molecule_costs_no_other(tmp_path, capfd):
     good = sdf_text(["CCO"], [{"y": "1"}])
     broken = good.replace("  3  2  0", "  9  9  9")
