@@ -194,7 +194,7 @@ class StoreTable(Table):
 
     def check_featurizer(self, featurizer: Featurizer) -> None:
         """Check that the molecules were prepared with this featurizer."""
-        if Featurizer(**self.index.featurizer) != featurizer:
+        if self._featurizer() != featurizer:
             name = quoted(self.index.options["featurizer"])
             raise InputError(
                 f"{self.path}: contains molecules prepared with --featurizer {name}, which is "
@@ -203,7 +203,7 @@ class StoreTable(Table):
 
     def shards(self) -> Iterator[Shard]:
         """Open the shards, one after another."""
-        featurizer = Featurizer(**self.index.featurizer)
+        featurizer = self._featurizer()
         for shard in self.index.shards:
             path = self.path / shard["name"]
             try:
@@ -222,6 +222,12 @@ class StoreTable(Table):
             return rows
         # Lines of multiple tables would be ambiguous.
         return (row._replace(line=number) for number, row in enumerate(rows, start=1))
+
+    def _featurizer(self) -> Featurizer:
+        try:
+            return Featurizer(**self.index.featurizer)
+        except InputError as error:
+            raise InputError(f"{self.path}: featurizer {error}") from error
 
 
 def _digest(content: dict[str, Any]) -> str:
