@@ -14,7 +14,7 @@ _SUPPORT = {
 
 
 def layer_table() -> str:
-    """Make the table of the README and of the page of all layers, in Markdown."""
+    """Make the table of the page of all layers, in Markdown."""
     columns = ["`name`", "Layer", "What it is", "Source", "Edge features", *_SUPPORT]
     rows = [columns, ["---"] * len(columns)]
     for name, layer in LAYERS.items():

@@ -1,6 +1,4 @@
 import inspect
-import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,14 +11,6 @@ from molattn.config import NetworkConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.nn.registry import LAYERS, check_network, layer_options
 from molattn.task import Task
-
-README = Path(__file__).parents[2] / "README.md"
-
-
-def test_readme_holds_the_layer_table(layer_table):
-    text = README.read_text(encoding="utf-8")
-    (held,) = re.findall(r"<!-- layers:.*?-->\n(.*?)\n<!-- /layers -->", text, re.DOTALL)
-    assert held == layer_table
 
 
 def test_every_public_layer_is_registered():
