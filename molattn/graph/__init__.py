@@ -14,4 +14,5 @@ from molattn.graph.transforms import CompleteGraph as CompleteGraph
 from molattn.graph.transforms import LaplacianEncoding as LaplacianEncoding
 from molattn.graph.transforms import OnBonds as OnBonds
 from molattn.graph.transforms import PairDistances as PairDistances
+from molattn.graph.transforms import PathBonds as PathBonds
 from molattn.graph.transforms import TopologicalRadiusGraph as TopologicalRadiusGraph

@@ -369,6 +369,64 @@ class LaplacianEncoding(GraphTransform):
         return data
 
 
+@functional_transform("path_bonds")
+class PathBonds(GraphTransform):
+    r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
+
+    Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?", equation 7:
+    of a path of :math:`N` bonds with features :math:`x_{e_n}`, seen from the receiver,
+
+    .. math::
+        [\, x_{e_1}, \ldots, x_{e_L} \,] / \min(N, L)
+
+    with zeros after the end of the path. The authors take one of the shortest paths; this is the
+    mean over all of them, which does not depend on the order of nodes. Functional name:
+    ``path_bonds``.
+
+    Args:
+        max_hops: Number of bonds :math:`L` of a path.
+        bond_column: See :class:`CompleteGraph`, after which it is -2.
+    """
+
+    def __init__(self, max_hops: int, *, bond_column: Optional[int] = None) -> None:
+        if max_hops < 1:
+            raise ValueError(f"max_hops: got {max_hops}, expected at least 1")
+        self.max_hops = max_hops
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = check_single(data, self)
+        bonds, of_bonds = read_bonds(data, num_nodes, self.bond_column)
+        (sender, receiver), features = read_edges(data)
+        length = path_lengths(bonds, num_nodes)
+        paths = _count_paths(bonds, length)
+        hop = torch.arange(self.max_hops, device=length.device).view(-1, 1)
+        rows = []
+        for node in range(num_nodes):
+            first = paths[node, bonds[0]] * (length[node, bonds[0]] == hop)  # [L, bonds]
+            left = (length[node] - 1 - hop).unsqueeze(1)
+            last = paths[bonds[1]] * (length[bonds[1]] == left)  # [L, bonds, n]
+            rows.append(torch.einsum("lb,lbn,bd->nld", first, last, of_bonds.to(paths)))
+        taken = paths * length.clamp(1, self.max_hops)
+        found = torch.stack(rows).flatten(2) if rows else paths.new_zeros(0, 0, 0)
+        found = found[receiver, sender] / taken[receiver, sender].clamp_min(1).unsqueeze(-1)
+        dtype = torch.promote_types(features.dtype, torch.get_default_dtype())
+        data.edge_attr = torch.cat([features.to(dtype), found.to(dtype)], dim=-1)
+        return data
+
+
+def _count_paths(bonds: Tensor, length: Tensor) -> Tensor:
+    """Number of shortest paths from node to node, ``float64 [n, n]``."""
+    step = torch.zeros(length.shape, dtype=torch.float64, device=length.device)
+    step[bonds[0], bonds[1]] = 1
+    walks = paths = torch.eye(len(length), dtype=torch.float64, device=length.device)
+    for bonds_between in range(1, int(length.max()) + 1 if length.numel() else 0):
+        walks = walks @ step
+        paths = torch.where(length == bonds_between, walks, paths)
+    return paths
+
+
 def _extended(value: Tensor, rows: int) -> Tensor:
     """Append rows of zeros."""
     return torch.cat([value, value.new_zeros(rows, *value.shape[1:])])

@@ -1,6 +1,9 @@
 """Attention layers for any PyG graph, and the other parts of a network; no chemistry needed."""
 
 from molattn.nn import functional as functional
+from molattn.nn.attention_bias import AttentionBias as AttentionBias
+from molattn.nn.attention_bias import DistanceBias as DistanceBias
+from molattn.nn.attention_bias import PathBias as PathBias
 from molattn.nn.attention_conv import AttentionConv as AttentionConv
 from molattn.nn.attention_heads import COMBINES as COMBINES
 from molattn.nn.attention_heads import HeadCombine as HeadCombine

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, PairTensor, Size
@@ -40,6 +41,7 @@ from molattn.nn.graph_inputs import (
     Graph,
     Nodes,
     edge_features,
+    map_edges,
     read_globals,
     read_graph,
 )
@@ -97,6 +99,9 @@ class AttentionConv(MessagePassing):
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalize`.
         dropout: Dropout probability of the attention weights.
+        attn_bias: A module that maps edge features ``[E, D]`` to terms of the logits ``[E, H]``,
+            such as :class:`~molattn.nn.AttentionBias`. Where ``edge_dim`` is None, it alone reads
+            them.
         aggr: How messages are aggregated: ``sum``, ``mean``, ``max`` or ``min``.
         flow: See :class:`torch_geometric.nn.conv.MessagePassing`.
 
@@ -125,6 +130,8 @@ class AttentionConv(MessagePassing):
     lin_query: Linear
     lin_key: Linear
     lin_value: Linear
+    lin_out: Linear
+    lin_edge_out: Optional[Linear]
 
     _overrides_steps = False
     _overrides_weigh = False
@@ -146,6 +153,7 @@ class AttentionConv(MessagePassing):
         score: str,
         temperature: float = 1.0,
         dropout: float = 0.0,
+        attn_bias: Optional[Module] = None,
         aggr: str = "sum",
         flow: str = "source_to_target",
         **unknown: Any,
@@ -166,7 +174,8 @@ class AttentionConv(MessagePassing):
         self.heads = heads
         self.head_channels = head_channels
         self.query_channels = query_channels
-        self.edge_dim = edge_dim
+        self.edge_dim = -1 if edge_dim is None and attn_bias is not None else edge_dim
+        self.attn_bias = attn_bias
         self.score = score
         self.temperature = temperature
         self.dropout = dropout
@@ -228,7 +237,7 @@ class AttentionConv(MessagePassing):
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
         """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
-        raise NotImplementedError
+        return self.lin_out(heads.flatten(1))
 
     def updated_edges(self, attr: EdgeAttr, messages: Any) -> Tensor:
         """Edges of edge features and of messages, in a layer that updates edges.
@@ -236,7 +245,8 @@ class AttentionConv(MessagePassing):
         Messages are ``[E, H, V]``, or :class:`~molattn.nn.edge_update.PairMessages`, of which
         ``dense()`` is that.
         """
-        raise NotImplementedError
+        assert self.lin_edge_out is not None
+        return edge_features(attr) + self.lin_edge_out(messages.flatten(1))
 
     def attend_heads(
         self,
@@ -309,6 +319,9 @@ class AttentionConv(MessagePassing):
             return_messages: Also return the weighted values, after gate and dropout, of complete
                 graphs as :class:`~molattn.nn.edge_update.PairMessages`.
         """
+        if self.attn_bias is not None:
+            learned = map_edges(self.attn_bias, edge_attr).to(projected[0].dtype)
+            attn_bias = add_terms(attn_bias, learned)
         terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
         # An empty graph has no block, and the output would have no grad_fn.
         if not isinstance(edges, CompleteGraphs) or not edges.num_rows or self.needs_messages():

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import PairTensor
 
 from molattn._torch_compat import has_hooks
-from molattn.nn.attention_conv import AttentionConv, optional_linear
+from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
 from molattn.nn.edge_update import PairMessages, update_edges
 from molattn.nn.graph_inputs import EdgeAttr, Globals, edge_features
@@ -56,7 +56,7 @@ class EdgeAttentionConv(AttentionConv):
         dropout: Dropout probability of the attention weights.
         root_weight: Add :math:`W_r x_i`.
         bias: Add a bias to queries, keys, values and output.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
+        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
 
     Shapes:
         - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
@@ -128,13 +128,9 @@ class EdgeAttentionConv(AttentionConv):
         self.edge_combine: Optional[HeadCombine] = None
         self.lin_edge_out: Optional[Linear] = None
         if update_edges:
-            if edge_dim is None or edge_dim < 1:
-                raise ValueError(
-                    f"update_edges needs a known edge_dim: got {edge_dim}, expected at least 1"
-                )
+            self.lin_edge_out = edge_update_linear(out_channels, edge_dim, bias=False)
             kind = "concat" if combine == "linear" else combine
             self.edge_combine = COMBINES[kind](heads, out_channels)
-            self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
         self.lin_root = Linear(target, out_channels, bias=False) if root_weight else None
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()

@@ -8,7 +8,7 @@ from torch import Tensor
 from molattn.nn.attention_conv import AttentionConv, edge_update_linear
 from molattn.nn.attention_heads import split_width
 from molattn.nn.dense_attention import Attended, sum_dtype
-from molattn.nn.graph_inputs import EdgeAttr, Edges, edge_features, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
 from molattn.nn.linear import Linear
 
 
@@ -107,12 +107,3 @@ class EGTConv(AttentionConv):
             total = edges.pairs_to_receivers(gate.to(sum_dtype(gate)), nodes.size(0))
             nodes = nodes * total.log1p().to(nodes.dtype).unsqueeze(-1)
         return found._replace(nodes=nodes, weights=weights, messages=logits)
-
-    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, V]``."""
-        return self.lin_out(heads.flatten(1))
-
-    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
-        """Edges of edge features and of logits ``[E, H]``."""
-        assert self.lin_edge_out is not None
-        return edge_features(attr) + self.lin_edge_out(messages)

@@ -49,7 +49,7 @@ class GaANConv(AttentionConv):
         edge_value: Add edge features to values too; if False, to keys only.
         dropout: Dropout probability of the attention weights.
         bias: Add a bias to query, key, value and output; the maps of the gate always have one.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
+        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
 
     Shapes:
         - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`

@@ -69,8 +69,8 @@ class GraphNetwork(MessagePassing):
         update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`.
         update_global: Also return :math:`u'`, ``[B, global_dim]``.
         kwargs: Options of the :class:`EdgeAttentionConv` that is the block's ``attention``:
-            ``score``, ``temperature``, ``combine``, ``gate``, ``edge_value`` and ``dropout``; and
-            ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
+            ``score``, ``temperature``, ``combine``, ``gate``, ``edge_value``, ``dropout`` and
+            ``attn_bias``; and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
         - **input**: see :meth:`AttentionConv.forward`
@@ -113,7 +113,7 @@ class GraphNetwork(MessagePassing):
         update_global: bool = False,
         **kwargs: Any,
     ) -> None:
-        check_unknown(self, kwargs.keys() - {"flow", *self.attention_options})
+        check_unknown(self, kwargs.keys() - {"attn_bias", "flow", *self.attention_options})
         super().__init__(flow=kwargs.get("flow", "source_to_target"))
         check_one_of("edge_to_node", edge_to_node, REDUCERS)
         check_one_of("edge_to_global", edge_to_global, REDUCERS)

@@ -10,7 +10,7 @@ from torch_geometric.nn.inits import glorot
 from molattn.nn.attention_conv import AttentionConv, edge_update_linear
 from molattn.nn.attention_heads import split_width
 from molattn.nn.dense_attention import Attended, sum_dtype
-from molattn.nn.graph_inputs import EdgeAttr, Edges, edge_features, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
 from molattn.nn.linear import Linear
 
 _EPSILON = 1e-10  # the slope of the signed square root is at most 1e5
@@ -137,15 +137,6 @@ class GRITConv(AttentionConv):
             weight, bias = terms.chunk(2, dim=-1)
             sums = _signed_root(sums * weight) + bias
         return sums.relu()
-
-    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, V]``."""
-        return self.lin_out(heads.flatten(1))
-
-    def updated_edges(self, attr: EdgeAttr, messages: Tensor) -> Tensor:
-        """Edges of edge features and of states ``[E, H, C]``."""
-        assert self.lin_edge_out is not None
-        return edge_features(attr) + self.lin_edge_out(messages.flatten(1))
 
 
 def _signed_root(x: Tensor) -> Tensor:

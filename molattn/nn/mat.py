@@ -43,7 +43,7 @@ class MATConv(AttentionConv):
         kernel: :math:`g`, ``softmax`` or ``exp``.
         dropout: Dropout probability of the weights :math:`A^h`.
         bias: Add a bias to the linear maps.
-        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
+        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
 
     Shapes:
         - **x, edge_index, size**: see :meth:`AttentionConv.forward`
@@ -117,10 +117,6 @@ class MATConv(AttentionConv):
     def lambdas(self) -> Union[Tensor, tuple[float, ...]]:
         r"""The weights :math:`\lambda_a, \lambda_d, \lambda_g`."""
         return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
-
-    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Nodes of heads ``[N, H, V]``."""
-        return self.lin_out(heads.flatten(1))
 
     def weigh(self, logits: Tensor, receivers: Neighborhoods, features: OptTensor) -> Tensor:
         """The weights :math:`A^h`."""

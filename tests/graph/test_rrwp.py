@@ -8,7 +8,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddRandomWalkPE, Compose
 
 import molattn
-from molattn.graph import RRWP, CompleteGraph, CompleteGraphs
+from molattn.graph import RRWP, CompleteGraph, CompleteGraphs, PathBonds
 from molattn.nn import GRITConv
 from molattn.testing import permute_nodes
 
@@ -77,3 +77,32 @@ def test_what_it_cannot_read_is_refused():
         RRWP(3)(Batch.from_data_list([Data(num_nodes=1, edge_index=torch.empty(2, 0).long())]))
     with pytest.raises(ValueError, match="walk_length: got 0, expected at least 1"):
         RRWP(0)
+
+
+def shortest_paths(bonds, start, end):
+    """All shortest paths as lists of bonds."""
+    found = [[]] if start == end else []
+    paths = [[bond] for bond in bonds if bond[0] == start]
+    while paths and not found and len(paths[0]) < 9:
+        found = [path for path in paths if path[-1][1] == end]
+        paths = [[*path, bond] for path in paths for bond in bonds if bond[0] == path[-1][1]]
+    return found
+
+
+@pytest.mark.parametrize("smiles", ["CC1CC=C1", "C", "CO.[Na+]", "c1ccccc1C"])
+def test_path_bonds_are_the_mean_over_the_shortest_paths(smiles):
+    data = molattn.from_smiles(smiles, pairs="bonds")
+    data.edge_attr = torch.rand(data.num_edges, 2)
+    data.edge_attr[:, 0] += 1
+    features = dict(zip(map(tuple, data.edge_index.t().tolist()), data.edge_attr, strict=True))
+    complete = CompleteGraph(self_loops=True)(data)
+    found = PathBonds(2, bond_column=-2)(complete.clone())
+    kept, new = found.edge_attr.split([4, 8], dim=1)
+    assert torch.equal(kept, complete.edge_attr)
+    columns = new.view(-1, 2, 4)[:, :, :2]  # the others are the bond and the distance
+    for (sender, receiver), hops in zip(found.edge_index.t().tolist(), columns, strict=True):
+        expected = torch.zeros(2, 2)
+        for path in (paths := shortest_paths(list(features), receiver, sender)):
+            for hop, bond in enumerate(path[:2]):
+                expected[hop] += features[bond] / len(paths) / min(len(path), 2)
+        torch.testing.assert_close(hops, expected)

@@ -1,0 +1,75 @@
+"""Learned terms of the logits, in every layer."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import scatter
+
+from molattn.graph import AddDummyNode, CodedEdges, CompleteGraph, CompleteGraphs
+from molattn.nn import AttentionBias, AttentionConv, DistanceBias, GraphNetwork, PathBias
+
+from .conftest import DOUBLE, HEADS, assert_near
+from .test_layers import gradients
+
+
+@pytest.fixture
+def biased(dense_subject):
+    if not issubclass(dense_subject.layer.conv, (AttentionConv, GraphNetwork)):
+        pytest.skip("no logits of pairs")
+    terms = DistanceBias(HEADS, max_distance=2, column=0), PathBias(HEADS, 2)
+    return dense_subject, dense_subject.make(attn_bias=AttentionBias(*terms).double())
+
+
+def test_is_a_term_of_the_logits_on_both_forms_of_a_graph(biased):
+    subject, conv = biased
+    graph, x = CompleteGraphs([3, 1, 5], self_loops=False), subject.nodes(9)
+    table = torch.randint(-1, 4, (8, subject.edge_dim or 3)).to(DOUBLE).requires_grad_()
+    codes = torch.randint(0, 8, (graph.num_edges,))
+    given = {**subject.features(graph.num_edges, batch=graph.batch), "edge_attr": table[codes]}
+    listed = subject.run(conv, x, graph.edge_index, given, True)
+    dense = subject.run_complete(conv, x, graph, given, True)
+    given.pop("batch", None)
+    coded = given | {"edge_attr": CodedEdges.from_edges(graph, codes, table)}
+    nodes = {"nodes": subject.run(conv, graph.nodes_to_rows(x), graph, coded)["nodes"]}
+    nodes["nodes"] = graph.rows_to_nodes(nodes["nodes"])
+    del listed["graph"], dense["graph"]
+    inputs = [x, table, *conv.parameters()]
+    for found in (dense, nodes):
+        expected = {name: listed[name] for name in found}
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        for one, other in zip(*(gradients(o, inputs) for o in (found, expected)), strict=True):
+            assert_near(one, other)
+    if subject.layer.normalized:
+        attention = getattr(conv, "attention", conv)
+        bias = attention.attn_bias(table[codes]).detach()
+        with torch.no_grad():
+            for parameter in attention.attn_bias.parameters():
+                parameter.zero_()
+        given = {**given, "edge_attr": table[codes]}
+        given |= {"batch": graph.batch} if "u" in given else {}
+        without = subject.run(conv, x, graph.edge_index, given, True)["weights"]
+        powers = without * bias.exp()
+        total = scatter(powers, graph.edge_index[1], 0, 9)[graph.edge_index[1]]
+        assert_near(listed["weights"], powers / total)
+
+
+def test_each_distance_has_a_number_for_each_head():
+    bonds = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    data = CompleteGraph(self_loops=True)(Data(x=torch.ones(5, 1), edge_index=bonds, num_nodes=5))
+    data = AddDummyNode(distance_column=-1)(data)
+    term = DistanceBias(2, max_distance=2)
+    found = dict(zip(map(tuple, data.edge_index.t().tolist()), term(data.edge_attr), strict=True))
+    expected = {(0, 0): 0, (0, 1): 1, (0, 2): 2, (3, 0): 2, (4, 0): 3, (5, 0): 4, (4, 5): 4}
+    for pair, number in expected.items():  # 3: no path, 4: the dummy node
+        assert torch.equal(found[pair], term.weight[number])
+
+
+def test_terms_are_added_up_and_reset():
+    e = torch.randn(7, 3)
+    bias = AttentionBias(PathBias(2, 3), PathBias(2, 1), DistanceBias(2, 3))
+    (first, second), third = (term.weight for term in bias.terms[:2]), bias.terms[2](e)
+    torch.testing.assert_close(bias(e), e @ first.T + e[:, 2:] @ second.T + third)
+    with torch.no_grad():
+        third = bias.terms[2].weight.fill_(9.0)
+    bias.reset_parameters()
+    assert float(third.detach().abs().max()) < 1
