@@ -46,10 +46,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Insert the help of the commands."""
     if "<!-- commands -->" in markdown:
-        app = make_app()
+        app = make_app(all_options=True)
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.
-        commands = commands.replace(" -m mkdocs", "")
+        commands = commands.replace(" -m mkdocs", "").replace(" *[default: ]*", "")
         commands = re.sub(
             r"## Table of Contents\n.*?(?=\*\*Commands)", "", commands, flags=re.DOTALL
         )

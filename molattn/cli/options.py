@@ -42,9 +42,9 @@ def section(title: str) -> Parameter:
 def _shown_default(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    if value in (None, ()):
-        return "none"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def make_console(*, stderr: bool = False) -> "Console":

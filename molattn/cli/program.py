@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from cyclopts import App, CycloptsError
@@ -22,11 +23,22 @@ from molattn.version import __version__
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
-_HELP = ("--help", "-h", "--help-all")
+_HELP_ALL = "--help-all"
+_HELP = ("--help", "-h", _HELP_ALL)
+_LONG = ("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report")
+_COMMON = frozenset(
+    "--resume --overwrite --dataset --smiles-column --target-columns --split --split-column "
+    "--folds --final --validation-size --test-size --descriptors --exclude --max-atoms "
+    "--validation-molecules --num-workers --init-from --backbone-lr-scale --epochs --patience "
+    "--checkpoint --max-hours --batch-size --learning-rate --ensemble --seed "
+    "--device --baselines".split()
+)
+"""Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
     *(models.explain, models.fingerprint, models.serve, models.verify),
 )
+_SHORTENED = (train.train, train.pretrain, train.tune, models.prepare)
 _EXAMPLES = """
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
@@ -54,33 +66,39 @@ _EXAMPLES = """
 """
 
 
-def make_app(options_file: OptionsFile | None = None) -> App:
-    """Return the program."""
+def make_app(options_file: OptionsFile | None = None, *, all_options: bool = False) -> App:
+    """Return the program; its ``--help`` shows the common options, or all."""
     app = App(
         name="molattn",
         help="Attention models for molecules: train, predict, explain, embed.",
         config=(options_file or OptionsFile(),),
         help_flags=_HELP,
         help_format="plaintext",
-        help_formatter=_print_group,
+        help_formatter=partial(_print_group, all_options=all_options),
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
     for command in _COMMANDS:
         own = [line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line]
-        app.command(command, help_epilogue="\n".join(["Examples:", *own]))
+        is_short = command in _SHORTENED and not all_options
+        more = ["", f"molattn {command.__name__} {_HELP_ALL} shows all options."] * is_short
+        app.command(command, help_epilogue="\n".join(["Examples:", *own, *more]))
     return app
 
 
-def _print_group(console: Any, options: Any, panel: Any) -> None:
-    """Print a group of the help, without the line breaks of docstrings."""
-    from cyclopts.help import DefaultFormatter
+def _print_group(console: Any, options: Any, panel: Any, *, all_options: bool) -> None:
+    """Print a group of the help under a line, without the line breaks of docstrings."""
+    from cyclopts.help import DefaultFormatter, PanelSpec
+    from rich.box import Box
 
     entries = []
     for entry in panel.entries:
-        help = getattr(entry.description, "primary_renderable", entry.description)
-        entries.append(entry.copy(description=" ".join(str(help or "").split())))
-    DefaultFormatter()(console, options, panel.copy(entries=entries))
+        if all_options or panel.title not in _LONG or _COMMON & {*entry.names}:
+            help = getattr(entry.description, "primary_renderable", entry.description)
+            text = " ".join(str(help or "").split())
+            entries.append(entry.copy(description=text, default=entry.default or None))
+    box = Box("\n".join(["─── ", *["    "] * 7]))
+    DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=entries))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,7 +131,7 @@ def _exit_code(words: list[str]) -> int:
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
         with process_group() if is_beside_others else nullcontext():
-            to_launch = make_app(options_file)(
+            to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
                 [STREAM if word == "-" else word for word in words],
                 exit_on_error=False,
                 print_error=False,

@@ -28,9 +28,17 @@ def _working_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MOLATTN_TOKEN", raising=False)
 
 
-def test_help_shows_every_option_with_its_default(capsys):
-    assert main(["train", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+def test_help_shows_the_common_options_and_help_all_every_one_with_its_default(capsys):
+    for command in ("train", "tune", "pretrain", "prepare"):
+        assert main([command, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert len(text.splitlines()) <= 75
+        assert "--smiles-column" in text
+        assert "--score " not in text
+        assert f"molattn {command} --help-all" in text
+        assert "[default: ]" not in text
+    assert main(["train", "--help-all"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
     assert "molattn train assay.csv" in shown
     for name, option in TrainConfig.options().items():
         flag = f"--{name.replace('_', '-')}"
