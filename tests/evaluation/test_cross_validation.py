@@ -296,4 +296,4 @@ def test_each_censored_label_is_counted_once(capsys):
     assert metrics["censored"] == {"logS": {"count": 16, "permitted": permitted}}
     assert metrics["final"]["uncertainty"]["logS"]["count"] == 32
     assert "not scored: 16; predictions" in Path("cv/report.html").read_text()
-    assert "16 censored labels" in capsys.readouterr().out
+    assert "16 lower and 0 upper bounds" in capsys.readouterr().out
