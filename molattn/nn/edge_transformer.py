@@ -1,6 +1,7 @@
 """Triangular attention between pairs of nodes (Edge Transformer)."""
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from molattn.graph.complete import Block
 from molattn.nn.functional import DenseRows, normalize
@@ -83,7 +84,8 @@ class EdgeTransformerConv(TripletLayer):
         logits = query.permute(0, 3, 2, 1, 4) @ key.permute(0, 3, 1, 4, 2)  # [B, H, m, i, j]
         mask = of_receiver.unsqueeze(2) & of_sender.mT.unsqueeze(1)  # [B, i, j, m]
         weights = normalize(logits.permute(0, 1, 3, 4, 2), DenseRows(mask.unsqueeze(1)))
-        weights = self.drop(weights).unsqueeze(-1)  # [B, H, i, j, m, 1]
+        weights = F.dropout(weights, self.dropout, self.training).unsqueeze(-1)
+        # [B, H, i, j, m, d]
         paths = weights * value_receiver.permute(0, 3, 1, 2, 4).unsqueeze(3)
         paths = paths * value_sender.permute(0, 3, 2, 1, 4).unsqueeze(2)
         return paths.sum(dim=-2).permute(0, 2, 3, 1, 4).flatten(-2)

@@ -16,7 +16,7 @@ from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.graph_inputs import EdgeAttr, check_shape, edge_features
 from molattn.nn.linear import Linear
 
-_CHUNK = 2**22  # numbers of triples that are in memory at once
+_CHUNK = 2**21  # numbers of triples that are in memory at once
 
 
 class TripletLayer(nn.Module):
@@ -72,10 +72,6 @@ class TripletLayer(nn.Module):
         parts = [self.attend(block, mask, *projected).flatten(0, 2) for block, mask in masks]
         none = pairs[:0].repeat(1, self.lin_out.in_channels // self.channels)
         return self.lin_out(join_pairs(parts, none))
-
-    def drop(self, weights: Tensor) -> Tensor:
-        """Apply dropout to attention weights."""
-        return F.dropout(weights, self.dropout, self.training)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.channels}, heads={self.heads})"
@@ -173,7 +169,7 @@ class TripletAttention(TripletLayer):
         mask = of_value.unsqueeze(2) & of_bias.unsqueeze(1)  # [B, j, i, k]
         weights = normalize(logits, DenseRows(mask.unsqueeze(2)))
         weights = weights if gate is None else weights * gate.sigmoid().unsqueeze(1)
-        return self.drop(weights) @ value
+        return F.dropout(weights, self.dropout, self.training) @ value
 
 
 class TripletAggregate(TripletLayer):
@@ -225,22 +221,18 @@ class TripletAggregate(TripletLayer):
         """One direction in a block, ``[B, i, j, channels]``."""
         weights = normalize(terms[0], DenseRows(mask.unsqueeze(1)))
         weights = weights * terms[1].sigmoid() if self.gate else weights
-        out = self.drop(weights) @ value.flatten(3)
+        out = F.dropout(weights, self.dropout, self.training) @ value.flatten(3)
         return out.unflatten(-1, value.shape[3:]).permute(0, 2, 3, 1, 4).flatten(-2)
 
 
 def in_chunks(
     step: Callable[..., Tensor], sliced: Sequence[Tensor], whole: Sequence[Tensor], *, cost: int
 ) -> Tensor:
-    """Apply a step to a few nodes of a few graphs at a time.
+    """Apply a step to a few nodes of a few graphs at a time, ``[B, N, ...]``.
 
-    Several chunks are computed again in the backward pass, which saves their inputs alone.
-
-    Args:
-        step: Called with parts of ``sliced`` and ``whole``; returns ``[B, N, ...]``.
-        sliced: Tensors ``[B, N, ...]``.
-        whole: Tensors ``[B, ...]``.
-        cost: How many numbers the step makes for each node.
+    The step gets parts of ``sliced`` ``[B, N, ...]`` and ``whole`` ``[B, ...]``, and makes ``cost``
+    numbers for each node. Several chunks are computed again in the backward pass, for which their
+    inputs alone are saved.
     """
     graphs, nodes = sliced[0].shape[:2]
     size = min(nodes, max(1, _CHUNK // cost))

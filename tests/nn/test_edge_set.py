@@ -53,7 +53,7 @@ def linear(lin, x):
 
 def norm(module, x):
     x = x - x.mean(axis=-1, keepdims=True)
-    x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-8)
+    x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + module.eps)
     return x * module.weight.detach().numpy() + module.bias.detach().numpy()
 
 
@@ -129,10 +129,7 @@ def test_graphs_without_edges():
     none = torch.empty(2, 0, dtype=torch.long)
     assert model(x, none).shape == (0, OUT)
     assert model(x[:0], none, batch=none[0]).shape == (0, OUT)
-    alone = torch.tensor([[0], [1]])  # nothing to attend to
-    out = model(x, alone)
-    assert out.isfinite().all()
-    assert_near(model(x, torch.tensor([[0, 2], [1, 2]]))[:0], out[:0])
+    assert model(x, torch.tensor([[0], [1]])).isfinite().all()  # nothing to attend to
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])

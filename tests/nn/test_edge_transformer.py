@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeTransformerConv
 
 from .conftest import DOUBLE
@@ -31,20 +30,3 @@ def test_triangular_attention_against_numpy(make_graph):
     got = graph.pairs_to_edges(layer(graph.edges_to_pairs(edges), graph))
     expected = graph_by_graph(reference, layer, edges, graph)
     np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=1e-10)
-
-
-def test_it_tells_graphs_apart_that_color_refinement_does_not():
-    """Two triangles and a ring of six, with the same edge and no other feature."""
-
-    def encode(edges):
-        adjacency = torch.zeros(6, 6, dtype=DOUBLE)
-        for i, j in edges:
-            adjacency[i, j] = adjacency[j, i] = 1
-        pairs = torch.stack([torch.eye(6, dtype=DOUBLE), adjacency], dim=-1).flatten(0, 1)
-        pairs = layer(torch.cat([pairs, 1 - pairs], dim=-1), CompleteGraphs([6]))
-        return pairs.sum(dim=0)
-
-    layer = EdgeTransformerConv(4, 2).double()
-    ring = encode([(i, (i + 1) % 6) for i in range(6)])
-    triangles = encode([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
-    assert (ring - triangles).abs().max() > 1e-3
