@@ -258,7 +258,9 @@ class MaskedLoader(ResumableLoader):
         """Return masked atoms, their codes, pairs, and the atoms and bonds of these."""
         featurizer, starts = self._model.config.featurizer, [*molecules.layout.graph_starts()]
         width = len(featurizer.atom_names)
-        found = [[np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]]
+        found: list[list[NDArray[Any]]] = [
+            [np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]
+        ]
         for record, start, one in zip(records, starts, drawn, strict=False):
             if one is None:
                 continue

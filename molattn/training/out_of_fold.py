@@ -78,8 +78,9 @@ class OutOfFold:
     @classmethod
     def read(cls, path: Path) -> "OutOfFold":
         """Read the file that :meth:`write` wrote, as :func:`read_checkpoint` does."""
-        found = read_checkpoint(path)
-        return cls(**{name: one if one is None else one.numpy() for name, one in found.items()})
+        found = read_checkpoint(path).items()
+        arrays: dict[str, Any] = {name: one if one is None else one.numpy() for name, one in found}
+        return cls(**arrays)
 
     def write(self, path: Path) -> None:
         """Write a file, as :func:`write_checkpoint` does."""

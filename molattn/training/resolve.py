@@ -176,7 +176,7 @@ def resolve(
         standardize=config.data.standardize,
     )
     keeps_head = base is not None and _fits_head(model, base, config.data.target_transform)
-    if keeps_head and not _have_logarithms(base.model.config, table, split):
+    if base and keeps_head and not _have_logarithms(base.model.config, table, split):
         keeps_head = False
         remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
     if tuning.freeze == "auto":
