@@ -13,58 +13,33 @@ from torch_geometric.utils import softmax
 
 from molattn.errors import check_one_of
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import optional_linear
+from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import split_width
-from molattn.nn.functional import attention
 from molattn.nn.graph_inputs import check_shape
-from molattn.nn.linear import Linear, linear_together
+from molattn.nn.linear import Linear
 
 
-class _SetBlock(nn.Module):
-    """Maps of a block of set attention, and what follows the attention."""
+class _SetBlock(AttentionConv):
+    """Attention between normalized elements of sets, and a feed-forward network."""
 
     def __init__(self, channels: int, heads: int, expansion: int, dropout: float) -> None:
-        super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
-        self.heads, self.dropout = heads, dropout
-        self.head_channels = split_width(heads, channels)
+        width = split_width(heads, channels)
+        sizes = {"head_channels": width, "query_channels": width, "edge_dim": None}
+        super().__init__(channels, channels, heads, **sizes, score="scaled_dot", dropout=dropout)
         self.norm = nn.LayerNorm(channels, eps=1e-8)
         self.lin_query = Linear(channels, channels)
         self.lin_key = Linear(channels, channels)
         self.lin_value = Linear(channels, channels)
         self.lin_out = Linear(channels, channels)
         self.norm_ff = nn.LayerNorm(channels, eps=1e-8)
-        self.ff = nn.Sequential(
-            Linear(channels, expansion * channels),
-            nn.Mish(),
-            Linear(expansion * channels, channels),
-        )
+        maps = (Linear(channels, expansion * channels), Linear(expansion * channels, channels))
+        self.ff = nn.Sequential(maps[0], nn.Mish(), maps[1])
 
-    def split(self, x: Tensor) -> Tensor:
-        """Split channels ``[..., C]`` into heads ``[..., H, d]``."""
-        return x.unflatten(-1, (self.heads, self.head_channels))
-
-    def finish(self, heads: Tensor, residual: Any = 0) -> Tensor:
-        """Map heads side by side ``[..., C]``, and apply the feed-forward network."""
-        out = residual + heads + F.mish(self.lin_out(heads))
+    def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Elements of heads ``[N, H, V]``, and of what the residual branch holds, ``[N, C]``."""
+        heads = heads.flatten(-2)
+        out = x + heads + F.mish(self.lin_out(heads))
         return out + self.ff(self.norm_ff(out))
-
-    def forward(self, x: Tensor, sets: CompleteGraphs, masks: Optional[list[Tensor]]) -> Tensor:
-        """Attend in each set of rows ``[R, C]``; ``masks`` ``bool [B, L, L]`` of blocks, or all."""
-        x = self.norm(x)
-        maps = (self.lin_query, self.lin_key, self.lin_value)
-        projected = [self.split(part) for part in linear_together(x, *maps)]
-        parts = []
-        for number, block in enumerate(sets.blocks):
-            present = block.rows(sets.row_mask).unsqueeze(1)  # [B, 1, L]
-            mask = present if masks is None else masks[number] & present
-            query, key, value = (block.rows(part).transpose(1, 2) for part in projected)
-            dropout = self.dropout if self.training else 0.0
-            heads = attention(query, key, value, mask.unsqueeze(1), dropout=dropout)
-            assert isinstance(heads, Tensor)  # no weights were asked for
-            parts.append(heads.transpose(1, 2).flatten(2).flatten(0, 1))
-        return self.finish(sets.join_rows(parts, x), residual=x)
 
 
 class EdgeSetAttention(nn.Module):
@@ -151,10 +126,12 @@ class EdgeSetAttention(nn.Module):
         order = graph.argsort(stable=True)
         sets = CompleteGraphs(graph.bincount().tolist(), device=x.device).to(x.device)
         ends = sets.nodes_to_rows(edge_index.t()[order])
-        masks = [_sharing_a_node(block.rows(ends)) for block in sets.blocks]
+        masks = [_sharing_a_node(block.rows(ends)).flatten() for block in sets.blocks]
+        graphs = {"S": sets, "M": sets.with_edges(torch.cat(masks)) if masks else sets}
         first = rows = sets.nodes_to_rows(tokens[order])
+        block: Any  # a _SetBlock
         for kind, block in zip(self.kinds, self.blocks, strict=True):
-            rows = block(rows, sets, masks if kind == "M" else None)
+            rows = block(block.norm(rows), graphs[kind])
         edges = sets.rows_to_nodes(rows + first)
         return torch.empty_like(edges).index_copy(0, order, edges)
 
@@ -226,15 +203,19 @@ class PMA(aggr.Aggregation):
         assert index is not None
         size = int(index.max()) + 1 if dim_size is None else dim_size
         block, x = self.block, self.block.norm(x)
-        seeds = block.split(block.lin_query(self.seeds)) / math.sqrt(block.head_channels)
-        key, value = block.split(block.lin_key(x)), block.split(block.lin_value(x))
-        weights = softmax(torch.einsum("nhd,khd->nkh", key, seeds), index, num_nodes=size)
+        seeds, key, value = (
+            part.unflatten(-1, (block.heads, block.head_channels))
+            for part in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))
+        )
+        logits = torch.einsum("nhd,khd->nkh", key, seeds) / math.sqrt(block.head_channels)
+        weights = softmax(logits, index, num_nodes=size)
         weights = F.dropout(weights, block.dropout, self.training)
         pooled = [  # one seed at a time, or memory would be of all elements, seeds and channels
             self.reduce(weight.unsqueeze(-1) * value, index, dim_size=size, dim=0, reduce="sum")
             for weight in weights.unbind(dim=1)
         ]
-        return block.finish(torch.stack(pooled, dim=1).flatten(2)).mean(dim=1)
+        heads = torch.stack(pooled, dim=1)  # [sets, seeds, H, d]
+        return block.combine_heads(heads, heads.new_zeros(())).mean(dim=1)
 
 
 def _sharing_a_node(ends: Tensor) -> Tensor:
