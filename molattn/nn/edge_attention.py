@@ -155,7 +155,7 @@ class EdgeAttentionConv(AttentionConv):
         if isinstance(messages, PairMessages):
             plain = is_plain(self.lin_edge_out) and not has_hooks(self.edge_combine)
             by_head = self.edge_combine.by_head(self.lin_edge_out.weight) if plain else None
-            if by_head is not None:
+            if by_head is not None and messages.are_of(attr):
                 return update_edges(attr, messages, by_head)
             messages = messages.dense()
         return edge_features(attr) + self.lin_edge_out(self.edge_combine(messages))
