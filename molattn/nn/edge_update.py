@@ -19,7 +19,7 @@ from molattn.graph.complete import CodedEdges, CompleteGraphs
 from molattn.nn.dense_attention import PairInputs, sum_dtype, weighted_values
 from molattn.nn.fused_attention import differentiable_gradients, without_autocast
 from molattn.nn.graph_inputs import EdgeAttr
-from molattn.nn.linear import product
+from molattn.nn.linear import add_product, product
 
 # Numbers in a tensor of a part: 2 MB on a CPU; on a GPU as many as keep it busy.
 _NUMBERS, _NUMBERS_ON_GPU = 1 << 19, 1 << 25
@@ -152,13 +152,13 @@ class _Part(NamedTuple):
         """Pairs ``[p, ...]`` as ``[graphs senders, receivers, ...]``."""
         return self.split(x).transpose(1, 2).flatten(0, 1)
 
-    def senders(self, x: Tensor) -> Tensor:
-        """Of nodes ``[H, W, R]`` those of the graphs, ``[H, W, graphs senders]``."""
-        return x.narrow(2, self.row, self.graphs * self.nodes)
+    def rows(self, x: Tensor, dim: int = 0) -> Tensor:
+        """The graphs' part of all rows."""
+        return x.narrow(dim, self.row, self.graphs * self.nodes)
 
     def over_receivers(self, x: Tensor) -> Tensor:
-        """The same as ``[H, W, graphs, 1, senders]``."""
-        return self.senders(x).unflatten(2, (self.graphs, 1, self.nodes))
+        """Of nodes ``[H, W, R]`` those of the graphs, ``[H, W, graphs, 1, senders]``."""
+        return self.rows(x, 2).unflatten(2, (self.graphs, 1, self.nodes))
 
 
 class _Update:
@@ -172,7 +172,9 @@ class _Update:
         dense: list[Any] = [None if x is None else x.contiguous() for x in terms]
         self.terms = _Terms(*dense)
         _, _, _, basis, _, head_map = self.terms
-        if basis is not None:
+        if basis is None:
+            self.by_row = self.terms.nodes.permute(2, 0, 1).contiguous()  # [R, H, D]
+        else:
             self.to_values = basis.flatten(0, 1)  # [H W, M]
             self.to_edges = self.to_values.t().contiguous()
         if head_map is not None:
@@ -185,27 +187,20 @@ class _Update:
         width = nodes.size(1) if head_map is None else head_map.size(2)
         out = weights.new_empty(weights.size(1), width)
         for part in self._parts():
-            added = self._of_senders(part) if basis is None else self._of_pairs(part)
-            rows, old = part.pairs(out), part.pairs(edges)
-            if table is None:
+            rows, old, b = part.pairs(out), part.pairs(edges), part.pairs(weights, 1)
+            if table is not None:
+                old = torch.index_select(table, 0, old, out=rows)
+            if basis is None:  # a product of depth H for each sender
+                added = torch.bmm(part.by_sender(b.t()), part.rows(self.by_row))
+                added = added.unflatten(0, (part.graphs, part.nodes)).transpose(1, 2)
                 torch.add(part.split(old), added, out=part.split(rows))
+                continue
+            values = self._values(part, self._features(part)).mul_(b.unsqueeze(1))
+            if head_map is None:
+                torch.add(old, values.sum(dim=0).t(), out=rows)
             else:
-                torch.index_select(table, 0, old, out=rows)
-                part.split(rows).add_(added)
+                add_product(old, self.to_new, values.flatten(0, 1), out=rows)
         return out
-
-    def _of_senders(self, part: _Part) -> Tensor:
-        """Without values of edges a product of depth ``H`` for each sender."""
-        weights = part.by_sender(part.pairs(self.terms.weights, 1).t())
-        added = torch.bmm(weights, part.senders(self.terms.nodes).permute(2, 0, 1))
-        return added.unflatten(0, (part.graphs, part.nodes)).transpose(1, 2)
-
-    def _of_pairs(self, part: _Part) -> Tensor:
-        values = self._values(part, self._features(part))
-        values.mul_(part.pairs(self.terms.weights, 1).unsqueeze(1))
-        if self.terms.head_map is None:
-            return part.split(values.sum(dim=0).t())
-        return part.split(product(self.to_new, values.flatten(0, 1).t()).t())
 
     def gradients(self, grad: Tensor, needs: tuple[bool, ...]) -> "_Terms":
         """Gradients of the terms."""
@@ -231,12 +226,12 @@ class _Update:
 
     def _senders_backward(self, part: _Part, grad: Tensor, grads: _Terms) -> None:
         by_sender = part.by_sender(grad)  # [senders, receivers, D]
-        nodes = part.senders(self.terms.nodes).permute(2, 0, 1)
-        of_weights = torch.bmm(nodes, by_sender.mT).unflatten(0, (part.graphs, part.nodes))
+        of_weights = torch.bmm(part.rows(self.by_row), by_sender.mT)
+        of_weights = of_weights.unflatten(0, (part.graphs, part.nodes))
         room = part.split(part.pairs(grads.weights, 1), 1)
         room.copy_(of_weights.permute(2, 0, 3, 1))
         weights = part.by_sender(part.pairs(self.terms.weights, 1).t())
-        part.senders(grads.nodes).add_(torch.bmm(weights.mT, by_sender).permute(1, 2, 0))
+        part.rows(grads.nodes, 2).add_(torch.bmm(weights.mT, by_sender).permute(1, 2, 0))
 
     def _pairs_backward(self, part: _Part, grad: Tensor, grads: _Terms) -> None:
         features = self._features(part)
@@ -258,8 +253,7 @@ class _Update:
         of_basis: Any = grads.basis
         of_basis.flatten(0, 1).add_(product(flat, features.t()))
         if grads.edges is not None:
-            of_edges = product(self.to_edges, flat.t()).t()
-            torch.add(grad, of_edges, out=part.pairs(grads.edges))
+            add_product(grad, self.to_edges, flat, out=part.pairs(grads.edges))
 
     def _values(self, part: _Part, features: Tensor) -> Tensor:
         """Values of the pairs, ``[H, W, p]``."""

@@ -37,9 +37,20 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
     On Intel's CPUs MKL is faster here. oneDNN is fast where ``x`` is contiguous.
     """
+    return _multiply(x, weight) if _suits_onednn(x) else x @ weight.mT
+
+
+def add_product(total: Tensor, weight: Tensor, x: Tensor, *, out: Tensor) -> None:
+    r"""Compute :math:`t + (W x)^\top` likewise."""
+    if _suits_onednn(x):
+        torch.add(total, _multiply(weight, x.t()).t(), out=out)
+    else:
+        torch.addmm(total, x.t(), weight.t(), out=out)
+
+
+def _suits_onednn(x: Tensor) -> bool:
     fast = _ONEDNN is not None and not _INTEL and torch.backends.mkldnn.enabled
-    suits = fast and x.dtype is torch.float32 and x.device.type == "cpu"
-    return _multiply(x, weight) if suits else x @ weight.mT
+    return fast and x.dtype is torch.float32 and x.device.type == "cpu"
 
 
 class Linear(PyGLinear):

@@ -192,6 +192,23 @@ def test_mixed_precision(edge_dim, options):
         assert_near(a, b, 0.05 * float(b.abs().max()))
 
 
+@pytest.mark.parametrize("intel", [True, False])
+@pytest.mark.parametrize("options", [{}, {"edge_value": False}], ids=str)
+@pytest.mark.parametrize("edge_dim", [NARROW, WIDE])
+def test_single_precision(edge_dim, options, intel, monkeypatch):
+    """Whichever library multiplies."""
+    monkeypatch.setattr("molattn.nn.linear._INTEL", intel)
+    graph, conv = CompleteGraphs(SIZES), make(edge_dim, **options)
+    x, features, _, pairs = random_inputs(graph, edge_dim)
+    expected = conv(graph.nodes_to_rows(x), graph, pairs)[1]
+    single = copy.deepcopy(conv).float()
+    edges = single(graph.nodes_to_rows(x).float(), graph, pairs.float())[1].double()
+    assert_near(edges, expected, 1e-5)
+    got, wanted = (gradients([out], [x, features]) for out in (edges, expected))
+    for a, b in zip(got, wanted, strict=True):
+        assert_near(a, b, 1e-4)
+
+
 def test_hooks_of_the_maps_are_called():
     graph, conv = CompleteGraphs(SIZES), make(NARROW)
     x, _, _, pairs = random_inputs(graph, NARROW)
