@@ -38,9 +38,17 @@ from molattn import from_smiles
 from molattn.chem import Featurizer
 from molattn.data.table import bundled_dataset
 from molattn.graph import CodedEdges, collate_complete
-from molattn.nn import LAYERS, CodeEmbedding, Encoder
+from molattn.nn import (
+    LAYERS,
+    PMA,
+    CodeEmbedding,
+    EdgeSetAttention,
+    Encoder,
+    GraphTransformerBlock,
+    TripletAggregate,
+)
 
-HEADS, LAYER_COUNT, EDGE_WIDTH, BATCH = 8, 4, 16, 64
+HEADS, DEPTH, EDGE_WIDTH, BATCH = 8, 4, 16, 64
 COLUMNS = ("data", "layer", "seed", "parameters", "width", "test_mae", "val_mae", "epoch", "cpu_s")
 # Means and standard deviations of logP, of minus the SA score, and of minus the excess of the
 # largest ring over six atoms, in the 250,000 molecules of ZINC (You et al. 2018).
@@ -51,9 +59,9 @@ ZINC_SCALES = ((2.4570953, 1.4341), (-3.0525811, 0.8335), (-0.0485696, 0.2860))
 class Subject:
     """A layer, and the graphs that it reads."""
 
-    make: Callable[[int], nn.Module]  # of the width
+    make: Callable[[int], nn.Module]  # of the width: a layer or block of the encoder
     pairs: bool = True
-    is_block: bool = False  # has its own residual connections and feed-forward network
+    whole: bool = False  # makes all that is between embeddings and head
 
 
 def attention(name: str, **options: Any) -> Subject:
@@ -82,8 +90,32 @@ def _pna(w: int) -> nn.Module:
     return pyg.PNAConv(w, w, ["mean", "max", "min", "std"], scalers, degrees, EDGE_WIDTH)
 
 
-def _gps(w: int) -> nn.Module:
-    return pyg.GPSConv(w, _gine(w), heads=HEADS, norm="layer_norm")
+class _GPS(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        blocks = (pyg.GPSConv(width, _gine(width), HEADS, norm="layer_norm") for _ in range(DEPTH))
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor, edge_index: Tensor, e: Tensor, batch: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x, edge_index, batch, edge_attr=e)
+        return pyg.global_add_pool(x, batch) / 20
+
+
+class _EdgeSet(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.encode = EdgeSetAttention(width, width, HEADS, edge_dim=EDGE_WIDTH, blocks="MMS")
+        self.pool = PMA(width, HEADS, num_seeds=16)
+
+    def forward(self, x: Tensor, edge_index: Tensor, e: Tensor, batch: Tensor) -> Tensor:
+        edges = self.encode(x, edge_index, e, batch)
+        return self.pool(edges, batch[edge_index[0]], dim_size=int(batch[-1]) + 1)
+
+
+def _tgt(w: int) -> nn.Module:
+    conv = LAYERS["egt"].make(w, w, HEADS, edge_dim=EDGE_WIDTH, update_edges=True)
+    return GraphTransformerBlock(conv, w, EDGE_WIDTH, triplet=TripletAggregate(EDGE_WIDTH, 4))
 
 
 SUBJECTS = {
@@ -93,11 +125,13 @@ SUBJECTS = {
     "graph_network": attention("graph_network", update_edges=True),
     "egt": attention("egt", update_edges=True),
     "grit": attention("grit", update_edges=True),
+    "egt, triplets": Subject(_tgt),
+    "edge set": Subject(_EdgeSet, pairs=False, whole=True),
     "TransformerConv": Subject(_transformer, pairs=False),
     "GATv2Conv": Subject(_gatv2, pairs=False),
     "GINEConv": Subject(_gine, pairs=False),
     "PNAConv": Subject(_pna, pairs=False),
-    "GPSConv": Subject(_gps, pairs=False, is_block=True),
+    "GPSConv": Subject(_GPS, pairs=False, whole=True),
 }
 
 
@@ -110,10 +144,8 @@ class Network(nn.Module):
         self.subject = subject
         self.atoms = CodeEmbedding(codes.atom_sizes, width)
         self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
-        if subject.is_block:
-            self.blocks = nn.ModuleList(subject.make(width) for _ in range(LAYER_COUNT))
-        else:
-            self.encoder = Encoder(partial(subject.make, width), LAYER_COUNT, width, dropout=0.0)
+        make = partial(subject.make, width)
+        self.encoder = make() if subject.whole else Encoder(make, DEPTH, width)
         self.head = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1))
 
     def forward(self, batch: Any) -> Tensor:
@@ -123,11 +155,11 @@ class Network(nn.Module):
             edges = CodedEdges(batch.pair_attr.codes, self.edges(batch.pair_attr.table))
             rows = self.encoder(batch.layout.nodes_to_rows(x), batch.layout, edges)
             x = batch.layout.rows_to_nodes(rows)
-        elif self.subject.is_block:
-            for block in self.blocks:
-                x = block(x, batch.edge_index, batch.batch, edge_attr=self.edges(batch.edge_attr))
         else:
-            x = self.encoder(x, batch.edge_index, self.edges(batch.edge_attr))
+            inputs = x, batch.edge_index, self.edges(batch.edge_attr)
+            if self.subject.whole:
+                return self.head(self.encoder(*inputs, batch.batch)).flatten()
+            x = self.encoder(*inputs)
         return self.head(pyg.global_add_pool(x, batch.batch, batch.num_graphs) / 20).flatten()
 
 
