@@ -20,13 +20,13 @@ class RRWP(GraphTransform):
 
     for the edge from the sender :math:`j` to the receiver :math:`i`, of walks from :math:`i` to
     :math:`j`, with the adjacency :math:`A` of the bonds and their number :math:`D` at each node; a
-    node without bonds ends the walk. The encoding of a node is :math:`R_{ii}`.
+    node without bonds ends the walk. ``rrwp`` ``[n, K]`` are
+    those of nodes, :math:`R_{ii}`.
 
     The transform adds no edges: apply :class:`CompleteGraph` before it. Functional name: ``rrwp``.
 
     Args:
         walk_length: Number of probabilities :math:`K`: those of 0 to :math:`K - 1` steps.
-        attr_name: Attribute of the graph for the encoding of nodes ``[n, K]``.
         bond_column: See :class:`CompleteGraph`, after which it is -2.
 
     Example:
@@ -40,13 +40,8 @@ class RRWP(GraphTransform):
         [1.0, 0.0, 0.5]
     """
 
-    def __init__(
-        self, walk_length: int, attr_name: str = "rrwp", *, bond_column: Optional[int] = None
-    ) -> None:
-        if walk_length < 1:
-            raise ValueError(f"walk_length: got {walk_length}, expected at least 1")
+    def __init__(self, walk_length: int, *, bond_column: Optional[int] = None) -> None:
         self.walk_length = walk_length
-        self.attr_name = attr_name
         self.bond_column = bond_column
 
     def forward(self, data: Data) -> Data:
@@ -63,8 +58,7 @@ class RRWP(GraphTransform):
             walk = walk @ step if length else walk
             edges.append(walk[edge_index[1], edge_index[0]])
             nodes.append(walk.diagonal())
-        dtype = torch.promote_types(features.dtype, torch.get_default_dtype())
-        columns = torch.stack(edges, dim=-1)
-        data.edge_attr = torch.cat([features.to(dtype), columns.to(dtype)], dim=-1)
-        data[self.attr_name] = torch.stack(nodes, dim=-1).to(dtype)
+        dtype = torch.get_default_dtype()
+        data.edge_attr = torch.cat([features, torch.stack(edges, dim=-1).to(dtype)], dim=-1)
+        data.rrwp = torch.stack(nodes, dim=-1).to(dtype)
         return data

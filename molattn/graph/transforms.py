@@ -304,9 +304,7 @@ class AddDummyNode(GraphTransform):
 class OnBonds(GraphTransform):
     r"""Apply a transform that adds encodings of nodes to the graph of bonds alone.
 
-    On a complete graph a random walk goes from any node to any other: ``OnBonds`` leaves the edges
-    of the graph as they are, and takes over the attributes of nodes that the transform adds or
-    changes. Functional name: ``on_bonds``.
+    The edges of the graph stay as they are. Functional name: ``on_bonds``.
 
     Args:
         transform: Such as PyG's ``AddRandomWalkPE`` (RWSE, Dwivedi et al. 2022).
@@ -339,33 +337,23 @@ class OnBonds(GraphTransform):
 
 @functional_transform("laplacian_encoding")
 class LaplacianEncoding(GraphTransform):
-    r"""Add eigenvectors of the Laplacian of the bonds, with random signs.
+    r"""Add eigenvectors of the Laplacian of the bonds as ``laplacian_pe`` ``[n, k]``.
 
-    Dwivedi and Bresson 2021; PyG's ``AddLaplacianEigenvectorPE`` on the bonds, with zeros for the
-    eigenvectors that a graph of at most ``k`` nodes does not have. Functional name:
+    PyG's ``AddLaplacianEigenvectorPE`` (Dwivedi and Bresson 2021), of random signs, with zeros for
+    the eigenvectors that a graph of at most ``k`` nodes does not have. Functional name:
     ``laplacian_encoding``.
-
-    Args:
-        k: Number of eigenvectors, after the first.
-        attr_name: Attribute of the graph for the encoding ``[n, k]``.
-        bond_column: See :class:`CompleteGraph`.
     """
 
-    def __init__(
-        self, k: int, attr_name: str = "laplacian_pe", *, bond_column: Optional[int] = None
-    ) -> None:
-        if k < 1:
-            raise ValueError(f"k: got {k}, expected at least 1")
+    def __init__(self, k: int, *, bond_column: Optional[int] = None) -> None:
         self.k = k
-        self.attr_name = attr_name
         self.bond_column = bond_column
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         present = min(self.k, max(check_single(data, self) - 1, 0))
-        add = AddLaplacianEigenvectorPE(present, self.attr_name, is_undirected=True)
+        add = AddLaplacianEigenvectorPE(present, "laplacian_pe", is_undirected=True)
         data = OnBonds(add, bond_column=self.bond_column)(data)
-        data[self.attr_name] = F.pad(data[self.attr_name], (0, self.k - present))
+        data.laplacian_pe = F.pad(data.laplacian_pe, (0, self.k - present))
         return data
 
 
@@ -373,24 +361,17 @@ class LaplacianEncoding(GraphTransform):
 class PathBonds(GraphTransform):
     r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
 
-    Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?", equation 7:
-    of a path of :math:`N` bonds with features :math:`x_{e_n}`, seen from the receiver,
-
-    .. math::
-        [\, x_{e_1}, \ldots, x_{e_L} \,] / \min(N, L)
-
-    with zeros after the end of the path. The authors take one of the shortest paths; this is the
-    mean over all of them, which does not depend on the order of nodes. Functional name:
-    ``path_bonds``.
+    Ying et al. 2021, equation 7 (see :class:`molattn.nn.AttentionBias`): the features of the first
+    ``max_hops`` bonds, one after the other, seen from the receiver, and divided by their number.
+    The authors take one of the shortest paths; this is the mean over all of them, which does not
+    depend on the order of nodes. Functional name: ``path_bonds``.
 
     Args:
-        max_hops: Number of bonds :math:`L` of a path.
+        max_hops: Number of bonds of a path that are read.
         bond_column: See :class:`CompleteGraph`, after which it is -2.
     """
 
     def __init__(self, max_hops: int, *, bond_column: Optional[int] = None) -> None:
-        if max_hops < 1:
-            raise ValueError(f"max_hops: got {max_hops}, expected at least 1")
         self.max_hops = max_hops
         self.bond_column = bond_column
 
@@ -402,17 +383,16 @@ class PathBonds(GraphTransform):
         length = path_lengths(bonds, num_nodes)
         paths = _count_paths(bonds, length)
         hop = torch.arange(self.max_hops, device=length.device).view(-1, 1)
-        rows = []
+        found = paths.new_zeros(num_nodes, num_nodes, self.max_hops * of_bonds.size(1))
         for node in range(num_nodes):
             first = paths[node, bonds[0]] * (length[node, bonds[0]] == hop)  # [L, bonds]
             left = (length[node] - 1 - hop).unsqueeze(1)
             last = paths[bonds[1]] * (length[bonds[1]] == left)  # [L, bonds, n]
-            rows.append(torch.einsum("lb,lbn,bd->nld", first, last, of_bonds.to(paths)))
-        taken = paths * length.clamp(1, self.max_hops)
-        found = torch.stack(rows).flatten(2) if rows else paths.new_zeros(0, 0, 0)
-        found = found[receiver, sender] / taken[receiver, sender].clamp_min(1).unsqueeze(-1)
-        dtype = torch.promote_types(features.dtype, torch.get_default_dtype())
-        data.edge_attr = torch.cat([features.to(dtype), found.to(dtype)], dim=-1)
+            each = torch.einsum("lb,lbn,bd->nld", first, last, of_bonds.to(paths))
+            found[node] = each.flatten(1)
+        found /= (paths * length.clamp(1, self.max_hops)).clamp_min(1).unsqueeze(-1)
+        columns = found[receiver, sender].to(torch.get_default_dtype())
+        data.edge_attr = torch.cat([features, columns], dim=-1)
         return data
 
 

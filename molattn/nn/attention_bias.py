@@ -8,14 +8,11 @@ from molattn.nn.linear import Linear
 
 
 class AttentionBias(nn.Module):
-    r"""A sum of learned terms of the logits, a number for each head: ``attn_bias`` of any layer.
+    r"""A sum of terms of the logits: modules that map edge features ``[E, D]`` to ``[E, H]``.
 
     Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?", equations 6
-    and 7. A term is a module that maps edge features ``[E, D]`` to ``[E, H]``. The paper's encoding
-    of degrees is one of nodes: ``OnBonds(OneHotDegree(...))``, with PyG's ``OneHotDegree``.
-
-    Args:
-        terms: Such as :class:`DistanceBias` and :class:`PathBias`.
+    and 7. Any layer takes it as ``attn_bias``. The paper's encoding of degrees is one of nodes:
+    ``OnBonds(OneHotDegree(...))``, with PyG's ``OneHotDegree``.
 
     Example:
         >>> from molattn.nn import EGTConv
@@ -42,27 +39,19 @@ class AttentionBias(nn.Module):
 class DistanceBias(nn.Module):
     """A learned number for each head and number of bonds between two atoms.
 
-    Longer distances count as ``max_distance``. Pairs without a path have their own number, and so
-    have those of the virtual node of :class:`~molattn.graph.AddDummyNode`.
-
-    Args:
-        heads: Number of heads.
-        max_distance: Largest distance with a number of its own.
-        column: Column of the edge features that holds the distance, negative without a path.
-        virtual_distance: Least distance of the virtual node.
+    It is in a ``column`` of the edge features; above ``max_distance`` it counts as that. Pairs
+    without a path (below 0) have their own number, as do those of the virtual node of
+    :class:`~molattn.graph.AddDummyNode` (from 10,000).
     """
 
-    def __init__(
-        self, heads: int, max_distance: int, column: int = -1, virtual_distance: float = 1e4
-    ) -> None:
+    def __init__(self, heads: int, max_distance: int, column: int = -1) -> None:
         super().__init__()
         self.max_distance, self.column = max_distance, column
-        self.virtual_distance = virtual_distance
         self.weight = nn.Parameter(torch.empty(max_distance + 3, heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset the parameters, as in the authors' code."""
+        """Reset the parameters."""
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, edge_attr: Tensor) -> Tensor:
@@ -70,17 +59,11 @@ class DistanceBias(nn.Module):
         distance = edge_attr[:, self.column]
         code = distance.clamp(0, self.max_distance).round().long()
         code = code.masked_fill(distance < 0, self.max_distance + 1)
-        virtual = distance >= self.virtual_distance
-        return F.embedding(code.masked_fill(virtual, self.max_distance + 2), self.weight)
+        return F.embedding(code.masked_fill(distance >= 1e4, self.max_distance + 2), self.weight)
 
 
 class PathBias(Linear):
-    """A learned linear map of the last edge features, such as those of ``graph.PathBonds``.
-
-    Args:
-        heads: Number of heads.
-        channels: Number of features.
-    """
+    """A linear map of the last ``channels`` edge features, such as those of ``PathBonds``."""
 
     def __init__(self, heads: int, channels: int) -> None:
         super().__init__(channels, heads, bias=False)

@@ -16,7 +16,7 @@ from torch_geometric.typing import OptTensor, PairTensor, Size
 from molattn._torch_compat import has_hooks
 from molattn.errors import check_one_of
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
-from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths
+from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths, split_width
 from molattn.nn.dense_attention import (
     Attended,
     PairInputs,
@@ -93,8 +93,8 @@ class AttentionConv(MessagePassing):
             first call.
         out_channels: Number of output channels.
         heads: Number of heads ``H``.
-        head_channels: Width of a head's value ``V``.
-        query_channels: Width of a head's query and key ``C``.
+        head_channels: Width of a head's value ``V``; None = ``out_channels // heads``.
+        query_channels: Width of a head's query and key ``C``; None = that of the value.
         edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalize`.
@@ -109,8 +109,7 @@ class AttentionConv(MessagePassing):
         >>> from molattn.nn.graph_inputs import edge_features
         >>> class Conv(AttentionConv):
         ...     def __init__(self, width, heads, edge_dim):
-        ...         sizes = {"head_channels": width // heads, "query_channels": width // heads}
-        ...         super().__init__(width, width, heads, edge_dim=edge_dim, score="dot", **sizes)
+        ...         super().__init__(width, width, heads, edge_dim=edge_dim, score="dot")
         ...         self.lin_query, self.lin_key = Linear(width, width), Linear(width, width)
         ...         self.lin_value = Linear(width, width)
         ...         self.lin_bias, self.lin_gate = Linear(edge_dim, heads), Linear(edge_dim, heads)
@@ -147,8 +146,8 @@ class AttentionConv(MessagePassing):
         out_channels: int,
         heads: int,
         *,
-        head_channels: int,
-        query_channels: int,
+        head_channels: Optional[int] = None,
+        query_channels: Optional[int] = None,
         edge_dim: Optional[int],
         score: str,
         temperature: float = 1.0,
@@ -165,6 +164,8 @@ class AttentionConv(MessagePassing):
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
         check_temperature(temperature)
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        head_channels = split_width(heads, out_channels) if head_channels is None else head_channels
+        query_channels = head_channels if query_channels is None else query_channels
         check_widths(1, heads=heads, out_channels=out_channels, head_channels=head_channels)
         check_widths(1, query_channels=query_channels)
         check_widths(-1, source_channels=pair[0], target_channels=pair[1], edge_dim=edge_dim)

@@ -6,7 +6,6 @@ from typing import Any, Optional, Union
 from torch import Tensor
 
 from molattn.nn.attention_conv import AttentionConv, edge_update_linear
-from molattn.nn.attention_heads import split_width
 from molattn.nn.dense_attention import Attended, sum_dtype
 from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
 from molattn.nn.linear import Linear
@@ -19,36 +18,24 @@ class EGTConv(AttentionConv):
     3.2, equations 2 to 6. For receiver :math:`r`, sender :math:`s` and each head:
 
     .. math::
-        H_{rs} &= \mathrm{clamp}\big(q_r \cdot k_s / \sqrt C, -c, c\big) + E_{rs} \\
+        H_{rs} &= \mathrm{clamp}\big(q_r \cdot k_s / \sqrt C, -5, 5\big) + E_{rs} \\
         A_{rs} &= \sigma(G_{rs})\, \mathrm{softmax}_s\, H_{rs}, \qquad [E, G] = W_e e + \beta_e \\
         x'_r &= W_o\, \mathrm{concat}_h\, \log\big(1 + \textstyle\sum_s \sigma(G_{rs})\big)
                 \sum_s A_{rs} v_s + \beta_o \\
         e'_{rs} &= e_{rs} + W_h H_{rs} + \beta_h
 
-    Residual connections, normalization and feed-forward networks of nodes and edges are left to
-    the network. A logit outside of the clamp has no gradient to query and key. Without edge
-    features :math:`E = 0` and :math:`\sigma(G) = 1`.
+    Residual connections, normalization and feed-forward networks are left to the network. A clamped
+    logit has no gradient to query and key. Without edge features :math:`E = 0` and :math:`\sigma(G)
+    = 1`. The weights that are returned are :math:`A`.
 
     Args:
-        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
-            first call.
-        out_channels: Number of output channels, divisible by ``heads``.
-        heads: Number of heads ``H``.
-        edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
+        in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         update_edges: Also return :math:`e'`, ``edge_dim`` wide.
-        clip: The bound :math:`c`.
-        scale_degree: Multiply by the logarithm, the paper's centrality scaler.
-        dropout: Dropout probability of the weights.
+        scale_degree: Multiply by the logarithm.
         bias: Add a bias to the linear maps.
-        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
-
-    Shapes:
-        - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
-        - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
-          ``update_edges``; then ``(edge_index, alpha)`` with ``return_attention_weights``, the
-          weights :math:`A`
 
     Example:
+        >>> import torch
         >>> conv = EGTConv(8, 16, heads=4, edge_dim=3, update_edges=True)
         >>> edge_index = torch.tensor([[0, 1], [1, 2]])
         >>> x, edge_attr = conv(torch.randn(3, 8), edge_index, torch.randn(2, 3))
@@ -64,17 +51,14 @@ class EGTConv(AttentionConv):
         *,
         edge_dim: Optional[int] = None,
         update_edges: bool = False,
-        clip: float = 5.0,
         scale_degree: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        width = split_width(heads, out_channels)
-        sizes = {"head_channels": width, "query_channels": width, "edge_dim": edge_dim}
-        options = {"score": "scaled_dot", "dropout": dropout, **kwargs}
-        super().__init__(in_channels, out_channels, heads, **sizes, **options)
-        self.clip, self.scale_degree, self.update_edges = clip, scale_degree, update_edges
+        options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
+        super().__init__(in_channels, out_channels, heads, score="scaled_dot", **options)
+        self.update_edges, self.scale_degree = update_edges, scale_degree
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
         self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
@@ -99,7 +83,7 @@ class EGTConv(AttentionConv):
             options["attn_bias"], gate = map_edges(self.lin_edge, edge_attr).chunk(2, dim=-1)
             options["edge_gate"] = gate = gate.sigmoid()
         options["return_weights"] = return_weights or return_messages
-        options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
+        options["score_mod"] = lambda logits: logits.clamp(-5, 5)
         found = super().attend(projected, edges, edge_attr, **options)
         nodes, logits = found.nodes, found.logits if return_messages else None
         weights = None if found.weights is None else found.weights * gate

@@ -9,7 +9,7 @@ from torch_geometric.typing import PairTensor
 
 from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import HeadGate, split_width
+from molattn.nn.attention_heads import HeadGate
 from molattn.nn.graph_inputs import Globals
 from molattn.nn.linear import Linear
 
@@ -80,14 +80,12 @@ class GaANConv(AttentionConv):
         **kwargs: Any,
     ) -> None:
         check_one_of("variant", variant, ("paper", "authors"))
-        if head_channels is None:
-            head_channels = split_width(heads, out_channels)
         super().__init__(
             in_channels,
             out_channels,
             heads,
             head_channels=head_channels,
-            query_channels=head_channels if query_channels is None else query_channels,
+            query_channels=query_channels,
             edge_dim=edge_dim,
             score="dot",
             dropout=dropout,
@@ -95,7 +93,8 @@ class GaANConv(AttentionConv):
         )
         self.variant, self.edge_value = variant, edge_value
         self.gate = variant == "paper" if gate is None else gate
-        source, target, width = self.source_channels, self.target_channels, heads * head_channels
+        source, target = self.source_channels, self.target_channels
+        width = heads * self.head_channels
         self.lin_query = Linear(target, heads * self.query_channels, bias=bias)
         self.lin_key = Linear(source, heads * self.query_channels, bias=bias)
         self.lin_value = Linear(source, width, bias=bias)

@@ -9,7 +9,6 @@ from torch_geometric.typing import OptTensor
 
 from molattn.errors import check_one_of
 from molattn.nn.attention_conv import AttentionConv
-from molattn.nn.attention_heads import split_width
 from molattn.nn.functional import Neighborhoods, normalize
 from molattn.nn.linear import Linear
 
@@ -74,7 +73,6 @@ class MATConv(AttentionConv):
         **kwargs: Any,
     ) -> None:
         check_one_of("kernel", kernel, ("softmax", "exp"))
-        head_channels = split_width(heads, out_channels)
         rest = 1.0 - lambda_attention - lambda_distance
         # 1/3 + 1/3 + 1/3 and the like may miss 1 by rounding.
         shares = (lambda_attention, lambda_distance, 0.0 if abs(rest) < 1e-12 else rest)
@@ -88,8 +86,6 @@ class MATConv(AttentionConv):
             in_channels,
             out_channels,
             heads,
-            head_channels=head_channels,
-            query_channels=head_channels,
             edge_dim=2,
             score="scaled_dot",
             dropout=dropout,

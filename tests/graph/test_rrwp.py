@@ -75,8 +75,6 @@ def test_what_it_cannot_read_is_refused():
     assert RRWP(3, bond_column=0)(complete).edge_attr.shape == (20, 8)
     with pytest.raises(TypeError, match="RRWP: got"):
         RRWP(3)(Batch.from_data_list([Data(num_nodes=1, edge_index=torch.empty(2, 0).long())]))
-    with pytest.raises(ValueError, match="walk_length: got 0, expected at least 1"):
-        RRWP(0)
 
 
 def shortest_paths(bonds, start, end):
