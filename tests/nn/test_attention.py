@@ -70,7 +70,8 @@ def runner(graphs, values, score_mod, attend, return_weights):
             for name in ("edge_key", "edge_value"):
                 if given[name] is not None:
                     given[name] = torch.nn.functional.pad(given[name], (0, 0, 0, 0, 0, 1))
-        out = attend(graphs, PairInputs(**given), 0.7, score_mod, return_weights=return_weights)
+        returned = {"return_weights": return_weights, "return_logits": return_weights}
+        out = attend(graphs, PairInputs(**given), 0.7, score_mod, **returned)
         nodes = out.nodes[graphs.row_mask]
         if not return_weights:
             return nodes
