@@ -18,7 +18,7 @@ class EGTConv(AttentionConv):
     3.2, equations 2 to 6. For receiver :math:`r`, sender :math:`s` and each head:
 
     .. math::
-        H_{rs} &= \mathrm{clamp}\big(q_r \cdot k_s / \sqrt C, -5, 5\big) + E_{rs} \\
+        H_{rs} &= \mathrm{clamp}\big(q_r \cdot k_s / \sqrt C, -c, c\big) + E_{rs} \\
         A_{rs} &= \sigma(G_{rs})\, \mathrm{softmax}_s\, H_{rs}, \qquad [E, G] = W_e e + \beta_e \\
         x'_r &= W_o\, \mathrm{concat}_h\, \log\big(1 + \textstyle\sum_s \sigma(G_{rs})\big)
                 \sum_s A_{rs} v_s + \beta_o \\
@@ -31,6 +31,7 @@ class EGTConv(AttentionConv):
     Args:
         in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         update_edges: Also return :math:`e'`, ``edge_dim`` wide.
+        clip: The bound :math:`c`.
         scale_degree: Multiply by the logarithm.
         bias: Add a bias to the linear maps.
 
@@ -51,6 +52,7 @@ class EGTConv(AttentionConv):
         *,
         edge_dim: Optional[int] = None,
         update_edges: bool = False,
+        clip: float = 5.0,
         scale_degree: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
@@ -58,7 +60,7 @@ class EGTConv(AttentionConv):
     ) -> None:
         options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="scaled_dot", **options)
-        self.update_edges, self.scale_degree = update_edges, scale_degree
+        self.update_edges, self.clip, self.scale_degree = update_edges, clip, scale_degree
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
         self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
@@ -83,7 +85,7 @@ class EGTConv(AttentionConv):
             options["attn_bias"], gate = map_edges(self.lin_edge, edge_attr).chunk(2, dim=-1)
             options["edge_gate"] = gate = gate.sigmoid()
         options["return_weights"] = return_weights or return_messages
-        options["score_mod"] = lambda logits: logits.clamp(-5, 5)
+        options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
         found = super().attend(projected, edges, edge_attr, **options)
         nodes, logits = found.nodes, found.logits if return_messages else None
         weights = None if found.weights is None else found.weights * gate
