@@ -340,9 +340,11 @@ class CompleteGraphs(OnDevice):
             listed = self.pairs_to_edges(pairs)
             return self.nodes_to_rows(total.index_add(0, self.edge_index[1], listed))
         parts = []
-        for block, mask in zip(self.blocks, self.pair_masks, strict=True):
-            mask = mask.view(*mask.shape, *(1,) * (pairs.dim() - 1))
-            parts.append(block.pairs(pairs).masked_fill(~mask, 0.0).sum(2).flatten(0, 1))
+        of_blocks = pairs.split([mask.numel() for mask in self.pair_masks])  # one gradient of all
+        for part, mask in zip(of_blocks, self.pair_masks, strict=True):
+            edges = mask.view(*mask.shape, *(1,) * (pairs.dim() - 1))
+            kept = part.unflatten(0, mask.shape).masked_fill(~edges, 0.0)
+            parts.append(kept.sum(2).flatten(0, 1))
         return self.join_rows(parts, pairs)
 
     def empty_rows(self, like: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def dense_attention(
             that are returned.
     """
     dtype, inputs = inputs.value.dtype, inputs.converted()
-    out, found = graph.empty_rows(inputs.value), ([], [])
+    out, found, mixed = graph.empty_rows(inputs.value), ([], []), []
     masks = zip(graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True)
     for block, mask, isolated in masks:
         pairs = BlockView(block, inputs)
@@ -126,12 +126,14 @@ def dense_attention(
             pooled = pairs.pool(applied, len(inputs.edge_value))
             add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
         if edge_value is not None:
-            y = y + pairs.mix(applied, edge_value)
+            mixed.append(pairs.by_pair(applied).flatten(0, 2))
         pairs.write(y, out)
         if saved is not None:
             kept = None if return_weights else weights
             saved.extend(x for x in (kept, pooled) if x is not None)
     of_pairs = (torch.cat(parts, dim=1).t().to(dtype) if parts else None for parts in found)
+    if edge_value is not None and mixed:
+        out = out + graph.pairs_to_receivers(torch.cat(mixed).unsqueeze(-1) * edge_value)
     return Attended(out.to(dtype), *of_pairs)
 
 
@@ -226,11 +228,6 @@ class BlockView:
             each = basis.index_select(0, self.edges.flatten())
             return each.view(*self.edges.shape, *basis.shape[1:])
         return torch.tensordot(self.edges, basis, 1)
-
-    def mix(self, weights: Tensor, values: Tensor) -> Tensor:
-        """For each receiver the weighted sum of values of pairs ``[P, H, V]``, ``[H B, N, V]``."""
-        each = self.by_pair(weights).unsqueeze(-1) * self.block.pairs(values)
-        return each.sum(2).permute(2, 0, 1, 3).flatten(0, 1)
 
     def contract(self, scores: Tensor) -> Tensor:
         """For each pair the sum over the basis of its features and its receiver's scores."""

@@ -37,13 +37,6 @@ class GRITConv(AttentionConv):
         in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         update_edges: Also return :math:`e'`, ``edge_dim`` wide.
         bias: Add a bias to the linear maps but those of keys and values.
-
-    Example:
-        >>> conv = GRITConv(8, 16, heads=4, edge_dim=3, update_edges=True)
-        >>> edge_index = torch.tensor([[0, 1], [1, 2]])
-        >>> x, edge_attr = conv(torch.randn(3, 8), edge_index, torch.randn(2, 3))
-        >>> x.shape, edge_attr.shape
-        (torch.Size([3, 16]), torch.Size([2, 3]))
     """
 
     def __init__(
