@@ -183,7 +183,7 @@ class RunConfig:
         for name, value in options.items():
             if name not in known:
                 raise InputError(f"unknown option{did_you_mean(name, known)}", option=name)
-            is_tuple = get_origin(known[name].kind) is tuple
+            is_tuple = get_origin(known[name].kind) is tuple and not isinstance(value, Mapping)
             sections[known[name].section][name] = _as_tuple(value) if is_tuple else value
         return cls(**{cls.file_key(): files}, **sections)
 
@@ -192,8 +192,6 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     value = value.tolist() if hasattr(value, "tolist") else value
     if value is None:
         return ()
-    if isinstance(value, Mapping):
-        return tuple(f"{name}={one}" for name, one in value.items())
     is_single = isinstance(value, str) or not isinstance(value, Iterable)
     return (value,) if is_single else tuple(value)
 

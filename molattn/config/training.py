@@ -1,9 +1,11 @@
 """Options of networks and their training: a training run, a pretraining run, and a search."""
 
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal, Self, get_args
 
 from annotated_types import Interval, MinLen
+from pydantic import BeforeValidator
 
 from molattn.config.base import (
     RESUMABLE,
@@ -41,6 +43,14 @@ LAYER_ARGUMENTS = {
     **{"edge_width": "edge_dim", "attention_dropout": "dropout"},
 }
 """Options that go to the attention layer, if it has them, each with the argument that it sets."""
+
+
+def _assignments(given: Any) -> Any:
+    is_mapping = isinstance(given, Mapping)
+    return tuple(f"{name}={one}" for name, one in given.items()) if is_mapping else given
+
+
+_Assignments = Annotated[tuple[str, ...], BeforeValidator(_assignments)]
 
 
 @checked
@@ -86,7 +96,7 @@ class NetworkConfig:
     gate: bool = False
     edge_value: bool = True
     update_edges: bool = False
-    layer_options: tuple[str, ...] = ()
+    layer_options: _Assignments = ()
     self_loops: bool = True
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)

@@ -328,7 +328,8 @@ def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
         if table.bounds is not None:
             low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
             line += f"; {low:,} lower and {high:,} upper bounds" if low or high else ""
-        if task.kind == "regression" and len(labels) > 1 and labels.min() == labels.max():
+        known = table.labels_or_bounds[:, index]
+        if task.kind == "regression" and len(labels) > 1 and np.nanmin(known) == np.nanmax(known):
             line += ": they do not vary, so that nothing can be learned"
         lines.append(line + _undecided(task, labels, config))
     return lines
@@ -340,7 +341,7 @@ def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> s
         return "" if known else "; the names do not tell which is positive (--positive-class)"
     codes = np.unique(labels) if task.kind == "regression" and not config.task else labels[:0]
     if 1 < len(codes) <= _MOST_CODES and 2 * len(codes) < len(labels) and (codes % 1 == 0).all():
-        return f"; if {codes.tolist()} are classes, use --task classification"
+        return f"; if {codes.astype(int).tolist()} are classes, use --task classification"
     return ""
 
 

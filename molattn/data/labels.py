@@ -168,8 +168,8 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     """Return which columns of a table a model is trained on."""
 
     def columns(option: str) -> list[int]:
-        names = getattr(config, option) or ()
-        names = (names,) if isinstance(names, str) else names
+        names = getattr(config, option)
+        names = (names,) if isinstance(names, str) else names or ()
         found = [table.column(name, f"--{option.replace('_', '-')}") for name in names]
         if option != "relation_columns" and len({*found}) < len(found):  # that differ in case
             repeated = listed([table.header[index] for index in found])

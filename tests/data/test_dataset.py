@@ -133,6 +133,17 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     np.testing.assert_array_equal(some.labels_or_bounds, [[2.0, 1.0], [1.0, 2.0]])
 
 
+def test_labels_of_one_value_vary_by_their_bounds(tmp_path):
+    table = read(tmp_path, "smiles,y,z\nC,5,5\nCC,5,5\nCCC,>10,>5\n")
+    assert ["do not vary" in line for line in describe_tasks(table, CONFIG)] == [False, True]
+
+
+@pytest.mark.parametrize("option", [f"{name}_column" for name in ("smiles", "split", "weight")])
+def test_an_empty_name_is_no_column(tmp_path, option):
+    with pytest.raises(InputError, match=rf"no column '' \({option}\)"):
+        read(tmp_path, "smiles,y,z\nC,5,5\n", replace(CONFIG, **{option: ""}))
+
+
 CHEMBL = "smiles,standard_value,Standard_Relation\n"
 
 

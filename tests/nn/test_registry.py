@@ -37,6 +37,8 @@ def test_arguments_of_a_layer_reach_it():
     assert (conv.clip, conv.scale_degree) == (3, False)
     given = TrainConfig.from_options("t.csv", {"layer_options": {"clip": 3, "scale_degree": False}})
     assert layer_options(given.network) == layer_options(network)
+    with pytest.raises(InputError, match=r"^target_units: got "):  # units are not by name
+        TrainConfig.from_options("t.csv", {"target_units": {"y": "mol/L"}})
 
 
 @pytest.mark.parametrize("text", ["clip", "clip=x", "clip=: [", "unknown=1", "edge_dim=2"])
