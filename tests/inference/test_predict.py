@@ -9,9 +9,8 @@ import torch
 from rich.console import Console
 
 from molattn.config import NetworkConfig, PredictConfig
-from molattn.data.table import SMILESList, open_table
+from molattn.data.table import open_table
 from molattn.errors import InputError
-from molattn.evaluation.tables import print_label_scores
 from molattn.inference import predict_table, streaming
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.predictor import Predictor
@@ -52,20 +51,10 @@ def shown():
     return Console(file=io.StringIO(), width=200)
 
 
-def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_folder):
-    text = 'id,smiles,note\n1,CCO,"a, b"\n2,nan,\n3,c1ccccc1,x\n4,C(C,\n5,CC\n6,CCO,y\n7,,\n'
-    source, output = saved(tmp_path, text), tmp_path / "out.csv"
-    for path in (model_folder.parent, model_folder, model_folder / "model.safetensors"):
-        assert predict_table(path, source, output).counts == (3, 4)
-    rows = rows_of(output)
-    assert list(rows[0]) == ["id", "smiles", "note", "y_predicted", "z_predicted", "error"]
-    assert [row["id"] for row in rows] == list("1234567")
-    assert [row["note"] for row in rows] == ["a, b", "", "x", "", "", "y", ""]
-    codes = ["", "missing_value", "", "parenthesis", "ragged", "", "empty"]
-    assert [row["error"] for row in rows] == codes
-    assert {row["y_predicted"] + row["z_predicted"] for row in rows if row["error"]} == {""}
-    found = [[float(r["y_predicted"]), float(r["z_predicted"])] for r in rows if not r["error"]]
-    np.testing.assert_allclose(found, model.predict(["CCO", "c1ccccc1", "CCO"]), rtol=1e-6)
+def test_a_ragged_row_has_a_reason_and_a_table_may_be_empty(tmp_path, model):
+    rows = predicted(model, tmp_path, 'smiles,note\nCCO,"a, b"\nCC\nC,x\n')
+    found = [(row["note"], row["error"]) for row in rows]
+    assert found == [("a, b", ""), ("", "ragged"), ("x", "")]
     assert predicted(model, tmp_path, "smiles\n") == []
 
 
@@ -105,14 +94,13 @@ def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
 
 
 def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich):
-    text = "id,T,smiles,pH\n1,300,CCO,7\n2,,CC,7\n3,300,CC,hot\n4,310,nonsense,7\n5,290,CCC,2\n"
+    text = "id,T,smiles,pH\n1,300,CCO,7\n2,290,CCC,2\n"
     rows = predicted(rich, tmp_path, text)
     probabilities = ["toxic_probability_yes", *(f"phase_probability_{phase}" for phase in PHASES)]
     names = ["y_predicted", "toxic_predicted", probabilities[0], "phase_predicted"]
     assert list(rows[0])[4:] == [*names, *probabilities[1:], "error"]
-    assert [row["error"] for row in rows] == ["", "missing_feature", "bad_feature", "name", ""]
     expected = rich.predict(["CCO", "CCC"], features=[[7, 300], [2, 290]])
-    for row, values in zip((rows[0], rows[4]), expected, strict=True):
+    for row, values in zip(rows, expected, strict=True):
         found = [float(row[name]) for name in ("y_predicted", *probabilities)]
         np.testing.assert_allclose(found, values, rtol=1e-5)
         assert row["toxic_predicted"] == ("yes" if values[1] > 0.5 else "no")
@@ -121,8 +109,6 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich):
     console = shown()
     predict_table(rich, tmp_path / "in.csv", tmp_path / "out.csv", console=console)
     assert "expected a number in each column 'pH', 'T'" in console.file.getvalue()
-    with pytest.raises(InputError, match="'pH'"):
-        predict_table(rich, SMILESList(["CCO"]), tmp_path / "out.csv")
 
 
 @pytest.mark.parametrize("member, output, bad", [(0, 0, np.nan), (1, 1, -np.inf)])
@@ -146,11 +132,9 @@ def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
 def test_an_output_that_would_overwrite_what_is_read_is_refused(tmp_path, model):
     source = saved(tmp_path, "smiles\nC\n")
     (tmp_path / "link.csv").symlink_to(source)
-    for output in (source, tmp_path / "link.csv"):
-        with pytest.raises(InputError) as error:
-            predict_table(model, source, output)
-        assert error.value.option == "output"
-    assert source.read_text() == "smiles\nC\n"
+    with pytest.raises(InputError) as error:
+        predict_table(model, source, tmp_path / "link.csv")
+    assert error.value.option == "output"
 
 
 def test_names_of_columns_are_no_formulas(tmp_path, model):
@@ -161,16 +145,15 @@ def test_names_of_columns_are_no_formulas(tmp_path, model):
     assert open_table(tmp_path / "out.parquet").header[:2] == ["=1+1", "smiles"]
 
 
-@pytest.mark.parametrize("kind, num_workers", [("csv", 1), ("parquet", 0)])
-def test_the_standardized_smiles_is_written_where_it_differs(tmp_path, kind, num_workers):
+def test_the_standardized_smiles_is_written_where_it_differs(tmp_path):
     config = MolAttnConfig("y", SMALL, partner_column="solvent", standardize=True)
     model = MolAttn(config).eval()
     given = ["CC(=O)[O-].[Na+]", "CC(=O)O", "OCC", "C(", "Oc1ccccn1"]
     seconds = ["O", "O", "[O-]C=O.[Na+]", "O", "C("]
     table = "".join(f"{one},{other}\n" for one, other in zip(given, seconds, strict=True))
-    source, output = saved(tmp_path, f"smiles,solvent\n{table}"), tmp_path / f"out.{kind}"
-    predict_table(model, source, output, PredictConfig(num_workers=num_workers))
-    rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
+    source, output = saved(tmp_path, f"smiles,solvent\n{table}"), tmp_path / "out.parquet"
+    predict_table(model, source, output)
+    rows = pq.read_table(output).to_pylist()
     columns = ["standardized_smiles", "standardized_partner"]
     assert [*rows[0]] == ["smiles", "solvent", "y_predicted", *columns, "error"]
     found = [[row[name] or "" for name in columns] for row in rows]
@@ -191,17 +174,9 @@ def screened(model, folder, text, **options):
 def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model):
     text = "Y,smiles,z\n1.5,CCO,NA\nx,CC,2\n2,nonsense,3\n,C,\n-1,CCC,4\n"
     found = screened(model, tmp_path, text)
-    prediction, target = found.prediction, found.target
-    np.testing.assert_array_equal(target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
-    np.testing.assert_allclose(prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
+    np.testing.assert_array_equal(found.target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
+    np.testing.assert_allclose(found.prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
     assert found.tally["unusable"] == {"y": 1, "z": 0}
-    assert found.tally["seconds"] > 0.0
-    console = shown()
-    print_label_scores(found, console)
-    assert "3 rows with labels" in console.file.getvalue()
-    assert f"{np.sqrt(np.mean((prediction[[0, 2], 0] - target[[0, 2], 0]) ** 2)):.3f}" in (
-        console.file.getvalue()
-    )
     assert len(screened(model, tmp_path, "smiles,Y,y ,y\nC,1,1,1\n").target) == 1
     assert len(screened(model, tmp_path, "smiles,y,y\nC,1,1\n").target) == 0
 

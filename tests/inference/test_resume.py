@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,11 +112,18 @@ def test_embeddings_are_resumed(model):
 
 
 @pytest.fixture
-def kept(model_folder):
+def kept(model_folder, capsys):
     """The command whose rows are kept."""
-    interrupted("o.csv", lambda: predict_table(model_folder, "in.csv", "o.csv", CONFIG), 7)
     words = ["predict", str(model_folder), "in.csv", "--batch-size", str(SIZE)]
-    return [*words, "--output", "o.csv"]
+    words += ["--output", "o.csv"]
+
+    def command():
+        if main(words) == 130:
+            raise KeyboardInterrupt
+
+    interrupted("o.csv", command, 7)
+    assert "28 rows kept in o.csv.unfinished" in capsys.readouterr().err
+    return words
 
 
 def test_another_run_is_refused_and_without_the_option_the_rows_are_replaced(kept, capsys, model):
@@ -156,47 +160,3 @@ def test_what_is_no_interrupted_run_is_not_touched(model, model_folder, capsys):
     with pytest.raises(InputError):
         predict_table(model, "in.csv", "p.csv", CONFIG)
     assert sorted(os.listdir()) == ["in.csv", "o.csv.unfinished"]
-
-
-# The process tells when it has written some parts, and then waits to be killed.
-WAITING = """
-import time
-from molattn.cli.program import run
-from molattn.inference import parts, streaming
-
-write, streaming._BLOCK_ROWS, parts._MOST_ROWS, left = parts.write_file, 4, 4, [7]
-
-def write_file(*args):
-    left[0] -= 1
-    if left[0] < 0:
-        print("waiting", flush=True)
-        while True:
-            time.sleep(0.1)
-    write(*args)
-
-if __name__ == "__main__":
-    parts.write_file = write_file
-    run()
-"""
-
-
-@pytest.mark.parametrize(
-    "name, one, workers", [("o.csv", signal.SIGTERM, "0"), ("o.tsv.gz", signal.SIGKILL, "1")]
-)
-def test_a_killed_process_is_resumed_byte_for_byte(model, model_folder, capsys, one, workers, name):
-    Path("waiting.py").write_text(WAITING)
-    predict_table(model, "in.csv", f"whole-{name}", CONFIG)
-    words = ["predict", str(model_folder), "in.csv", "--batch-size", str(SIZE), "--output", name]
-    words += ["--num-workers", workers]
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "waiting.py", *words], text=True, **pipes) as process:
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(one)
-        errors = process.stderr.read()
-    if one == signal.SIGTERM:
-        assert process.returncode == 143
-        assert f"28 rows kept in {name}.unfinished" in errors.splitlines()[-1]
-    assert not Path(name).exists()
-    assert main([*words, "--resume"]) == 0
-    assert "resuming: 28 rows" in capsys.readouterr().err
-    assert content(name) == content(f"whole-{name}")

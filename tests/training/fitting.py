@@ -1,6 +1,7 @@
 """Train a small model on molecules in memory."""
 
 import numpy as np
+import pytest
 import torch
 
 from molattn.config import NetworkConfig, SupervisedConfig
@@ -10,6 +11,7 @@ from molattn.training.batches import LabeledLoader
 from molattn.training.fine_tuning import FineTuningPlan
 from molattn.training.loop import fit
 from molattn.training.losses import LabeledObjective, TaskLoss
+from molattn.training.run import train
 from molattn.training.scaling import scale_by
 
 TINY = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
@@ -39,3 +41,25 @@ def fitted(model, rows, validation, config=QUICK, plan=FineTuningPlan(), **optio
         LabeledLoader(model, validation, config.batch_size) if validation else None,
     )
     return fit(objective_of(model, rows, config, plan), *loaders, config, **options)
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+def interrupted(monkeypatch, config, folder, step):
+    """Train into a folder, dying at a training step counted from 1 over all members."""
+    compute, steps = MolAttn.outputs_and_embedding, 0
+
+    def counted(self, *args):
+        nonlocal steps
+        steps += self.training
+        if steps == step:
+            raise Killed
+        return compute(self, *args)
+
+    folder.mkdir(exist_ok=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "outputs_and_embedding", counted)
+        with pytest.raises(Killed):
+            train(config, folder=folder)

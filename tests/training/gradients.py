@@ -4,18 +4,14 @@ gradients; the first process writes them to a file."""
 import os
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from molattn.config import MoleculesConfig, NetworkConfig, PretrainLoopConfig, SupervisedConfig
+from molattn.config import NetworkConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import MaskedLoader, PretrainingData, descriptor_scaling
-from molattn.pretraining.objective import GROUPS, PretrainingObjective
-from molattn.pretraining.store import prepare_molecules
 from molattn.task import Task
 from molattn.training.batches import LabeledLoader
 from molattn.training.fine_tuning import FineTuningPlan
@@ -66,27 +62,12 @@ def supervised():
     return fitted(LabeledObjective(model, loss, plan), *loaders, config)
 
 
-def pretraining(folder):
-    """All losses of pretraining."""
-    config, rows = MoleculesConfig(masked_molecules=0.4), np.arange(21)
-    store = prepare_molecules([str(folder / "some.smi")], config, folder / f"s{process_rank()}")
-    scaling = descriptor_scaling(store, rows)
-    torch.manual_seed(0)
-    model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), SMALL))
-    means = torch.zeros(store.log_counts(rows).shape[1])
-    objective = PretrainingObjective(model, dict.fromkeys(GROUPS, 1.0), means, GROUPS)
-    data = PretrainingData(store, scaling, config, rows, rows)
-    loaders = [MaskedLoader(model, data, rows, 5, mask_seed=3, order_seed=s) for s in (1, None)]
-    return fitted(objective, *loaders, PretrainLoopConfig(**LOOP))
-
-
-def compute(folder):
-    """Return the gradients and losses of both."""
-    return {str(n): one for n, one in enumerate([*supervised(), *pretraining(folder)])}
+def compute():
+    return {str(n): one for n, one in enumerate(supervised())}
 
 
 if __name__ == "__main__":
     with joined_group() if "RANK" in os.environ else nullcontext():
-        found = compute(Path(sys.argv[1]))
+        found = compute()
         if not process_rank():
-            np.savez(sys.argv[2], **found)
+            np.savez(sys.argv[1], **found)

@@ -118,16 +118,6 @@ def test_only_our_own_progress_is_shown(capfd, terminal):
     assert torch.get_num_threads() == before
 
 
-def test_devices_and_processes_that_are_not_there_are_refused():
-    model = new_model()
-    rows = molecules(model, LABELS)
-    options = [{"devices": 2}] + [{"device": "gpu"}] * (not torch.cuda.is_available())
-    for one in options:
-        with pytest.raises(InputError) as error:
-            fitted(model, rows, rows, replace(QUICK, **one))
-        assert error.value.option == next(iter(one))
-
-
 @given(st.sampled_from(["cosine", "linear", "constant"]), st.floats(0, 1), st.integers(2, 60))
 def test_the_learning_rate_rises_then_follows_its_schedule(schedule, warmup, steps):
     factor = learning_rate_factor(SupervisedConfig(schedule=schedule, warmup=warmup), steps)

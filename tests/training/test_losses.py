@@ -4,12 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
-from sklearn.utils.class_weight import compute_class_weight
 from torch import nan
 
 from molattn.config import SupervisedConfig
 from molattn.task import Task
-from molattn.training.losses import TaskLoss, class_weights
+from molattn.training.losses import TaskLoss
 
 Y, Z = Task("y"), Task("z")
 B = Task("b", "binary", ("no", "yes"))
@@ -110,14 +109,6 @@ def test_a_censored_loss_is_that_by_hand(seed, kind):
     np.testing.assert_allclose(outputs.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_missing_labels_add_neither_loss_nor_gradient():
-    output = torch.ones(2, 6, requires_grad=True)
-    total, weight = loss_of(MIXED, torch.zeros(2, 4))(output, torch.full((2, 4), nan))
-    total.backward()
-    assert (total.item(), weight.item()) == (0.0, 0)
-    assert not output.grad.any()
-
-
 def test_rows_and_tasks_are_weighted():
     target = torch.tensor([[0.0, 0.0], [0.0, nan]])
     output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])
@@ -129,15 +120,6 @@ def test_rows_and_tasks_are_weighted():
     loss = loss_of((Y,), target, (2.0,))
     total, weight = loss(torch.tensor([[2.0], [2.0]]), target, torch.tensor([0.5, 1.5]), bounds)
     assert (total.item(), weight.item()) == (2 * 0.5 * 9 + 2 * 1.5 * 1, 4.0)
-
-
-def test_balanced_classes_are_those_of_scikit_learn():
-    labels = np.array([0, 0, 0, 1, 2, 2])
-    config = SupervisedConfig(balance_classes=True)
-    weights = class_weights(C, torch.tensor([*labels, nan]), config)
-    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
-    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
-    assert class_weights(B, torch.tensor([0.0, nan]), config).tolist() == [0.5, 1.0]
 
 
 def test_half_precision_outputs_have_a_loss_in_single_precision():

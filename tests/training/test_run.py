@@ -30,6 +30,8 @@ from molattn.training.checkpoint import CHECKPOINT_FILE, STATE_KEY, read_checkpo
 from molattn.training.resolve import resolve
 from molattn.training.run import train
 
+from .fitting import interrupted
+
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
 QUICK = SupervisedConfig(
@@ -50,28 +52,6 @@ def config(tmp_path_factory):
     return TrainConfig(str(path), DATA, SMALL, QUICK, QUIET, gaussian_process=NETWORK)
 
 
-class Killed(BaseException):
-    """What no code of ours catches."""
-
-
-def interrupted(monkeypatch, config, folder, step):
-    """Train into a folder, dying at a training step counted from 1 over all members."""
-    forward, steps = MolAttn.forward, 0
-
-    def counted(self, *args):
-        nonlocal steps
-        steps += self.training
-        if steps == step:
-            raise Killed
-        return forward(self, *args)
-
-    folder.mkdir(exist_ok=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "forward", counted)
-        with pytest.raises(Killed):
-            train(config, folder=folder)
-
-
 def assert_same(run, other):
     weights, others = run.model.state_dict(), other.model.state_dict()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
@@ -83,7 +63,6 @@ def assert_same(run, other):
 
 
 CASES = {
-    "each epoch": {},
     "each step": {"checkpoint_steps": 1, "checkpoint": "last", "schedule": "constant"},
     "steps, bf16": {"checkpoint_steps": 3, "precision": "bf16", "loss": "huber"},
     "early stopping": {
@@ -196,26 +175,6 @@ def test_a_sample_of_the_validation_rows_calibrates_with_rare_labels(monkeypatch
     first, second = train(config, frame=frame).model.uncertainty.calibration.parts
     assert first.count == 10
     assert second.count == 3  # all validation rows that have the label
-
-
-def test_rows_of_weight_0_are_as_if_they_were_not_there(tmp_path):
-    rows = [(f"{'C' * n}", n + 0.5, 3.0 if n % 2 else 1.5, "train") for n in range(1, 21)]
-    rows += [(f"{'C' * n}O", n, 1.0, "val") for n in range(1, 8)]
-    rows += [(f"{'C' * n}N", n, 1.0, "test") for n in range(1, 3)]
-    more = [("c1ccccc1", 1e5, 0.0, "train"), *rows, ("c1ccccc1C", -1e5, 0.0, "val")]
-    data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
-    config = TrainConfig("", data, SMALL, ONCE, QUIET, gaussian_process=NETWORK)
-    shown = io.StringIO()
-    names = ["smiles", "y", "w", "split"]
-    found = [
-        train(config, Console(file=shown), frame=pd.DataFrame(some, columns=names))
-        for some in (rows, more)
-    ]
-    assert_same(*found)
-    parts = [run.model.uncertainty.calibration.parts[0] for run in found]
-    assert parts[0].count == parts[1].count
-    np.testing.assert_allclose(parts[0].scores, parts[1].scores, rtol=1e-5)
-    assert "of weight 0 unused" in shown.getvalue()
 
 
 def test_a_large_mean_of_a_target_and_a_feature_costs_no_digit():
