@@ -5,14 +5,13 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from rdkit import Chem
 from scipy.sparse import issparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import InputTags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from molattn.api import train
+from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.errors import InputError, SmilesError
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
@@ -142,15 +141,6 @@ def test_molecules_come_in_any_form(X, regressor):
             estimator.predict(pd.DataFrame({"name": SMILES}))
 
 
-def test_predictions_depend_on_no_other_row(regressor, classifier):
-    for method in (regressor.predict, classifier.predict_proba):
-        whole = method(SMILES)
-        order = np.random.default_rng(0).permutation(len(SMILES))
-        np.testing.assert_allclose(method(np.array(SMILES)[order]), whole[order], rtol=1e-5)
-        alone = np.concatenate([method([text]) for text in SMILES[:3]])
-        np.testing.assert_allclose(alone, whole[:3], rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "kind,y,of_weight_0",
     [(MolAttnRegressor, CARBONS, 1e6), (MolAttnClassifier, RING, "a class of its own")],
@@ -164,12 +154,9 @@ def test_a_row_of_weight_0_is_like_a_removed_row(kind, y, of_weight_0):
     options = TINY | {"epochs": 2, "batch_size": 4, "validation_size": 0.6}
     with_them = kind(**options).fit(odd, labels, weights)
     without = kind(**options).fit([*np.array(SMILES)[some]], labels[some], weights[some])
-    for one, other in zip(
-        with_them.model_.state_dict().values(), without.model_.state_dict().values(), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
-    first, second = (e.model_.predict(SMILES) for e in (with_them, without))
-    np.testing.assert_array_equal(first, second)
+    for method in (MolAttn.predict, MolAttn.predict_interval):
+        found, expected = (method(one.model_, SMILES) for one in (with_them, without))
+        np.testing.assert_array_equal(found, expected)
     if kind is MolAttnClassifier:
         assert with_them.classes_.tolist() == without.classes_.tolist() == ["chain", "ring"]
     odd = ["not a molecule", *SMILES[1:5], "C(C", *SMILES[6:]]
@@ -269,21 +256,6 @@ def test_classes_keep_their_type_and_order(y, classes):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
     likeliest = estimator.classes_[probabilities.argmax(axis=1)]
     np.testing.assert_array_equal(estimator.predict(SMILES), likeliest)
-
-
-@pytest.mark.parametrize(
-    "positive, options", [("ring", {}), ("no ring", {"positive_class": "no ring"})]
-)
-def test_the_positive_class_is_that_of_a_run(positive, options):
-    y = np.where(RING == "ring", "ring", "no ring")
-    estimator = fitted(MolAttnClassifier, y, **options)
-    run = train(pd.DataFrame({"smiles": SMILES, "y": y}), "y", baselines=False, **TINY, **options)
-    (task,) = estimator.model_.config.tasks
-    assert task.classes == run.model.config.tasks[0].classes
-    assert task.columns == ("y_predicted", f"y_probability_{positive}")
-    index = estimator.classes_.tolist().index(positive)
-    probability = estimator.predict_proba(SMILES)[:, index]
-    np.testing.assert_allclose(probability, estimator.model_.predict(SMILES)[:, 0], rtol=1e-6)
 
 
 def test_what_is_wrong_is_named(regressor):

@@ -56,14 +56,8 @@ def test_each_atom_has_the_color_of_its_score(explanation, tmp_path):
 def test_the_legend_is_in_the_unit_of_the_target(explanation):
     def texts(explanation):
         root = ElementTree.fromstring(explanation.draw())
-        assert {part.tag.removeprefix(SVG) for part in root.iter()} <= {
-            "svg",
-            "title",
-            "rect",
-            "path",
-            "ellipse",
-            "text",
-        }
+        tags = {part.tag.removeprefix(SVG) for part in root.iter()}
+        assert tags <= {*"svg title rect path ellipse text".split()}
         return [part.text for part in root.iter(SVG + "text")]
 
     minus = "\N{MINUS SIGN}"

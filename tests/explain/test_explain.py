@@ -16,10 +16,6 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
 from molattn.explain.explainer import read_instances
 from molattn.explain.target import find_target
-from molattn.model.target_transform import (
-    LogTransform,
-    YeoJohnsonTransform,
-)
 from molattn.model.uncertainty import (
     Calibration,
     ConformalScores,
@@ -30,7 +26,6 @@ from molattn.model.uncertainty import (
 from .conftest import SMALL, TASKS, make, with_process
 
 SMILES = ["CC(=O)Nc1ccccc1", "O", "[Na+].CC(=O)[O-]", "F/C=C/[C@H](O)N"]
-SIGNED = [name for name, method in METHODS.items() if method.signed]
 TARGETS = ["logS", "toxic", "phase", "phase_probability_gas"]
 
 
@@ -167,8 +162,6 @@ def test_the_model_is_left_as_it_was(model):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"method": "oclusion"},
-        {"target": "phases"},
         {"groups": [[0.5, 1.0]], "method": "occlusion"},
         {"groups": [[0], [0]], "method": "occlusion"},
         {"groups": [[3]], "method": "occlusion"},
@@ -210,25 +203,6 @@ def test_invalid_scores_of_a_method_are_an_error(model, signed, scores, error):
     wrong = Method(lambda instance, options: scores, signed=signed, summary="a phrase")
     with pytest.raises(error):
         wrong(next(read_instances(model, ["CCO"])), MethodOptions())
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [LogTransform(), YeoJohnsonTransform(0.2, 1.0, 3.0)],
-    ids=lambda transform: transform.kind,
-)
-@pytest.mark.parametrize("method", SIGNED)
-def test_scores_of_a_transformed_target_are_in_own_units(method, transform):
-    model = make(tasks=("y",))
-    model.set_target_scaling([3.0], [0.5], [transform])
-    predicted = model.predict(SMILES)[:, 0]
-    found = explain(model, SMILES, method, tolerance=0.001)
-    assert [e.prediction for e in found] == pytest.approx(predicted.tolist(), rel=1e-5)
-    spread = np.ptp(transform.inverse(torch.tensor([2.5, 3.5]).double()).numpy()) / 2
-    for explanation in found:
-        total = explanation.baseline + explanation.atom_scores.sum()
-        assert total == pytest.approx(explanation.prediction, abs=1.1e-3 * spread)
-    assert np.abs(found[0].atom_scores).max() > 1e-3
 
 
 @pytest.mark.parametrize("combined", [False, True])

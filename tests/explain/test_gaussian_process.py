@@ -199,7 +199,8 @@ def test_an_environment_is_worth_its_integral_and_shared_by_its_atoms(of_counts,
     for k in range(len(atoms)):
         weights = np.tile(middles, (2, 1)).reshape(-1, 1) * np.ones(len(atoms))
         weights[:, k] += change * np.repeat([1.0, -1.0], steps)
-        features = [tensor.expand(2 * steps, *tensor.shape) for tensor in _features(instance)]
+        given_features = instance.atoms, instance.pairs
+        features = [tensor.expand(2 * steps, *tensor.shape) for tensor in given_features]
         with torch.inference_mode():
             up, down = instance(*features, torch.from_numpy(weights)).numpy().reshape(2, steps)
         integrals[k] = ((up - down) / (2 * change)).mean()
@@ -207,10 +208,6 @@ def test_an_environment_is_worth_its_integral_and_shared_by_its_atoms(of_counts,
     found = explain(of_counts, smiles, tolerance=1e-4)
     np.testing.assert_allclose(found.atom_scores, expected, atol=2e-3)
     assert np.abs(expected).max() > 0.1
-
-
-def _features(instance):
-    return instance.atoms, instance.pairs
 
 
 def test_the_score_of_a_group_of_features_is_known_in_a_linear_model():

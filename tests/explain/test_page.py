@@ -1,21 +1,16 @@
 """The page of explanations in a real browser, against the numbers in the files beside it."""
 
-import base64
 import json
 import re
-import zlib
 
 import numpy as np
 import pytest
 
 from molattn.config import ExplainConfig
-from molattn.explain import explain, explain_table
-from molattn.explain.page import pack
+from molattn.explain import explain_table
 
 from ..conftest import assert_fits_and_can_be_read
-from .conftest import EVIL, GOOD, METHODS, TARGET
-
-ASPIRIN = GOOD[1]
+from .conftest import EVIL, GOOD, TARGET
 
 
 def number(text):
@@ -33,25 +28,6 @@ def numbers(explained):
     given = json.loads((explained / "explanations.json").read_text())
     by_row = {one["row"]: {e["method"]: e for e in one["explanations"]} for one in given["rows"]}
     return by_row, np.load(explained / "attention.npz", allow_pickle=False)
-
-
-def test_packing_keeps_attention_to_half_a_255th(small_model):
-    own = [explain(small_model, ASPIRIN, method) for method in METHODS]
-    content = zlib.decompress(base64.b64decode(pack(own)))
-    length = int.from_bytes(content[:4], "little")
-    head = json.loads(content[4 : 4 + length])
-    values = np.frombuffer(content[4 + length :], np.uint8).astype(float)
-    weights, gates = own[0].attention, own[0].gates
-    assert values.size == weights.size + gates.size
-    for given, scales, packed in (
-        (weights, head["weight_scales"], values[: weights.size]),
-        (gates, head["gate_scales"], values[weights.size :]),
-    ):
-        scale = np.array(scales).reshape(given.shape[:2] + (1,) * (given.ndim - 2))
-        assert np.abs(packed.reshape(given.shape) * scale / 255 - given).max() <= (
-            scale.max() / 510 * 1.001
-        )
-    assert head["methods"][0]["atom_scores"] == pytest.approx(own[0].atom_scores, rel=1e-5)
 
 
 def test_texts_of_the_table_are_no_code(explained):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from molattn.cli import main
 from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
@@ -82,17 +81,6 @@ def test_target_limit_and_interval(folder, small_model, table, tmp_path):
     assert "explaining" not in log.getvalue()
     (row,) = read(tmp_path / "out")["rows"]
     assert row["explanations"][0]["target"] == "y"
-
-
-@pytest.mark.parametrize(
-    "options", ["--method magic", "--target z", "--limit 0", "--smiles-column smile"]
-)
-def test_a_wrong_option_is_refused_before_anything_is_written(folder, table, tmp_path, options):
-    out = tmp_path / "new" / "out"
-    assert main(["explain", str(folder), str(table), "--output", str(out), *options.split()]) == 2
-    assert [*tmp_path.rglob("*")] == []
-    with pytest.raises(InputError):
-        ExplainConfig(method=())
 
 
 def test_the_former_folder_stays_after_a_failure(folder, table, tmp_path, monkeypatch):

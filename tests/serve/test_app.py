@@ -92,37 +92,26 @@ def test_predictions_are_those_of_the_model(client, mixed):
 def test_a_model_of_two_molecules_and_a_feature(client, catalog):
     body = {
         "model": "pair",
-        "smiles": ["CCO", "CC", "CC"],
-        "partner": ["O", "CO", "C("],
-        "features": {"temperature": [1.0, None, 2.0]},
+        "smiles": ["CCO", "CC", "CC", "CC"],
+        "partner": ["O", "CO", "C(", None],
+        "features": {"temperature": [1.0, None, 2.0, 3.0]},
     }
     found = client.post("/predict", json=body).json()["molecules"]
     expected = catalog["pair"].model.predict(["CCO"], partners=["O"], features=[[1.0]])
     assert found[0]["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
     assert found[0]["in_domain"] is None
-    assert [one["error"] for one in found] == [None, "missing_feature", "partner_parenthesis"]
+    codes = [None, "missing_feature", "partner_parenthesis", "partner_missing_value"]
+    assert [one["error"] for one in found] == codes
     text = (
         '{"smiles": "CCO", "partner": "O", "features": {"temperature": 1.0}}\n\n'
         '{"smiles": "C", "partner": "O", "features": {"temperature": null}}\n'
+        '{"smiles": null, "partner": "O", "features": {"temperature": 1.0}}\n'
+        '{"smiles": "C", "partner": null, "features": {"temperature": 1.0}}\n'
     )
-    one, two = lines(client.post("/predict?model=pair", content=text, headers=LINES))
-    assert one["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
-    assert two["error"] == "missing_feature"
-
-
-def test_null_refuses_its_molecule_alone(client):
-    found = client.post("/predict", json={"smiles": ["CCO", None, "CC"]}).json()["molecules"]
-    assert [one["error"] for one in found] == [None, "missing_value", None]
-    assert [one["smiles"] for one in found] == ["CCO", None, "CC"]
-    text = '{"smiles": "CCO"}\n{"smiles": null}\n'
-    found = lines(client.post("/predict", content=text, headers=LINES))
-    assert [one["error"] for one in found] == [None, "missing_value"]
-    body = {"model": "pair", "smiles": ["C", "CC"], "features": {"temperature": [1.0, 2.0]}}
-    found = client.post("/predict", json={**body, "partner": ["O", None]}).json()["molecules"]
-    assert [one["error"] for one in found] == [None, "partner_missing_value"]
-    text = '{"smiles": "C", "partner": null, "features": {"temperature": 1.0}}\n'
-    (one,) = lines(client.post("/predict?model=pair", content=text, headers=LINES))
-    assert one["error"] == "partner_missing_value"
+    found = lines(client.post("/predict?model=pair", content=text, headers=LINES))
+    assert found[0]["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
+    codes = ["missing_feature", "missing_value", "partner_missing_value"]
+    assert [one["error"] for one in found[1:]] == codes
 
 
 @pytest.mark.parametrize(

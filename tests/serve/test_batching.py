@@ -36,7 +36,9 @@ def run(monkeypatch):
             raise RuntimeError("broken")
         return original(spec, batch)
 
-    async def predict(worker, served, level, *smiles, **others):
+    async def predict(worker, served, level, *smiles):
+        of_pair = {"partner": ["O"], "features": {"temperature": [1.0]}}
+        others = of_pair if served.name == "pair" else {}
         table = json_table(served, PredictRequest(smiles=[*smiles], **others), ServeConfig())
         work = Work(served, table, level, quick=len(smiles))
         return [one async for batch in worker.predict(work, threading.Event()) for one in batch]
@@ -48,8 +50,8 @@ def run(monkeypatch):
             first = asyncio.ensure_future(predict(worker, served, 0.9, "N"))
             await asyncio.to_thread(entered.wait, 60)
             tasks = []
-            for words, others in requests:
-                tasks.append(asyncio.ensure_future(predict(worker, *words, **others)))
+            for words in requests:
+                tasks.append(asyncio.ensure_future(predict(worker, *words)))
                 await asyncio.sleep(0.05)  # each is read before the next
             for number in cancelled:
                 tasks[number].cancel()
@@ -63,10 +65,7 @@ def run(monkeypatch):
             worker.close()
 
     def run(served, *requests, cancelled=(), **options):
-        split = [
-            (one[:-1], one[-1]) if isinstance(one[-1], dict) else (one, {}) for one in requests
-        ]
-        return run_apart(whole(served, split, cancelled, options)), sizes
+        return run_apart(whole(served, requests, cancelled, options)), sizes
 
     monkeypatch.setattr(batching, "compute_rows", compute_rows)
     return run
@@ -89,7 +88,7 @@ def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(run, ca
     found, sizes = run(
         mixed,
         (mixed, 0.9, "C", "CC", "CCC"),
-        (pair, 0.9, "C", {"partner": ["O"], "features": {"temperature": [1.0]}}),
+        (pair, 0.9, "C"),
         (mixed, 0.8, "C"),
         (mixed, 0.9, "CC"),
         (mixed, 0.9, *["C"] * 3),

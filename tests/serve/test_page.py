@@ -4,10 +4,8 @@ import csv
 import gzip
 import hashlib
 import io
-import json
 import re
 import time
-import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
 from ..conftest import assert_fits_and_can_be_read
+from ..contract.conftest import ask as answer_of
 from ..contract.conftest import serving
 
 PAGE = Path(molattn.__file__).parent / "serve" / "page"
@@ -63,13 +62,7 @@ def address(models):
 def ask(address):
     """The server's own answers, as JSON."""
 
-    def asked(path, **body):
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)
-
-    return asked
+    return lambda path, **body: answer_of(address + path, body or None).json
 
 
 @pytest.fixture(scope="module")

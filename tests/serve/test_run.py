@@ -1,7 +1,6 @@
 """The process of the server: signals, clients that go away, slow connections."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -19,13 +18,8 @@ from molattn.errors import InputError
 from molattn.serve import run
 
 from ..conftest import rows_of, saved
+from ..contract.conftest import ENVIRONMENT
 
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "MOLATTN_TOKEN": "s3cret",
-    "PYTHONWARNINGS": "ignore:`torch.jit.script` is deprecated",  # of PyG with torch 2.14
-}
 TOKEN = {"Authorization": "Bearer s3cret"}
 CSV = {"Content-Type": "text/csv"}
 SECRET = "CCCCCCCCCCCCCCCCCCCF"
@@ -47,7 +41,7 @@ def running(folder, **environment):
         [sys.executable, "-c", PROGRAM, str(folder)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**ENVIRONMENT, **environment},
+        env={**ENVIRONMENT, "MOLATTN_TOKEN": "s3cret", **environment},
     )
     try:
         line = process.stderr.readline()
@@ -78,14 +72,6 @@ def server(model_folders):
         client.close()
         process.send_signal(signal.SIGINT)
         assert ended(process) == (0, "")
-
-
-def test_an_address_is_taken_before_anything_is_loaded():
-    with run._listening(ServeConfig(port=0)) as listener:
-        port = listener.getsockname()[1]
-        with pytest.raises(InputError):
-            run._listening(ServeConfig(port=port)).__enter__()
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
 
 
 def test_a_reference_that_cannot_be_read_names_its_option(model_folders, tmp_path):

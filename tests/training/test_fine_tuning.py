@@ -2,16 +2,13 @@
 
 import copy
 import io
-import json
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
-from molattn.cli import main
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
@@ -20,15 +17,15 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
-from molattn.config.yaml_file import read_config_file
+from molattn.data.splitting import split_rows
 from molattn.errors import InputError
-from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import LogTransform
 from molattn.task import Task
-from molattn.training.resolve import load_pretrained
-from molattn.training.run import train
-from molattn.training.run_folder import RESULT_FILE
+from molattn.training.resolve import load_pretrained, resolve
+from molattn.training.run import read_rows, train
+
+from .fitting import interrupted
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
@@ -129,6 +126,18 @@ def test_a_kept_head_keeps_its_transform(table, tmp_path):
     assert train(replace(config, file=str(path))).model.target_mean != model.target_mean
 
 
+def watch(monkeypatch, note):
+    """Note something of the network in each training step."""
+    forward = MolAttn.forward
+
+    def watched(self, *rest):
+        if self.training:
+            note(self.nets[0])
+        return forward(self, *rest)
+
+    monkeypatch.setattr(MolAttn, "forward", watched)
+
+
 @pytest.mark.parametrize(
     "freeze, frozen",
     [
@@ -140,15 +149,13 @@ def test_what_is_frozen_stays_without_dropout_and_the_rest_learns(
     table, pretrained, monkeypatch, freeze, frozen
 ):
     model, folder = pretrained
-    forward, modes = MolAttn.forward, set()
+    modes = set()
 
-    def watched(self, *rest):
-        if self.training:
-            blocks = self.nets[0].encoder.blocks
-            modes.add((blocks[0].training, blocks[1].training, self.nets[0].head.training))
-        return forward(self, *rest)
+    def note(net):
+        first, second = net.encoder.blocks
+        modes.add((first.training, second.training, net.head.training))
 
-    monkeypatch.setattr(MolAttn, "forward", watched)
+    watch(monkeypatch, note)
     run, _ = run_of(table, folder, freeze=freeze)
     after = run.model.nets[0].state_dict()
     for name, weight in model.nets[0].named_parameters():
@@ -161,11 +168,6 @@ def test_what_is_frozen_stays_without_dropout_and_the_rest_learns(
 def test_few_labels_of_classes_freeze_the_encoder(table, pretrained, monkeypatch):
     model, folder = pretrained
     frozen = {"atom_embedding", "pair_embedding", "encoder"}
-
-    def is_frozen(targets, **options):
-        run, _ = run_of(table, folder, targets, **{"freeze": "auto", **options})
-        return not frozen & changed(model.nets[0], run.model.nets[0])
-
     run, log = run_of(table, folder, ("z",), freeze="auto")
     assert changed(model.nets[0], run.model.nets[0]) == {"readout", "head"}
     assert run.histories[0].frozen_weights == sum(
@@ -174,11 +176,17 @@ def test_few_labels_of_classes_freeze_the_encoder(table, pretrained, monkeypatch
         if name.split(".")[0] in frozen
     )
     assert "weights frozen" in log
-    assert not is_frozen(("z",), freeze="none")
-    assert not is_frozen(("y", "z"))
-    assert not is_frozen(("z",), backbone_lr_scale=1.0)
-    monkeypatch.setattr("molattn.training.resolve._FEW_LABELS", 25)
-    assert not is_frozen(("z",))
+    for most, targets, options in (
+        (2500, ("z",), {"freeze": "none"}),
+        (2500, ("y", "z"), {"freeze": "auto"}),
+        (2500, ("z",), {"freeze": "auto", "backbone_lr_scale": 1.0}),
+        (25, ("z",), {"freeze": "auto"}),
+    ):
+        monkeypatch.setattr("molattn.training.resolve._FEW_LABELS", most)
+        config, base = load_pretrained(config_of(table, folder, targets, **options))
+        rows = read_rows(config)
+        split = split_rows(rows, config.data, 0)
+        assert resolve(config, rows, split, base).fine_tuning.freeze == "none"
 
 
 def test_pretrained_weights_learn_more_slowly(table, pretrained):
@@ -198,14 +206,8 @@ def test_a_new_head_learns_alone_at_first(
     table, pretrained, monkeypatch, epochs, head_steps, alone
 ):
     """For as many of three steps an epoch, at most half of all."""
-    steps, forward = [], MolAttn.forward
-
-    def watched(self, *rest):
-        if self.training:
-            steps.append(next(self.nets[0].encoder.parameters()).requires_grad)
-        return forward(self, *rest)
-
-    monkeypatch.setattr(MolAttn, "forward", watched)
+    steps = []
+    watch(monkeypatch, lambda net: steps.append(next(net.encoder.parameters()).requires_grad))
     _, log = run_of(
         table, pretrained[1], ("z",), replace(EVEN, epochs=epochs), head_steps=head_steps
     )
@@ -213,14 +215,12 @@ def test_a_new_head_learns_alone_at_first(
     assert "first only the head is trained" in log
 
 
-def test_patience_and_time_limits_while_the_head_learns_alone(table, pretrained):
+def test_patience_while_the_head_learns_alone(table, pretrained):
     """Of 30 steps, 3 an epoch, the head has 15; then patience is counted."""
     still = replace(EVEN, epochs=10, learning_rate=1e-30, patience=1)
     run, log = run_of(table, pretrained[1], ("z",), still)
     assert len(run.histories[0].curve) == 7
     assert "Stopped early after epoch 7 of 10: no improvement (--patience 1)" in log
-    _, log = run_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
-    assert "Stopped early after epoch 1 of 2: time limit reached (--max-hours)" in log
 
 
 def test_members_start_from_one_model_or_each_from_its_own(table, pretrained, tmp_path):
@@ -243,47 +243,25 @@ def test_it_is_resumed_bit_for_bit_and_refuses_another_model(
     training = replace(QUICK, ensemble=2, epochs=3)
     config = config_of(table, tmp_path, (target,), training, freeze=freeze)
     whole = train(config)
-    compute, steps = MolAttn.outputs_and_embedding, 0
-
-    def killed(self, *rest):
-        nonlocal steps
-        steps += self.training
-        if steps == 14:  # of 9 for each member
-            raise KeyboardInterrupt
-        return compute(self, *rest)
-
     folder = tmp_path / "run"
-    folder.mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "outputs_and_embedding", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, folder=folder)
+    interrupted(monkeypatch, config, folder, 14)  # of 9 for each member
     assert not changed(train(config, folder=folder).model, whole.model)
     saved(tmp_path / "model", seed=10)
     with pytest.raises(InputError, match="changed since"):
         train(config, folder=folder)
 
 
-def test_a_model_that_has_seen_the_test_molecules_is_reported(table, pretrained, tmp_path, capsys):
+def test_a_model_that_has_seen_the_test_molecules_is_reported(table, pretrained, tmp_path):
     _, log = run_of(table, pretrained[1], training=replace(QUICK, epochs=1))
     assert "not checked: the model has no fingerprints" in log
     known = copy.deepcopy(pretrained[0])
     known.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "C" * 26 + "O", "BrBr"])
-    known.save_pretrained(tmp_path / "mine" / "model")
-    words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines --freeze 1"
-    words += f" --bootstrap 0 --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run"
-    assert main(["train", *words.split()]) == 0
-    assert "1 of 4 test molecules" in capsys.readouterr().out
-    metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
-    assert metrics["leakage"]["pretrained_test"] == 1
-    # The config of the run repeats it.
-    config = tmp_path / "run" / "config.yaml"
-    written = TrainConfig.from_dict(read_config_file(config))
-    assert written.network == replace(SMALL, dropout=NetworkConfig().dropout)
-    assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
-    assert main(["train", "--config", str(config), "--output", str(tmp_path / "two")]) == 0
-    one, two = (Path(tmp_path, name, "model", WEIGHTS_FILE).read_bytes() for name in ("run", "two"))
-    assert one == two
+    known.save_pretrained(tmp_path / "model")
+    run, log = run_of(table, tmp_path, training=replace(QUICK, epochs=1))
+    assert "1 of 4 test molecules" in log
+    assert run.leakage.pretrained_test == 1
+    # What the run took from the model is in its options.
+    assert run.config.network == replace(SMALL, dropout=NetworkConfig().dropout)
 
 
 def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pretrained, tmp_path):

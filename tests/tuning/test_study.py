@@ -1,4 +1,3 @@
-import csv
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -14,6 +13,8 @@ from molattn.training.run import train
 from molattn.training.run_folder import Epoch
 from molattn.tuning import study as module
 from molattn.tuning.study import run_study
+
+from ..conftest import rows_of
 
 SPACE = {
     "width": CategoricalDistribution((4, 8)),
@@ -37,10 +38,15 @@ def config(tmp_path):
 
 
 @pytest.fixture
-def losses(monkeypatch):
+def jobs():
+    """The trainings whose losses were given."""
+    return []
+
+
+@pytest.fixture
+def losses(monkeypatch, jobs):
     """Losses that trials have in each of their three epochs, instead of a training."""
-    found, jobs = Losses(), []
-    found.jobs = jobs
+    found = []
 
     def fit(job, resolved, on_epoch):
         jobs.append(job)
@@ -54,10 +60,6 @@ def losses(monkeypatch):
     return found
 
 
-class Losses(list):
-    """Losses to come, and the trainings that had the former ones."""
-
-
 def searched(config, folder, trials, space=SPACE, **options):
     folder.mkdir(exist_ok=True)
     return run_study(config, TuneConfig(trials, **options), space, folder)
@@ -68,8 +70,7 @@ def outcome(result):
 
 
 def table(folder):
-    with open(folder / "trials.csv", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(folder / "trials.csv")
 
 
 def test_a_killed_study_is_resumed_as_if_it_had_not_been(config, tmp_path, monkeypatch):
@@ -141,15 +142,16 @@ def test_failed_and_pruned_trials_are_recorded(config, tmp_path, losses):
         searched(config, tmp_path / "late", 3, timeout=1e-6)
 
 
-def test_all_trials_start_from_the_same_model(config, tmp_path, losses, monkeypatch):
+@pytest.mark.usefixtures("losses")
+def test_all_trials_start_from_the_same_model(config, tmp_path, jobs):
     whole = replace(config, network=NetworkConfig())
     space = {"width": CategoricalDistribution((64, 128))}
     for name, searching, initial in (("a", space, "none"), ("b", DROPOUT, "base")):
-        losses.jobs.clear()
+        jobs.clear()
         result = searched(whole, tmp_path / name, 4, searching)
-        assert {job.config.fine_tuning.init_from for job in losses.jobs} == {initial}
+        assert {job.config.fine_tuning.init_from for job in jobs} == {initial}
         assert result.config.fine_tuning.init_from == initial
-        assert len({id(job.base) for job in losses.jobs}) == 1
+        assert len({id(job.base) for job in jobs}) == 1
     model = MolAttn(MolAttnConfig("y", config.network))
     model.save_pretrained(tmp_path / "model")
     tuned = replace(config, fine_tuning=FineTuningConfig(str(tmp_path / "model")))
