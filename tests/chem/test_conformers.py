@@ -8,18 +8,14 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Geometry import Point3D
 
-from molattn.chem import Conformer, ConformerGenerator, ConformerWarning, parse_smiles
+from molattn.chem import ConformerGenerator, ConformerWarning, parse_smiles
 
 FULLERENE = (
     "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
     "c%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41"
 )
 NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocenters that no shape can have
-IBUPROFEN = "CC(C)Cc1ccc(cc1)C(C)C(=O)O"
-
-
-def conformer(mol: Chem.Mol, **options) -> Conformer:
-    return ConformerGenerator(**options)(mol)
+conformer = ConformerGenerator()
 
 
 def distances(points):

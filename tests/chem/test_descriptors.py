@@ -14,7 +14,6 @@ from molattn.chem.descriptors import (
 )
 from molattn.chem.parse import parse_smiles
 from molattn.config.data import DescriptorSet
-from molattn.errors import InputError
 
 SMILES = """
     CCO c1ccccc1C(=O)N C[C@H](N)C(=O)O CC(N)C(=O)O F/C=C/Cl CC1CC(C)C1 CC(=O)[O-].[Na+]
@@ -77,11 +76,6 @@ def test_undefined_descriptors_are_missing_and_silent(capfd):
     assert not np.isinf(rows).any()
     assert np.isfinite(rows[:, DESCRIPTORS.index("MolWt")]).all()
     assert tuple(capfd.readouterr()) == ("", "")
-
-
-def test_a_descriptor_that_rdkit_lacks_is_refused_by_name():
-    with pytest.raises(InputError):
-        DescriptorCalculator(("MolWt", "MolWeight"))
 
 
 def test_descriptors_of_cubic_time_are_undefined_for_very_large_molecules() -> None:

@@ -60,23 +60,16 @@ def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
 @pytest.mark.parametrize(
     "smiles, other, expected",
     [
-        ("CCO", "CCO", []),
         ("OCC", "CCO", []),
         ("CCO", "CCN", [2]),
-        ("CCO", "CC", [2]),
-        ("CC", "CCO", []),
-        ("c1ccccc1O", "c1ccccc1", [6]),
         ("CC(=O)[O-]", "CC(=O)O", [3]),
         ("CC=O", "CCO", [2]),
         ("C", "O", [0]),
-        ("C", "C", []),
-        ("CCO.Cl", "CCO.Cl", []),
         ("Cl.CCO", "CCN.Cl", [3]),
         ("[Na+].CC(=O)[O-]", "CC(=O)O", [0, 4]),
         ("Cl.Cl.CCN", "CCN.Cl", [1]),
         ("CCO", "CCO.Cl", []),
         ("c1ccccc1", "C1CCCCC1", [0, 1, 2, 3, 4, 5]),
-        ("C1CCNCC1", "c1ccncc1", [0, 1, 2, 3, 4, 5]),
         ("Cc1ccccc1O", "CC1CCCCC1O", [2, 3, 4, 5, 6, 7]),
     ],
 )

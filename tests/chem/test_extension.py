@@ -84,7 +84,7 @@ def test_codes_are_those_of_the_default_with_the_own_ones_among_them(text):
     np.testing.assert_array_equal(pairs[..., rotatable], expected)
 
 
-def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
+def test_train_save_load_predict_and_explain(tmp_path, monkeypatch):
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()[:61]
     (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     options = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "device": "cpu", "epochs": 1}
@@ -113,10 +113,6 @@ def test_train_save_load_predict_explain_and_fine_tune(tmp_path, monkeypatch):
             patch.setattr(registry, "data", items)
             with pytest.raises(InputError, match=f"feature '{name}': not registered"):
                 molattn.MolAttn.from_pretrained(tmp_path / "run")
-    options |= {"featurizer": "default", "init_from": str(tmp_path / "run")}
-    with pytest.raises(InputError) as error:
-        molattn.train(tmp_path / "few.csv", "logS", **options)
-    assert error.value.option == "init_from"
 
 
 def test_an_unknown_name_or_value_is_refused(monkeypatch):

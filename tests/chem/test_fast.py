@@ -12,7 +12,7 @@ from molattn.chem import Featurizer, fast, parse_smiles
 from molattn.chem.fingerprints import KINDS, SubstructureCounter
 
 from ..strategies import smiles
-from .test_featurizer import ODD, bundled
+from .test_featurizer import BUNDLED, ODD
 
 COUNTER = SubstructureCounter(KINDS, 4096)
 
@@ -30,7 +30,7 @@ def assert_plain(mols: list[Chem.Mol]) -> None:
 
 
 def test_the_installed_rdkit_is_known_and_most_molecules_are_read_fast() -> None:
-    mols = [parse_smiles(text) for text in bundled()]
+    mols = [parse_smiles(text) for text in BUNDLED]
     assert sum(fast.cut(mol) is not None for mol in mols) > 0.99 * len(mols)
     assert_plain(mols)
 

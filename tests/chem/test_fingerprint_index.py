@@ -31,13 +31,6 @@ def nearest(smiles, known):
     return [max(DataStructs.BulkTanimotoSimilarity(one, known)) for one in counts(smiles)]
 
 
-def test_similarity_is_that_of_rdkit():
-    asked = ["OCC", "Cc1ccccc1", "O=C(O)c1ccccc1", "CCCCCCCC", "N"]
-    found = index_of(SMILES).similarity(asked)
-    np.testing.assert_allclose(found, nearest(asked, SMILES), rtol=1e-12)
-    assert found[0] == 1.0
-
-
 @given(st.lists(smiles(), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_similarity_is_symmetric_and_does_not_depend_on_the_order(texts, random):
     texts = [text for text in texts if counts([text])[0].GetTotalVal()]

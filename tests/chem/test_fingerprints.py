@@ -8,11 +8,7 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem import parse_smiles
 from molattn.chem.fast import cut
-from molattn.chem.fingerprints import (
-    KINDS,
-    SubstructureCounter,
-    morgan_fingerprint,
-)
+from molattn.chem.fingerprints import KINDS, SubstructureCounter, morgan_fingerprint
 
 from ..strategies import smiles
 
@@ -58,15 +54,9 @@ def test_counts_tell_the_fingerprint(kinds, size, radius):
         assert found.dtype == np.uint16
 
 
-def fingerprint(text):
-    return morgan_fingerprint(parse_smiles(text))
-
-
 @given(smiles())
 def test_counts_are_those_of_rdkit(text):
-    found = fingerprint(text)
-    assert (
-        Counter(found.tolist())
-        == GENERATOR.GetCountFingerprint(parse_smiles(text)).GetNonzeroElements()
-    )
-    assert found.tolist() == sorted(found)
+    mol = parse_smiles(text)
+    found = morgan_fingerprint(mol).tolist()
+    assert Counter(found) == GENERATOR.GetCountFingerprint(mol).GetNonzeroElements()
+    assert found == sorted(found)

@@ -1,18 +1,17 @@
 """Groups of rows, held to RDKit's own clustering and to plain readings of the definitions."""
 
-import csv
-from pathlib import Path
-
 import pytest
 from rdkit import Chem, DataStructs
 from rdkit.Chem import AllChem
 from rdkit.ML.Cluster import Butina
 
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
+from molattn.data.table import bundled_dataset
 from molattn.errors import InputError, SmilesError
 
-with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
-    SMILES = [row["smiles"] for row in csv.DictReader(file)]
+from ..conftest import rows_of
+
+SMILES = [row["smiles"] for row in rows_of(bundled_dataset())]
 
 
 def test_a_molecule_is_one_however_it_is_written():

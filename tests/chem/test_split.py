@@ -1,25 +1,16 @@
 """Splits: every row once, no molecule or scaffold on two sides, the same for the same seed."""
 
-import csv
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molattn.chem import (
-    Split,
-    fold_split,
-    group_split,
-    same_molecule,
-    same_scaffold,
-)
+from molattn.chem import Split, fold_split, group_split, same_molecule, same_scaffold
+from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
-Splitter = Callable[..., Split]
+from ..conftest import rows_of
 
 
 def random_split(molecules, **options) -> Split:
@@ -32,8 +23,7 @@ def scaffold_split(molecules, **options) -> Split:
 
 BOTH = pytest.mark.parametrize("splitter", [random_split, scaffold_split])
 
-with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
-    SMILES = [row["smiles"] for row in csv.DictReader(file)]
+SMILES = [row["smiles"] for row in rows_of(bundled_dataset())]
 
 
 def keys_on_two_sides(split: Split, keys: list[str]) -> set[str]:
@@ -43,9 +33,7 @@ def keys_on_two_sides(split: Split, keys: list[str]) -> set[str]:
 
 @BOTH
 @pytest.mark.parametrize("sizes", [(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.9, 0.0, 0.1), (1, 0, 0)])
-def test_every_row_once_and_close_to_the_sizes(
-    splitter: Splitter, sizes: tuple[float, float, float]
-) -> None:
+def test_every_row_once_and_close_to_the_sizes(splitter, sizes):
     split = splitter(SMILES, sizes=sizes, seed=0)
     assert all(rows.dtype == np.int64 for rows in split)
     np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(SMILES)))
@@ -55,7 +43,7 @@ def test_every_row_once_and_close_to_the_sizes(
 
 
 @BOTH
-def test_seed_decides(splitter: Splitter) -> None:
+def test_seed_decides(splitter):
     one, same, other = (splitter(SMILES, seed=seed) for seed in (1, 1, 2))
     for a, b in zip(one, same, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -64,7 +52,7 @@ def test_seed_decides(splitter: Splitter) -> None:
 
 @BOTH
 @given(seed=st.integers(0, 2**32), repeats=st.integers(2, 4))
-def test_duplicates_stay_together(splitter: Splitter, seed: int, repeats: int) -> None:
+def test_duplicates_stay_together(splitter, seed, repeats):
     some = SMILES[::40]
     spelled = [
         Chem.MolToSmiles(Chem.MolFromSmiles(s), doRandom=True) for s in some for _ in range(repeats)
@@ -77,13 +65,13 @@ def test_duplicates_stay_together(splitter: Splitter, seed: int, repeats: int) -
 @pytest.mark.parametrize(
     "sizes", [(0.8, 0.1), (0.8, 0.1, 0.2), (1.1, -0.1, 0), (0, 0.5, 0.5), (float("nan"), 0.5, 0.5)]
 )
-def test_bad_sizes_are_refused(splitter: Splitter, sizes: tuple[float, ...]) -> None:
+def test_bad_sizes_are_refused(splitter, sizes):
     with pytest.raises(InputError, match="three fractions"):
         splitter(SMILES[:20], sizes=sizes, seed=0)
 
 
 @BOTH
-def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
+def test_sets_that_would_be_empty_are_refused(splitter):
     for smiles in (["C", "CC"], ["C", "CC", "CCC", "CCCC"], ["CCO"] * 10):
         with pytest.raises(InputError, match=r"^split: .*too few"):
             splitter(smiles, seed=0)
@@ -98,9 +86,7 @@ groupings = st.lists(st.integers(1, 4), min_size=8, max_size=30).map(
 @example(
     groups=[[0], [1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13, 14, 15]], folds=2, seed=1
 )
-def test_folds_test_every_row_once_whole_groups_and_evenly(
-    groups: list[list[int]], folds: int, seed: int
-) -> None:
+def test_folds_test_every_row_once_whole_groups_and_evenly(groups, folds, seed):
     of_row = {row: n for n, group in enumerate(groups) for row in group}
     splits = [
         fold_split(groups, folds=folds, fold=fold, validation_size=0.2, seed=seed)

@@ -13,8 +13,10 @@ from molattn.chem.grammar import ATOM_MAP
 from molattn.chem.limits import read_molecule, standard_form, standardized_smiles
 from molattn.chem.parse import quiet
 from molattn.config import MoleculeLimits
-from molattn.data.table import bundled_dataset, open_table
+from molattn.data.table import bundled_dataset
 from molattn.errors import SmilesError
+
+from ..conftest import rows_of
 
 KNOWN = {
     "CC(=O)[O-].[Na+]": "CC(=O)O",
@@ -44,13 +46,6 @@ FIELDS = Fields(
 )
 
 
-@pytest.fixture
-def bundled():
-    table = open_table(bundled_dataset())
-    place = table.column("smiles", "")
-    return [row.cells[place] for row in table][::20]
-
-
 def by_rdkit(text, tautomers):
     mol = rdMolStandardize.LargestFragmentChooser().choose(Chem.MolFromSmiles(text))
     return tautomers.Canonicalize(rdMolStandardize.Uncharger().uncharge(mol))
@@ -60,9 +55,10 @@ def without_stereo(mol):
     return Chem.CanonSmiles(Chem.MolToSmiles(mol, isomericSmiles=False))
 
 
-def test_standard_forms_are_those_of_rdkit(bundled):
+def test_standard_forms_are_those_of_rdkit():
     """With RDKit's default tautomer enumerator, which removes more stereocenters."""
     tautomers = rdMolStandardize.TautomerEnumerator()
+    bundled = [row["smiles"] for row in rows_of(bundled_dataset())][::20]
     # For the last of the known ones, RDKit returns a SMILES that is not valid.
     for text in [*bundled, *[*KNOWN][:-1], *UNCHANGED]:
         found = standard_form(parse_smiles(text))
@@ -124,14 +120,8 @@ def test_what_cannot_be_standardized_is_refused(monkeypatch, fault):
 
     choose, uncharge, _ = limits_module._steps()
     monkeypatch.setattr(limits_module, "_steps", lambda: (choose, uncharge, canonicalize))
-    within(monkeypatch)
+    # In this process, where the fault is.
+    monkeypatch.setattr(limits_module, "call_within", lambda _, function, *given: function(*given))
     reader = MoleculeReader(Featurizer.default(), standardize=True)
     (error,) = reader(["CC"])
     assert error.code == "standardize"
-
-
-def within(monkeypatch):
-    """Call in this process what is called in another one."""
-    monkeypatch.setattr(
-        limits_module, "call_within", lambda seconds, function, *given: function(*given)
-    )
