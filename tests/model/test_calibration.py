@@ -6,7 +6,6 @@ from scipy.special import expit, softmax
 from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
-from molattn.errors import InputError
 from molattn.model.uncertainty import Calibration, ConformalScores, ProbabilityScaling
 from molattn.task import Task
 
@@ -124,19 +123,3 @@ def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
     known[~rows] = np.nan
     assert found == Calibration.fit(tasks, outputs, known, similarity)
     assert np.isfinite(found.calibrated(damaged)[rows]).all()
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    rng = np.random.default_rng(5)
-    several, labels = draw_classes(rng, 200, 3.0)
-    prediction = np.hstack([rng.normal(size=(200, 1)), several[:, :1], several])
-    targets = np.column_stack([rng.normal(size=200), labels == 0, labels])
-    found = Calibration.fit([Y, BINARY, SEVERAL], prediction, targets, rng.uniform(size=(200, 3)))
-    return found, prediction
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])
-def test_a_level_is_between_0_and_1(mixed, level):
-    with pytest.raises(InputError, match="between 0 and 1"):
-        mixed[0].half_widths(np.zeros((1, 3)), level)

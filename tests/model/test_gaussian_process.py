@@ -17,7 +17,6 @@ from molattn.task import Task
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (Task("y"), Task("b", "binary", ("no", "yes")), Task("c", "multiclass", ("u", "v", "w")))
 CONFIG = MolAttnConfig(TASKS, SMALL, kernels=("morgan", "embedding"))
-NUMBER = MolAttnConfig("y", SMALL, kernels=("morgan", "embedding"))
 WIDTH = 4
 SMILES = [head + "C" * n + end for n in range(1, 9) for head in "NC" for end in ("O", "F", "C=O")]
 
@@ -39,12 +38,6 @@ def make_labels(rows=48, seed=0):
     return np.column_stack([y, x > rng.normal(size=rows), np.digitize(y, [-0.5, 0.5])]).astype(
         float
     )
-
-
-def kernel_of(inputs=INPUTS, other=INPUTS):
-    """The kernel of rows, standardized by all rows of ``other``."""
-    kinds = [*CONFIG.counter.groups.values()]
-    return MoleculeKernel.fit(other, np.arange(len(other)), kinds)(inputs)
 
 
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
@@ -174,11 +167,12 @@ def test_the_bayes_factor_is_that_of_brute_force(is_weighted):
     found = log_bayes_factor(config, INPUTS, labels, "embedding", weights=weights)
     given = np.ones(len(labels)) if weights is None else weights
     expected = 0.0
+    kinds = [*CONFIG.counter.groups.values()]
     for inputs, sign in ((INPUTS, 1.0), (replace(INPUTS, numbers={}), -1.0)):
+        kernel = MoleculeKernel.fit(inputs, np.arange(len(inputs)), kinds)(inputs)
         for column in (0, 1):
             rows = np.flatnonzero(~np.isnan(labels[:, column]))
             y = labels[rows, column] if column == 0 else 2.0 * labels[rows, column] - 1.0
-            covariance = kernel_of(inputs, inputs)[np.ix_(rows, rows)]
-            expected += sign * most_likely(covariance, y, given[rows])
+            expected += sign * most_likely(kernel[np.ix_(rows, rows)], y, given[rows])
     assert found == pytest.approx(expected, abs=0.05)
     assert found > 5.0  # the labels follow the embedding

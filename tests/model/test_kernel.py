@@ -117,20 +117,15 @@ def test_constant_and_undefined_numbers_do_not_count():
     np.testing.assert_allclose(kernel(some)[3], kernel(np.array([[mean]]))[0], atol=1e-6)
 
 
-def parts(rows=30, seed=0):
-    """Inputs with all parts, and each part alone."""
-    rng = np.random.default_rng(seed)
-    smiles = ["C" * n + end for n in range(1, 11) for end in ("O", "N", "c1ccccc1")][:rows]
+def test_the_kernel_of_molecules_is_the_mean_times_those_of_partners_and_features():
+    rng = np.random.default_rng(0)
+    smiles = ["C" * n + end for n in range(1, 11) for end in ("O", "N", "c1ccccc1")]
     counter = SubstructureCounter(("morgan", "atom_pairs"), 4096)
     counts = stack_counts([counter(parse_smiles(text)) for text in smiles])
-    partners = counts[rng.permutation(rows)]
-    numbers = {"embedding": rng.normal(size=(rows, 4)), "descriptors": rng.normal(size=(rows, 3))}
-    features = rng.normal(size=(rows, 2))
-    return [*counter.groups.values()], KernelInputs(rows, counts, numbers, partners, features)
-
-
-def test_the_kernel_of_molecules_is_the_mean_times_those_of_partners_and_features():
-    kinds, inputs = parts()
+    embedding, descriptors, features = (rng.normal(size=(30, width)) for width in (4, 3, 2))
+    numbers = {"embedding": embedding, "descriptors": descriptors}
+    inputs = KernelInputs(30, counts, numbers, counts[rng.permutation(30)], features)
+    kinds = [*counter.groups.values()]
     points = np.arange(0, 30, 2)
     found = MoleculeKernel.fit(inputs, points, kinds)(inputs)
     of_counts, of_partners = (
@@ -143,12 +138,3 @@ def test_the_kernel_of_molecules_is_the_mean_times_those_of_partners_and_feature
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert np.allclose(found[points].diagonal(), 1.0, atol=1e-5)
     assert np.linalg.eigvalsh(found[points].astype(float)).min() > -1e-5
-
-
-def test_arrays_of_a_kernel_and_back():
-    kinds, inputs = parts()
-    kernel = MoleculeKernel.fit(inputs, np.arange(0, 30, 3), kinds)
-    arrays = kernel.to_arrays()
-    assert arrays["numbers.embedding.points"].dtype == arrays["features.points"].dtype == "f2"
-    again = MoleculeKernel.from_arrays(arrays, kinds)
-    np.testing.assert_array_equal(again(inputs), kernel(inputs))

@@ -27,13 +27,6 @@ OPTIONS = [
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
 
 
-def options_of(case):
-    return "-".join(f"{name}={value}" for name, value in case.items())
-
-
-every_option = pytest.mark.parametrize("options", OPTIONS, ids=options_of)
-
-
 def make(**options):
     torch.manual_seed(0)
     return MolAttn(MolAttnConfig(("y",), replace(SMALL, **options))).eval().double()
@@ -84,19 +77,11 @@ def test_every_parameter_is_trained(name, combine):
 
 
 @pytest.mark.parametrize("self_loops", [True, False])
-@every_option
-def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops):
+@pytest.mark.parametrize("options", OPTIONS)
+def test_both_forms_of_a_batch_agree(options, self_loops):
     model = make(self_loops=self_loops, **options)
     rows, listed = model(as_rows(model)), model(as_batch(model))
     torch.testing.assert_close(rows, listed, rtol=0, atol=1e-10)
-    learned = list(model.parameters())
-    upstream = torch.randn_like(rows)
-    for got, expected in zip(
-        torch.autograd.grad((rows * upstream).sum(), learned, materialize_grads=True),
-        torch.autograd.grad((listed * upstream).sum(), learned, materialize_grads=True),
-        strict=True,
-    ):
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
     for text, row in zip(SMILES, model.predict(SMILES), strict=True):  # padding or none
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
 

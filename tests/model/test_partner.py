@@ -1,8 +1,5 @@
 """Two molecules in, one prediction out."""
 
-import csv
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +9,8 @@ from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.run import train
 
+from ..conftest import rows_of, saved
+
 SMALL = NetworkConfig(width=16, heads=2, layers=1, edge_width=4, dropout=0.0)
 QUICK = SupervisedConfig(epochs=30, batch_size=8, device="cpu", learning_rate=0.01)
 DATA = DataConfig(
@@ -20,8 +19,9 @@ DATA = DataConfig(
 SOLVENTS = {"O": 2.0, "CCCCCC": -2.0}
 
 
-def config(path, **data):
-    """Six chains in two solvents; the answer is the chain's length times the solvent's number."""
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Chains in two solvents; the answer is the chain's length times the solvent's number."""
     rows = []
     for place, atoms in enumerate((2, 3, 4, 5, 6, 7, 8, 9)):
         part = "train" if place % 4 else ("val" if place else "test")
@@ -29,13 +29,9 @@ def config(path, **data):
             rows.append(f"{'C' * atoms}O,{solvent},{number * atoms},{part}")
     rows.append("CCO,not a solvent,1,train")
     rows.append("CCO,,1,train")
-    path.write_text("smiles,solvent,y,split\n" + "\n".join(rows) + "\n")
-    return TrainConfig(str(path), replace(DATA, **data), SMALL, QUICK)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return train(config(tmp_path_factory.mktemp("partner") / "t.csv"))
+    text = "\n".join(["smiles,solvent,y,split", *rows, ""])
+    path = saved(tmp_path_factory.mktemp("partner"), text)
+    return train(TrainConfig(str(path), DATA, SMALL, QUICK))
 
 
 def test_the_second_molecule_decides(run, tmp_path):
@@ -56,29 +52,14 @@ def test_rows_without_a_second_molecule_are_skipped_with_a_reason(run):
     assert len({id(record.partner) for record in run.table.records}) == len(SOLVENTS)
 
 
-def test_a_loaded_model_predicts_the_same_and_every_row_comes_out(run, tmp_path):
-    run.model.save_pretrained(tmp_path / "model")
-    model = MolAttn.from_pretrained(tmp_path / "model")
-    pairs = [("CCO", "O"), ("CCCC", "CCO"), ("C", "C")]
-    smiles, partners = zip(*pairs, strict=True)
-    expected = run.model.predict(smiles, partners=partners)
-    np.testing.assert_array_equal(model.predict(smiles, partners=partners), expected)
-    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
-    lines = [*map(",".join, pairs), "CCO,=cmd()", "nonsense,O", "CCO,"]
-    source.write_text("smiles,solvent\n" + "\n".join(lines) + "\n")
-    assert predict_table(tmp_path / "model", source, output).counts == (3, 3)
-    with open(output) as file:
-        rows = list(csv.DictReader(file))
-    found = [float(row["y_predicted"]) for row in rows[:3]]
-    np.testing.assert_allclose(found, expected[:, 0], rtol=1e-4, atol=1e-5)
-    assert [row["error"].startswith("partner_") for row in rows[3:]] == [True, False, True]
-    assert rows[3]["solvent"] == "'=cmd()"
-    renamed = tmp_path / "renamed.csv"
-    renamed.write_text(source.read_text().replace("solvent", "medium"))
+def test_the_column_of_second_molecules_has_its_name_or_one_that_is_given(run, tmp_path):
+    lines = ["CCO,O", "CCCC,CCO", "CCO,=cmd()", "nonsense,O"]
+    source, output = saved(tmp_path, "\n".join(["smiles,medium", *lines, ""])), tmp_path / "out.csv"
     with pytest.raises(InputError, match="no column 'solvent'"):
-        predict_table(tmp_path / "model", renamed, output)
+        predict_table(run.model, source, output)
     asked = PredictConfig(partner_column="medium", batch_size=2)
-    assert predict_table(tmp_path / "model", renamed, output, asked).counts == (3, 3)
+    assert predict_table(run.model, source, output, asked).counts == (2, 2)
+    assert rows_of(output)[2]["medium"] == "'=cmd()"
 
 
 def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):

@@ -15,11 +15,11 @@ NET = NetworkConfig(width=16, heads=2, layers=2)
 SMILES = ["CCO", "c1ccccc1C(=O)NC", "C" * 30, "F/C=C/C(=O)[O-]", "C"]
 
 
-def pair_of_models(radius, **options):
+def pair_of_models(radius, partner_column=None, **options):
     """Models of all pairs and within a radius, with the same weights."""
-    net = replace(NET, **options)
-    whole = MolAttn(MolAttnConfig("y", net)).eval()
-    near = MolAttn(MolAttnConfig("y", replace(net, radius=radius))).eval()
+    config = MolAttnConfig("y", replace(NET, **options), partner_column=partner_column)
+    whole = MolAttn(config).eval()
+    near = MolAttn(replace(config, network=replace(config.network, radius=radius))).eval()
     near.load_state_dict(whole.state_dict())
     return whole, near
 
@@ -35,10 +35,7 @@ def test_a_radius_beyond_all_distances_is_attention_over_all_pairs(layer, self_l
 
 
 def test_second_molecules_are_read_within_the_radius_too():
-    config = MolAttnConfig("y", NET, partner_column="solvent")
-    whole = MolAttn(config).eval()
-    near = MolAttn(replace(config, network=replace(config.network, radius=29))).eval()
-    near.load_state_dict(whole.state_dict())
+    whole, near = pair_of_models(29, partner_column="solvent")
     partners = ["O", "CCCCCC", "O", "c1ccccc1", "O"]
     expected = whole.predict(SMILES, partners=partners)
     np.testing.assert_allclose(near.predict(SMILES, partners=partners), expected, atol=1e-5)

@@ -56,6 +56,9 @@ def test_intervals_hold_the_part_of_the_calibration_rows_that_was_asked_for(ense
         assert abs(inside.sum() - fewest) <= 1  # an end is rounded
         assert np.isnan(low[:, 1:]).all()
     np.testing.assert_allclose((low + high)[:, 0] / 2, ensemble.predict(HELD_OUT)[:, 0])
+    for wrong in (0.0, 1.0, 90.0, np.nan):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            ensemble.predict_interval(HELD_OUT, wrong)
 
 
 def test_labels_without_a_logarithm_are_refused_by_a_model_of_logarithms():

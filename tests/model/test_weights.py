@@ -33,12 +33,8 @@ def test_packaged_models_are_small_and_their_cards_say_how_to_make_them_again(na
         assert said in card
 
 
-@pytest.fixture(scope="module")
-def admet():
-    return MolAttn.from_pretrained("admet")
-
-
-def test_admet_says_what_it_predicts(admet):
+def test_admet_says_what_it_predicts():
+    admet = MolAttn.from_pretrained("admet")
     assert len(admet.config.tasks) == 22
     assert [*admet.endpoints] == [*admet.config.targets]
     labels = admet.training_set.labels
