@@ -11,24 +11,13 @@ from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.task import Task
 
+from ..conftest import saved
+
 CONFIG = DataConfig(target_columns=("y", "z"))
 
 
 def read(tmp_path, text, config=CONFIG):
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    return read_training_table(path, config, Featurizer.default())
-
-
-def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_path):
-    table = read(tmp_path, "smiles,y,z\nC,1,\nnonsense,2,2\nCC,,NA\nCCO,3\nCCC, 4 ,5\n")
-    assert [*table.smiles] == ["C", "CCC"]
-    assert [record.num_atoms for record in table.records] == [1, 3]
-    np.testing.assert_array_equal(table.targets, [[1.0, np.nan], [4.0, 5.0]])
-    assert [(row.line, row.code) for row in table.skipped[1:]] == [(4, "no_label"), (5, "ragged")]
-    assert (table.skipped[0].line, table.skipped[0].smiles) == (3, "nonsense")
-    assert table.skipped[0].reason
-    assert table.rows_in == 5
+    return read_training_table(saved(tmp_path, text), config, Featurizer.default())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +40,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
 def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
     with pytest.raises(InputError) as error:
         read(tmp_path, text)
-    for word in ["t.csv", *words]:
+    for word in ["in.csv", *words]:
         assert word in str(error.value)
 
 
@@ -175,10 +164,8 @@ def test_standardized_rows_are_counted_and_baselines_calculated_from_their_forms
     assert [row.line for row in table.skipped] == [4]
     assert table.standardized == 2
     assert read(tmp_path, text, DataConfig(target_columns=("y",))).standardized is None
-    read_again = read_training_table(
-        tmp_path / "t.csv", config, Featurizer.default(), baseline=True
-    )
-    numbers = read_again.baseline_numbers
+    path, featurizer = tmp_path / "in.csv", Featurizer.default()
+    numbers = read_training_table(path, config, featurizer, baseline=True).baseline_numbers
     np.testing.assert_array_equal(numbers[0], numbers[3])
     assert table.baseline_numbers is None
 
@@ -191,8 +178,7 @@ def test_a_table_is_the_same_however_it_is_read(tmp_path, monkeypatch, way):
         for n in range(80)
     ]
     lines[30:32] = ["C1CC,1,O", "c1ccccc1O,2,O"]
-    path = tmp_path / "t.csv"
-    path.write_text("\n".join(["smiles,y,solvent", *lines, lines[0]]) + "\n")
+    path = saved(tmp_path, "\n".join(["smiles,y,solvent", *lines, lines[0], ""]))
     columns = {"target_columns": ("y",), "partner_column": "solvent"}
     config = DataConfig(**columns, split="scaffold", standardize=True)
     options = {"baseline": True, "counter": SubstructureCounter(("morgan",))}

@@ -29,11 +29,16 @@ def test_a_missing_label_is_nan(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["45%", ">5", "1,5", "inf", "-inf", "1e31", "1e999", "1_000", "٣", "0x1", "1.5 mM", "-"]
+    "read, text",
+    [
+        *((number, text) for text in "45% >5 1,5 inf -inf 1e31 1e999 1_000 ٣ 0x1 -".split()),
+        *((label_number, text) for text in "> >NA ><5 =>5 5> >1e31 !5 <-".split()),
+        (label_number, "> 1.5 mM"),
+    ],
 )
-def test_what_is_no_number_is_refused(text):
+def test_what_is_no_number_is_refused(read, text):
     with pytest.raises(LabelError, match="number") as error:
-        number(text)
+        read(text)
     assert error.value.text == text
 
 
@@ -44,18 +49,15 @@ def test_what_is_no_number_is_refused(text):
         (["0", "1", "NA"], "binary", ("0", "1")),
         (["0.0", "1.0", "1"], "binary", ("0", "1")),
         (["-1", "1"], "binary", ("-1", "1")),
-        (["1", "2", "1"], "regression", ()),
         (["0", "1", "2"], "regression", ()),
         (["0", "0"], "regression", ()),
         (["yes", "no", " yes"], "binary", ("no", "yes")),
-        (["active", "inactive"], "binary", ("inactive", "active")),
         (["True", "False"], "binary", ("False", "True")),
         (["blue", "amber"], "binary", ("amber", "blue")),
         (["gas", "solid", "liquid"], "multiclass", ("gas", "liquid", "solid")),
         # Numbers that somebody has to mend, not names of classes.
         (["1.5", "45%", "2"], "regression", ()),
         (["<1", ">5", "<2"], "regression", ()),
-        (["10%", "20%"], "regression", ()),
         (["0", "1", "maybe"], "regression", ()),
         # A class of its own for each row is no class.
         ([f"compound {'x' * n}" for n in range(21)], "regression", ()),
@@ -72,11 +74,8 @@ def test_labels_say_what_they_are(cells, kind, classes):
         ("inhibitor", "not an inhibitor"),
         ("effect", "no effect"),
         ("stable", "unstable"),
-        ("Permeable", "Impermeable"),
         ("substrate", "non-substrate"),
-        ("AMES (+)", "AMES (-)"),
         ("+", "-"),
-        ("2", "0"),
         ("1", "-1"),
         ("toxic", "safe"),
     ],
@@ -110,8 +109,6 @@ def test_what_was_asked_for_decides(choice, cells, kind, classes):
     "choice, cells, word",
     [
         ("binary", ["0", "1", "2"], "'2'"),
-        ("binary", ["1", "1"], "'1'"),
-        ("classification", ["a", "a"], "'a'"),
         (None, ["a", "a"], "'a'"),
         ("multiclass", ["0", "1"], "3 to"),
         ("classification", ["0", "1", "0.5"], r"'0\.5'"),
@@ -165,26 +162,6 @@ def test_a_relation_stands_before_the_number_or_beside_it(value, relation, space
         beside = f"{space}{quote}{relation}{quote}"
         assert label_number(repr(value), beside) == expected
         assert label_number(f"{relation}{value!r}", beside) == expected
-
-
-@pytest.mark.parametrize(
-    "cell", [">", "> ", ">NA", "><5", "=>5", "5>", "> 1.5 mM", ">1e31", "!5", "<-"]
-)
-def test_a_relation_without_a_number_is_refused(cell):
-    with pytest.raises(LabelError, match="a number") as error:
-        label_number(cell)
-    assert error.value.text == cell
-
-
-def test_censored_labels_are_bounds():
-    nan = np.nan
-    cells, relations = ["1", ">2", "3", "NA", "<=5"], ["=", "", "'<'", ">", ""]
-    labels, bounds = label_values(cells, Task("y"), relations)
-    np.testing.assert_array_equal(labels, [1.0, nan, nan, nan, nan])
-    np.testing.assert_array_equal(bounds, [[nan, 2, nan, nan, nan], [nan, nan, 3, nan, 5]])
-    with pytest.raises(RelationError) as error:
-        label_values(cells, Task("y"), ["=", "", "of", "", ""])
-    assert (error.value.text, error.value.row) == ("of", 2)
 
 
 def test_a_relation_beside_a_class_is_refused():

@@ -11,8 +11,6 @@ from molattn import from_smiles
 from molattn.data.moleculenet import DATASETS, named_dataset
 from molattn.errors import MolattnError
 
-pytestmark = pytest.mark.usefixtures("without_figures")
-
 ESOL = (
     "Compound ID,Number of Rings,measured log solubility in mols per litre,smiles\n"
     'Amigdalin,3,-0.77,CCO\n"1,2-Dichloro",0,-1.5,ClCCCl\nBenzene,1,-1.64,c1ccccc1\n'

@@ -1,4 +1,3 @@
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -10,28 +9,16 @@ from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, missing_classes, split_rows
 from molattn.data.table import bundled_dataset
 
+from ..conftest import rows_of, saved
+
 
 def read(tmp_path, text, config):
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    return read_training_table(path, config, Featurizer.default())
+    return read_training_table(saved(tmp_path, text), config, Featurizer.default())
 
 
-def numbered(parts):
-    rows = "".join(f"{'C' * (n + 1)},{n},{part}\n" for n, part in enumerate(parts))
-    return f"smiles,y,part\n{rows}"
-
-
-def test_the_split_column_decides(tmp_path):
-    config = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(["Testing", "Train", " valid", "train", "training"]), config)
-    train, validation, test = split_rows(table, config, seed=0)
-    assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
-
-
-def test_training_and_validation_rows_of_weight_0_are_in_no_part(tmp_path):
+def test_the_split_column_decides_but_for_training_and_validation_rows_of_weight_0(tmp_path):
     config = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
-    rows = [(part, weight) for part in ("train", "val", "test") for weight in (0, 1)]
+    rows = [(part, weight) for part in ("Train", " valid", "test") for weight in (0, 1)]
     lines = [f"{'C' * (n + 1)},{n},{part},{weight}" for n, (part, weight) in enumerate(rows)]
     table = read(tmp_path, "\n".join(["smiles,y,part,w", *lines, ""]), config)
     assert [part.tolist() for part in split_rows(table, config, seed=0)] == [[1], [3], [4, 5]]
@@ -49,8 +36,7 @@ def test_classes_without_a_training_row_are_told(tmp_path):
 
 @pytest.mark.parametrize("method", ["random", "scaffold", "cluster"])
 def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
-    with open(bundled_dataset(), encoding="utf-8") as file:
-        smiles = [row["smiles"] for row in csv.DictReader(file)][::10]
+    smiles = [row["smiles"] for row in rows_of(bundled_dataset())][::10]
     pairs = "".join(f'"{text}",1\n"{text}",2\n' for text in dict.fromkeys(smiles))
     config = DataConfig(target_columns=("y",), split=method, folds=3, validation_size=0.2)
     table = read(tmp_path, "smiles,y\n" + pairs, config)

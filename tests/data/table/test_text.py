@@ -22,10 +22,6 @@ def saved(tmp_path, content, name="t.csv"):
     return path
 
 
-def cells(table):
-    return [row.cells for row in table]
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.smi", "t.sdf"])
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard])
 def test_a_file_that_expands_without_limit_or_is_damaged_is_refused(tmp_path, name, pack):
@@ -52,7 +48,7 @@ def test_utf_16_with_its_mark_is_read_and_reported(tmp_path, encoding, pack):
     assert table.remarks == ("read as UTF-16",)
     assert [(row.line, row.cells) for row in table] == [(2, ["C", "1"]), (4, ["CC", "Ω"])]
     cut = saved(tmp_path, "\ufeffsmiles,y\nC,1\nC,12".encode(encoding)[:-1])
-    assert cells(open_table(cut)) == [["C", "1"], ["C", "1\ufffd"]]
+    assert [row.cells for row in open_table(cut)] == [["C", "1"], ["C", "1\ufffd"]]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
     "text, written",
     [
         ("=1+1", "'=1+1"),
-        ("@SUM(A1)", "'@SUM(A1)"),
         ("-2+cmd", "'-2+cmd"),
         ("\t=1", "'\t=1"),
         ("\uff1d1+1", "'\uff1d1+1"),
@@ -77,7 +76,6 @@ def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
         ("-5.2", "-5.2"),
         ("-1\n", "'-1\n"),
         ("-", "-"),
-        ("C=O", "C=O"),
         ("", ""),
     ],
 )
