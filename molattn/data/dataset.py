@@ -176,9 +176,8 @@ def read_training_table(
 ) -> TrainingTable:
     """Read a table of molecules with labels; of 20,000 rows each distinct SMILES is parsed once.
 
-    Rows without a readable molecule (or second molecule, with a partner column), without any label
-    or without a feature are listed in ``skipped``, and so are rows with a label that is not a
-    number, if more than half of its target are numbers.
+    Rows without a readable molecule, any label or a feature are listed in ``skipped``, and so are
+    those with a label that is not a number, if more than half of its target are numbers.
 
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.
@@ -201,21 +200,15 @@ def read_training_table(
     targets, reasons = read_targets(table, complete, columns, config)
     check_columns([labels.task for labels in targets])
     labeled = [number for number in range(len(complete)) if number not in reasons]
-    has_baseline = baseline and len(labeled) <= MOST_BASELINE_ROWS
+    options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
+    numbers = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
     reader = MoleculeReader(
-        featurizer,
-        _fields(config, counter, has_baseline),
-        config,
-        num_workers=config.num_workers,
-        standardize=config.standardize,
-        radius=radius,
-        cache_size=20_000,
+        featurizer, numbers, config, radius=radius, cache_size=20_000, **options
     )
     records, errors = _read_molecules(reader, complete, labeled, columns, console)
     errors |= {number: ("invalid_label", reason) for number, reason in reasons.items()}
-    for number, why in errors.items():
-        row = complete[number]
-        skipped.append(SkippedRow(row.line, row.cells[columns.smiles], *why))
+    rows = ((complete[number], why) for number, why in errors.items())
+    skipped += [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
     skipped.sort()
     if not records:
         raise _no_usable_row(table, config, skipped)

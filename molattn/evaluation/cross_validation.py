@@ -94,8 +94,7 @@ def cross_validate(
         The content of ``metrics.json``; in other processes than the first, nothing.
 
     Raises:
-        InputError: If the table is invalid, or it or an option has changed since a round was
-            finished.
+        InputError: The table is invalid, or it or an option changed since a round was finished.
         MolattnError: If training diverges.
     """
     check_processes(config.training)

@@ -77,7 +77,8 @@ def dense_attention(
         y_r = \sum_s g_{rs} b_{rs} \big(v_s + \textstyle\sum_m f_{rsm} V_m\big)
 
     Half precision is calculated in single precision, and returned in half precision; bfloat16 on a
-    GPU in bfloat16, whose kernels add up products and the softmax in single precision.
+    GPU in bfloat16, whose kernels add up products and the softmax in single precision. (All steps
+    of a block are in one function, as each frees what the one before it made.)
 
     Args:
         graph: The layout.
@@ -110,11 +111,7 @@ def dense_attention(
                 logits = logits if score_mod is None else logits.clone()  # autograd may read it
                 cut = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
                 pairs.by_graph(logits).add_(cut)
-            weights = _softmax(logits)
-            if isolated is not None:
-                if torch.is_grad_enabled():  # autograd reads the result of softmax again
-                    weights = weights.clone()
-                pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
+            weights = _edge_softmax(pairs, logits, isolated)
         if return_weights:
             found[0].append(pairs.by_graph(weights).flatten(1))
         if return_logits:
@@ -258,6 +255,16 @@ def add_product(total: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if total.dtype != x.dtype or is_transformed(total):  # vmap has no rule for baddbmm_
         return total.add_(torch.bmm(x, y))
     return total.baddbmm_(x, y)
+
+
+def _edge_softmax(pairs: BlockView, logits: Tensor, isolated: Optional[Tensor]) -> Tensor:
+    """Softmax of each row; 0 in ``isolated`` rows, which have no edges."""
+    weights = _softmax(logits)
+    if isolated is not None:
+        if torch.is_grad_enabled():  # autograd reads the result of softmax again
+            weights = weights.clone()
+        pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
+    return weights
 
 
 def _softmax(logits: Tensor) -> Tensor:

@@ -149,6 +149,14 @@ def check_ray(address: str | None) -> None:
         ) from error
 
 
+def _most_workers(nodes: list[dict[str, Any]], threads: int) -> int:
+    """How many workers of so many threads a Ray cluster has CPUs for."""
+    cpus = [int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"]]
+    if not (most := sum(count // threads for count in cpus)):
+        raise InputError(f"got {threads}, but no node has as many", option="threads")
+    return most
+
+
 def ray_map(
     function: Callable[[Any], Any],
     items: Iterable[Any],
@@ -170,22 +178,19 @@ def ray_map(
 
     Raises:
         InputError: No node has so many CPUs.
-        MolattnError: Ray cannot be started or connected to, a worker has other versions of the
-            packages that affect results, or an item ended its worker four times.
+        MolattnError: Ray cannot be reached, a worker has other versions of the packages that affect
+            results, or an item ended its worker four times.
     """
     # Ray reads it when it is imported; its report on usage goes over the network.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         import ray  # pyright: ignore[reportMissingImports]
 
         is_own = not ray.is_initialized()
         if is_own:
             _connect(ray, address, num_workers * threads)
     try:
-        cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-        if not (most := sum(count // threads for count in cpus)):
-            raise InputError(f"got {threads}, but no node has as many", option="threads")
+        most = _most_workers(ray.nodes(), threads)
         size = min(num_workers or most, most)
         options = {"num_cpus": threads, "max_restarts": -1, "max_task_retries": _RESTARTS}
         make = ray.remote(**options)(_Worker).remote
