@@ -7,7 +7,7 @@ from molattn.graph.batch import collate_complete as collate_complete
 from molattn.graph.complete import Block as Block
 from molattn.graph.complete import CodedEdges as CodedEdges
 from molattn.graph.complete import CompleteGraphs as CompleteGraphs
-from molattn.graph.rrwp import RRWP as RRWP
+from molattn.graph.transforms import RRWP as RRWP
 from molattn.graph.transforms import AddDummyNode as AddDummyNode
 from molattn.graph.transforms import BondsAndDistances as BondsAndDistances
 from molattn.graph.transforms import CompleteGraph as CompleteGraph

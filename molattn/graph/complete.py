@@ -222,7 +222,7 @@ class CompleteGraphs(OnDevice):
 
         Args:
             batch: A ``Batch``, or ``Data`` of one graph, with ``edge_index`` as in
-                :meth:`from_edges` and, if there are edge features, ``edge_attr [E, D]``.
+                :meth:`from_edges` and, if there are any, edge features ``[E, D]`` or ``[E]``.
 
         Returns:
             The layout, and the edge features as its layers take them: :class:`CodedEdges` if there
@@ -244,7 +244,7 @@ class CompleteGraphs(OnDevice):
         )
         if edges is None:
             return graphs, None
-        edges = edges[order]
+        edges = edges[order] if edges.dim() > 1 else edges[order].unsqueeze(-1)
         if edges.requires_grad:
             return graphs, graphs.edges_to_pairs(edges)
         # Sorting one number for each edge takes a tenth of the time of sorting rows.

@@ -21,7 +21,7 @@ from molattn.record import pairs_within
 _FAR = 1e6
 
 
-class GraphTransform(BaseTransform):
+class _Transform(BaseTransform):
     """A transform whose attributes are its options."""
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ class GraphTransform(BaseTransform):
 
 
 @functional_transform("complete_graph")
-class CompleteGraph(GraphTransform):
+class CompleteGraph(_Transform):
     r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
@@ -75,8 +75,8 @@ class CompleteGraph(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = check_single(data, self)
-        edge_index, features = read_bonds(data, num_nodes, self.bond_column)
+        num_nodes = _single(data, self)
+        edge_index, features = _bonds(data, num_nodes, self.bond_column)
         length = path_lengths(edge_index, num_nodes)
         limit = num_nodes if self.max_distance is None else self.max_distance
         distance = length.clamp(max=limit).to(features.dtype)
@@ -90,7 +90,7 @@ class CompleteGraph(GraphTransform):
 
 
 @functional_transform("topological_radius_graph")
-class TopologicalRadiusGraph(GraphTransform):
+class TopologicalRadiusGraph(_Transform):
     r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
 
     For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
@@ -119,8 +119,8 @@ class TopologicalRadiusGraph(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = check_single(data, self)
-        bonds, features = read_bonds(data, num_nodes, self.bond_column)
+        num_nodes = _single(data, self)
+        bonds, features = _bonds(data, num_nodes, self.bond_column)
         found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
         pairs = torch.from_numpy(found).long().to(bonds.device)
         distance = torch.from_numpy(length).to(features)
@@ -138,7 +138,7 @@ class TopologicalRadiusGraph(GraphTransform):
 
 
 @functional_transform("pair_distances")
-class PairDistances(GraphTransform):
+class PairDistances(_Transform):
     r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
 
     Gradients do not flow to ``pos``: for forces, compute distances inside the model.
@@ -161,7 +161,7 @@ class PairDistances(GraphTransform):
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
         """Transform a graph, or a ``Batch``."""
-        edge_index, features = read_edges(data)
+        edge_index, features = _edges(data)
         distance = _distances(data, edge_index)
         expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
         if not bool(expanded.isfinite().all()):
@@ -175,7 +175,7 @@ class PairDistances(GraphTransform):
 
 
 @functional_transform("bonds_and_distances")
-class BondsAndDistances(GraphTransform):
+class BondsAndDistances(_Transform):
     r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
 
     The distance is that of ``pos`` where the graph has it, else the number of bonds on the
@@ -203,8 +203,8 @@ class BondsAndDistances(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = check_single(data, self)
-        edge_index, _ = read_bonds(data, num_nodes, self.bond_column)
+        num_nodes = _single(data, self)
+        edge_index, _ = _bonds(data, num_nodes, self.bond_column)
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if data.pos is None:
             length = path_lengths(edge_index, num_nodes)
@@ -220,7 +220,7 @@ class BondsAndDistances(GraphTransform):
 
 
 @functional_transform("add_dummy_node")
-class AddDummyNode(GraphTransform):
+class AddDummyNode(_Transform):
     r"""Add a dummy node that atoms can attend to instead of atoms (Maziarka et al. 2020, MAT).
 
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
@@ -259,7 +259,7 @@ class AddDummyNode(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        n = check_single(data, self)
+        n = _single(data, self)
         x, edge_index = data.x, data.edge_index
         if x is None or x.dim() != 2 or edge_index is None:
             got = None if x is None else list(x.shape)
@@ -301,7 +301,7 @@ class AddDummyNode(GraphTransform):
 
 
 @functional_transform("on_bonds")
-class OnBonds(GraphTransform):
+class OnBonds(_Transform):
     r"""Apply a transform that adds encodings of nodes to the graph of bonds alone.
 
     The edges of the graph stay as they are. Functional name: ``on_bonds``.
@@ -326,8 +326,8 @@ class OnBonds(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = check_single(data, self)
-        bonds, _ = read_bonds(data, num_nodes, self.bond_column)
+        num_nodes = _single(data, self)
+        bonds, _ = _bonds(data, num_nodes, self.bond_column)
         alone = Data(x=data.x, edge_index=bonds, num_nodes=num_nodes)
         for name, value in self.transform(alone).to_dict().items():
             if name not in ("edge_index", "num_nodes"):
@@ -336,7 +336,7 @@ class OnBonds(GraphTransform):
 
 
 @functional_transform("laplacian_encoding")
-class LaplacianEncoding(GraphTransform):
+class LaplacianEncoding(_Transform):
     r"""Add eigenvectors of the Laplacian of the bonds as ``laplacian_pe`` ``[n, k]``.
 
     PyG's ``AddLaplacianEigenvectorPE`` (Dwivedi and Bresson 2021), of random signs, with zeros for
@@ -350,15 +350,67 @@ class LaplacianEncoding(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        present = min(self.k, max(check_single(data, self) - 1, 0))
+        present = min(self.k, max(_single(data, self) - 1, 0))
         add = AddLaplacianEigenvectorPE(present, "laplacian_pe", is_undirected=True)
         data = OnBonds(add, bond_column=self.bond_column)(data)
         data.laplacian_pe = F.pad(data.laplacian_pe, (0, self.k - present))
         return data
 
 
+@functional_transform("rrwp")
+class RRWP(_Transform):
+    r"""Append to each edge the probabilities of random walks on bonds between its nodes.
+
+    Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing", section 3.1:
+
+    .. math::
+        R_{ij} = [\, I, P, P^2, \ldots, P^{K-1} \,]_{ij}, \qquad P = D^{-1} A
+
+    for the edge from the sender :math:`j` to the receiver :math:`i`, of walks from :math:`i` to
+    :math:`j`, with the adjacency :math:`A` of the bonds and their number :math:`D` at each node; a
+    node without bonds ends the walk. ``rrwp`` ``[n, K]`` are those of nodes, :math:`R_{ii}`.
+
+    The transform adds no edges: apply :class:`CompleteGraph` before it. Functional name: ``rrwp``.
+
+    Args:
+        walk_length: Number of probabilities :math:`K`: those of 0 to :math:`K - 1` steps.
+        bond_column: See :class:`CompleteGraph`, after which it is -2.
+
+    Example:
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> data = CompleteGraph(self_loops=True)(Data(edge_index=bonds, num_nodes=3))
+        >>> data = RRWP(3, bond_column=-2)(data)
+        >>> data.edge_index[:, 1].tolist(), data.edge_attr[1].tolist()  # bond, distance, RRWP
+        ([0, 1], [1.0, 1.0, 0.0, 0.5, 0.0])
+        >>> data.rrwp[0].tolist()
+        [1.0, 0.0, 0.5]
+    """
+
+    def __init__(self, walk_length: int, *, bond_column: Optional[int] = None) -> None:
+        self.walk_length = walk_length
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = _single(data, self)
+        bonds, _ = _bonds(data, num_nodes, self.bond_column)
+        edge_index, features = _edges(data)
+        walk = torch.eye(num_nodes, dtype=torch.float64, device=edge_index.device)
+        step = _adjacency(bonds, num_nodes)
+        step /= step.sum(dim=1, keepdim=True).clamp_min(1)
+        edges, nodes = [], []
+        for length in range(self.walk_length):
+            walk = walk @ step if length else walk
+            edges.append(walk[edge_index[1], edge_index[0]])
+            nodes.append(walk.diagonal())
+        dtype = torch.get_default_dtype()
+        data.edge_attr = torch.cat([features, torch.stack(edges, dim=-1).to(dtype)], dim=-1)
+        data.rrwp = torch.stack(nodes, dim=-1).to(dtype)
+        return data
+
+
 @functional_transform("path_bonds")
-class PathBonds(GraphTransform):
+class PathBonds(_Transform):
     r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
 
     Ying et al. 2021, equation 7 (see :class:`molattn.nn.AttentionBias`): the features of the first
@@ -377,9 +429,9 @@ class PathBonds(GraphTransform):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = check_single(data, self)
-        bonds, of_bonds = read_bonds(data, num_nodes, self.bond_column)
-        (sender, receiver), features = read_edges(data)
+        num_nodes = _single(data, self)
+        bonds, of_bonds = _bonds(data, num_nodes, self.bond_column)
+        (sender, receiver), features = _edges(data)
         length = path_lengths(bonds, num_nodes)
         paths = _count_paths(bonds, length)
         hop = torch.arange(self.max_hops, device=length.device).view(-1, 1)
@@ -398,8 +450,7 @@ class PathBonds(GraphTransform):
 
 def _count_paths(bonds: Tensor, length: Tensor) -> Tensor:
     """Number of shortest paths from node to node, ``float64 [n, n]``."""
-    step = torch.zeros(length.shape, dtype=torch.float64, device=length.device)
-    step[bonds[0], bonds[1]] = 1
+    step = _adjacency(bonds, len(length))
     walks = paths = torch.eye(len(length), dtype=torch.float64, device=length.device)
     for bonds_between in range(1, int(length.max()) + 1 if length.numel() else 0):
         walks = walks @ step
@@ -407,12 +458,17 @@ def _count_paths(bonds: Tensor, length: Tensor) -> Tensor:
     return paths
 
 
+def _adjacency(bonds: Tensor, num_nodes: int) -> Tensor:
+    step = torch.zeros(num_nodes, num_nodes, dtype=torch.float64, device=bonds.device)
+    return step.index_put_((bonds[0], bonds[1]), step.new_ones(()))
+
+
 def _extended(value: Tensor, rows: int) -> Tensor:
     """Append rows of zeros."""
     return torch.cat([value, value.new_zeros(rows, *value.shape[1:])])
 
 
-def check_single(data: Data, transform: BaseTransform) -> int:
+def _single(data: Data, transform: BaseTransform) -> int:
     """Check that this is one graph, and count its nodes."""
     if isinstance(data, Batch) or not isinstance(data, Data):
         raise TypeError(
@@ -422,7 +478,7 @@ def check_single(data: Data, transform: BaseTransform) -> int:
     return data.num_nodes or 0
 
 
-def read_edges(data: Data) -> tuple[Tensor, Tensor]:
+def _edges(data: Data) -> tuple[Tensor, Tensor]:
     """Edges of a graph and their features ``[E, D]``."""
     edge_index, features = data.edge_index, data.edge_attr
     if edge_index is None:
@@ -432,9 +488,9 @@ def read_edges(data: Data) -> tuple[Tensor, Tensor]:
     return edge_index, features.view(-1, 1) if features.dim() == 1 else features
 
 
-def read_bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
+def _bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
     """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
-    edge_index, features = read_edges(data)
+    edge_index, features = _edges(data)
     narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
     if bond_column is not None:
         bonded = features[:, bond_column] != 0

@@ -78,7 +78,7 @@ class Network(nn.Module):
             net.width,
             net.width,
             net.heads,
-            edge_dim=self.pair_embedding.vectors.size(1),
+            edge_dim=self.pair_embedding.weight.size(1),
             root_weight=False,  # the residual branch carries the receiver itself
             **layer_options(net),
         )

@@ -11,7 +11,6 @@ from molattn.nn.attention_heads import HeadGate as HeadGate
 from molattn.nn.edge_attention import EdgeAttentionConv as EdgeAttentionConv
 from molattn.nn.edge_set import PMA as PMA
 from molattn.nn.edge_set import EdgeSetAttention as EdgeSetAttention
-from molattn.nn.edge_transformer import EdgeTransformerConv as EdgeTransformerConv
 from molattn.nn.egt import EGTConv as EGTConv
 from molattn.nn.embedding import CodeEmbedding as CodeEmbedding
 from molattn.nn.embedding import FixedPairEmbedding as FixedPairEmbedding
@@ -37,5 +36,6 @@ from molattn.nn.readout import Readout as Readout
 from molattn.nn.registry import LAYERS as LAYERS
 from molattn.nn.registry import Layer as Layer
 from molattn.nn.registry import check_network as check_network
+from molattn.nn.triplets import EdgeTransformerConv as EdgeTransformerConv
 from molattn.nn.triplets import TripletAggregate as TripletAggregate
 from molattn.nn.triplets import TripletAttention as TripletAttention

@@ -110,8 +110,7 @@ class AttentionConv(MessagePassing):
         >>> class Conv(AttentionConv):
         ...     def __init__(self, width, heads, edge_dim):
         ...         super().__init__(width, width, heads, edge_dim=edge_dim, score="dot")
-        ...         self.lin_query, self.lin_key = Linear(width, width), Linear(width, width)
-        ...         self.lin_value = Linear(width, width)
+        ...         self.make_projections(True, True)
         ...         self.lin_bias, self.lin_gate = Linear(edge_dim, heads), Linear(edge_dim, heads)
         ...         self.reset_parameters()
         ...     def attend(self, projected, edges, edge_attr=None, **options):
@@ -163,6 +162,8 @@ class AttentionConv(MessagePassing):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
         check_temperature(temperature)
+        if attn_bias is not None and not isinstance(attn_bias, Module):
+            raise TypeError(f"attn_bias: got {attn_bias!r}, expected a module")
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         head_channels = split_width(heads, out_channels) if head_channels is None else head_channels
         query_channels = head_channels if query_channels is None else query_channels
@@ -186,6 +187,13 @@ class AttentionConv(MessagePassing):
         self.update_edges = False
         self.lin_edge_key: Optional[Linear] = None
         self.lin_edge_value: Optional[Linear] = None
+
+    def make_projections(self, bias: bool, source_bias: bool) -> None:
+        """Make the linear maps of queries, and of keys and values."""
+        query, value = self.heads * self.query_channels, self.heads * self.head_channels
+        self.lin_query = Linear(self.target_channels, query, bias=bias)
+        self.lin_key = Linear(self.source_channels, query, bias=source_bias)
+        self.lin_value = Linear(self.source_channels, value, bias=source_bias)
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""

@@ -116,9 +116,7 @@ class EdgeAttentionConv(AttentionConv):
         source, target = self.source_channels, self.target_channels
         width = heads * self.head_channels
         self.head_combine = combined
-        self.lin_query = Linear(target, width, bias=bias)
-        self.lin_key = Linear(source, width, bias=bias)
-        self.lin_value = Linear(source, width, bias=bias)
+        self.make_projections(bias, bias)
         self.lin_edge_key = optional_linear(edge_dim, width)
         self.lin_edge_value = optional_linear(edge_dim if edge_value else None, width)
         self.lin_global_query = optional_linear(global_dim, width)

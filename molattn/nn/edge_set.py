@@ -14,7 +14,6 @@ from torch_geometric.utils import softmax
 from molattn.errors import check_one_of
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import split_width
 from molattn.nn.graph_inputs import check_shape
 from molattn.nn.linear import Linear
 
@@ -23,13 +22,10 @@ class _SetBlock(AttentionConv):
     """Attention between normalized elements of sets, and a feed-forward network."""
 
     def __init__(self, channels: int, heads: int, expansion: int, dropout: float) -> None:
-        width = split_width(heads, channels)
-        sizes = {"head_channels": width, "query_channels": width, "edge_dim": None}
-        super().__init__(channels, channels, heads, **sizes, score="scaled_dot", dropout=dropout)
+        options: Any = {"edge_dim": None, "score": "scaled_dot", "dropout": dropout}
+        super().__init__(channels, channels, heads, **options)
         self.norm = nn.LayerNorm(channels, eps=1e-8)
-        self.lin_query = Linear(channels, channels)
-        self.lin_key = Linear(channels, channels)
-        self.lin_value = Linear(channels, channels)
+        self.make_projections(bias=True, source_bias=True)
         self.lin_out = Linear(channels, channels)
         self.norm_ff = nn.LayerNorm(channels, eps=1e-8)
         maps = (Linear(channels, expansion * channels), Linear(expansion * channels, channels))

@@ -58,13 +58,13 @@ class EGTConv(AttentionConv):
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
+        if not clip > 0:
+            raise ValueError(f"clip: got {clip}, expected a number above 0")
         options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="scaled_dot", **options)
         self.update_edges, self.clip, self.scale_degree = update_edges, clip, scale_degree
-        self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
-        self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
-        self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
-        self.lin_out = Linear(out_channels, out_channels, bias=bias)
+        self.make_projections(bias, bias)
+        self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
         self.lin_edge = None if edge_dim is None else Linear(edge_dim, 2 * heads, bias=bias)
         self.lin_edge_out = edge_update_linear(heads, edge_dim, bias) if update_edges else None
         self.reset_parameters()

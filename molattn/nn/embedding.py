@@ -47,14 +47,9 @@ class CodeEmbedding(nn.Module):
         """Reset the vectors, so that their sum has unit variance."""
         nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
 
-    @property
-    def vectors(self) -> Tensor:
-        """The vectors of all codes, those of the first column first, ``[sum(sizes), channels]``."""
-        return self.weight
-
     def forward(self, codes: Tensor) -> Tensor:
         """Embed rows of codes or coefficients."""
-        weight = self.vectors
+        weight = self.weight
         width = len(weight) if codes.is_floating_point() else len(self.sizes)
         if codes.dim() != 2 or codes.size(1) != width:
             raise ValueError(f"codes: got shape {list(codes.shape)}, expected [*, {width}]")
@@ -92,12 +87,7 @@ class PairEmbedding(CodeEmbedding):
 
     table: Tensor
 
-    def __init__(
-        self,
-        table: Tensor,
-        sizes: Sequence[int],
-        channels: int,
-    ) -> None:
+    def __init__(self, table: Tensor, sizes: Sequence[int], channels: int) -> None:
         super().__init__(sizes, channels)
         self.register_buffer("table", table.long(), persistent=False)
 
@@ -105,11 +95,6 @@ class PairEmbedding(CodeEmbedding):
     def blank(self) -> Tensor:
         """The vector of a pair without any code, ``[channels]``."""
         return self.weight.new_zeros(self.weight.size(1))
-
-    @property
-    def vectors(self) -> Tensor:
-        """The vector of each code, ``[sum(sizes), channels]``."""
-        return self.weight
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
@@ -130,13 +115,7 @@ class FixedPairEmbedding(PairEmbedding):
 
     base: Tensor
 
-    def __init__(
-        self,
-        table: Tensor,
-        sizes: Sequence[int],
-        values: Tensor,
-        blank: Tensor,
-    ) -> None:
+    def __init__(self, table: Tensor, sizes: Sequence[int], values: Tensor, blank: Tensor) -> None:
         super().__init__(table, sizes, values.size(1))
         del self.weight  # no parameter, and no part of a saved model
         self.register_buffer("weight", values, persistent=False)

@@ -95,9 +95,7 @@ class GaANConv(AttentionConv):
         self.gate = variant == "paper" if gate is None else gate
         source, target = self.source_channels, self.target_channels
         width = heads * self.head_channels
-        self.lin_query = Linear(target, heads * self.query_channels, bias=bias)
-        self.lin_key = Linear(source, heads * self.query_channels, bias=bias)
-        self.lin_value = Linear(source, width, bias=bias)
+        self.make_projections(bias, bias)
         self.lin_edge_key = optional_linear(edge_dim, heads * self.query_channels)
         self.lin_edge_value = optional_linear(edge_dim if edge_value else None, width)
         root, ends = variant == "paper", (source, target)

@@ -53,21 +53,19 @@ class GRITConv(AttentionConv):
     ) -> None:
         options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="dot", **options)
-        self.update_edges, width = update_edges, self.head_channels
-        self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
-        self.lin_key = Linear(self.source_channels, out_channels, bias=False)
-        self.lin_value = Linear(self.source_channels, out_channels, bias=False)
-        self.lin_out = Linear(out_channels, out_channels, bias=bias)
+        self.update_edges, width = update_edges, self.query_channels
+        self.make_projections(bias, False)
+        self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
         self.lin_edge_out: Optional[Linear] = None
         if update_edges:
-            self.lin_edge_out = edge_update_linear(out_channels, edge_dim, bias)
+            self.lin_edge_out = edge_update_linear(heads * width, edge_dim, bias)
         self.vector = nn.Parameter(torch.empty(heads, width))
-        self.degree_weight = nn.Parameter(torch.empty(2, heads, width))
+        self.degree_weight = nn.Parameter(torch.empty(2, heads, self.head_channels))
         self.lin_edge: Optional[Linear] = None
         self.weight_value: Optional[nn.Parameter] = None
         if edge_dim is not None:
-            self.lin_edge = Linear(edge_dim, 2 * out_channels, bias=bias)
-            self.weight_value = nn.Parameter(torch.empty(heads, width, width))
+            self.lin_edge = Linear(edge_dim, 2 * heads * width, bias=bias)
+            self.weight_value = nn.Parameter(torch.empty(heads, width, self.head_channels))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

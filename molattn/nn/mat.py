@@ -42,7 +42,7 @@ class MATConv(AttentionConv):
         kernel: :math:`g`, ``softmax`` or ``exp``.
         dropout: Dropout probability of the weights :math:`A^h`.
         bias: Add a bias to the linear maps.
-        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
+        kwargs: Further options of :class:`AttentionConv`.
 
     Shapes:
         - **x, edge_index, size**: see :meth:`AttentionConv.forward`
@@ -95,10 +95,8 @@ class MATConv(AttentionConv):
         self.lambda_attention, self.lambda_distance = lambda_attention, lambda_distance
         self.shares = shares
         self.learn_lambdas = learn_lambdas
-        self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
-        self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
-        self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
-        self.lin_out = Linear(out_channels, out_channels, bias=bias)
+        self.make_projections(bias, bias)
+        self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
         self.log_lambdas = nn.Parameter(torch.empty(3)) if learn_lambdas else None
         self.reset_parameters()
 
@@ -125,6 +123,6 @@ class MATConv(AttentionConv):
             near = receivers.masked((-receivers.masked(distance)).exp())
         bonded = receivers.masked(bonded)
         adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
-        share = self.lambdas
+        share, mixed = self.lambdas, normalize(logits, receivers, self.temperature)
         fixed = share[1] * near + share[2] * adjacency
-        return share[0] * normalize(logits, receivers) + receivers.per_head(fixed)
+        return share[0] * mixed + receivers.per_head(fixed)

@@ -83,5 +83,7 @@ def test_edges_of_many_kinds_and_edges_with_gradients_are_pair_rows(requires_gra
     graphs, pairs = CompleteGraphs.from_batch(data)
     assert torch.equal(graphs.pairs_to_edges(pairs), data.edge_attr)
     assert pairs.requires_grad == requires_grad
+    data.edge_attr = data.edge_attr[:, 0]  # one feature may be a vector
+    assert torch.equal(CompleteGraphs.from_batch(data)[1], pairs[:, :1])
     del data.edge_attr
     assert CompleteGraphs.from_batch(data)[1] is None

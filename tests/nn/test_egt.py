@@ -82,3 +82,8 @@ def test_without_edges_the_gates_are_open():
 def test_edges_of_unknown_width_are_not_updated(edge_dim):
     with pytest.raises(ValueError, match="update_edges needs a known edge_dim"):
         EGTConv(4, 4, edge_dim=edge_dim, update_edges=True)
+
+
+def test_a_bound_of_logits_is_above_0():
+    with pytest.raises(ValueError, match="clip: got -1, expected a number above 0"):
+        EGTConv(4, 4, clip=-1)

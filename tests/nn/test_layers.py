@@ -18,7 +18,7 @@ from molattn.testing import (
     assert_stable,
 )
 
-from .conftest import DOUBLE, assert_near
+from .conftest import DOUBLE, OUT, SUBJECTS, assert_near
 
 SIZES = [3, 1, 5, 2, 0, 5]  # one padded block
 
@@ -291,6 +291,16 @@ def test_number_types(dense_subject, dtype, tolerance):
             scale = max(1.0, float(expected[name].detach().abs().max()))
             error = (got[name].double() - expected[name]).detach().abs().max()
             assert float(error) <= tolerance * scale
+
+
+@pytest.mark.parametrize("name", ["gaan", "mat", "egt", "grit"])
+def test_heads_of_any_width(name):
+    subject, graph = next(s for s in SUBJECTS if s.name == name and s.edge_dim), CompleteGraphs([4])
+    conv, x = subject.make(head_channels=2, query_channels=5), subject.nodes(4)
+    given = subject.features(16)
+    nodes = subject.run(conv, x, graph.edge_index, given)["nodes"]
+    assert nodes.shape == (4, OUT)
+    assert_near(subject.run_complete(conv, x, graph, given)["nodes"], nodes)
 
 
 def test_repr_makes_the_same_layer(subject):

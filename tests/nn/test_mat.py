@@ -10,7 +10,7 @@ from molattn.nn import MATConv
 from .conftest import DOUBLE, assert_near
 
 
-def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas):
+def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas, temperature):
     """Matrices of all pairs; ``edges[r, s]`` says whether receiver r sees sender s."""
 
     def linear(name, rows):
@@ -29,7 +29,7 @@ def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas):
     mixtures, parts = [], []
     for h in range(heads):
         mine = slice(h * width, (h + 1) * width)
-        attention = row_softmax(q[:, mine] @ k[:, mine].T / np.sqrt(width))
+        attention = row_softmax(q[:, mine] @ k[:, mine].T / np.sqrt(width) / temperature)
         mixture = lambdas[0] * attention + lambdas[1] * near + lambdas[2] * adjacency
         mixtures.append(mixture)
         parts.append(mixture @ v[:, mine])
@@ -53,7 +53,7 @@ def molecule(n=6):
 def test_is_its_equation(kernel, learned, shares):
     x, distance, bond, edges = molecule()
     conv = MATConv(
-        4, 6, heads=3, kernel=kernel, learn_lambdas=learned,
+        4, 6, heads=3, kernel=kernel, learn_lambdas=learned, temperature=2.0,
         lambda_attention=shares[0], lambda_distance=shares[1],
     ).double()  # fmt: skip
     lambdas = np.array([*shares, 1 - sum(shares)])
@@ -69,7 +69,7 @@ def test_is_its_equation(kernel, learned, shares):
     expected, mixture = numpy_mat(
         {name: value.detach().numpy() for name, value in conv.state_dict().items()},
         *(t.numpy() for t in (x, distance, bond, edges)),
-        heads=3, kernel=kernel, lambdas=lambdas,
+        heads=3, kernel=kernel, lambdas=lambdas, temperature=2.0,
     )  # fmt: skip
     # Learned shares start as float32 logarithms, whatever the layer is cast to later.
     tolerance = 1e-7 if learned else 1e-10

@@ -41,7 +41,9 @@ def test_arguments_of_a_layer_reach_it():
         TrainConfig.from_options("t.csv", {"target_units": {"y": "mol/L"}})
 
 
-@pytest.mark.parametrize("text", ["clip", "clip=x", "clip=: [", "unknown=1", "edge_dim=2"])
+@pytest.mark.parametrize(
+    "text", ["clip", "clip=x", "clip=: [", "unknown=1", "edge_dim=2", "attn_bias=3"]
+)
 def test_wrong_arguments_of_a_layer_are_refused(text):
     with pytest.raises(InputError) as error:
         check_network(NetworkConfig(layer="egt", layer_options=(text,)))
