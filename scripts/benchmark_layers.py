@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import global_add_pool
 
 from molattn import from_smiles
 from molattn.chem import Featurizer
@@ -93,19 +94,21 @@ def _pna(w: int) -> nn.Module:
 class _GPS(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        blocks = (pyg.GPSConv(width, _gine(width), HEADS, norm="layer_norm") for _ in range(DEPTH))
+        make: Any = _gine
+        blocks = (pyg.GPSConv(width, make(width), HEADS, norm="layer_norm") for _ in range(DEPTH))
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor, edge_index: Tensor, e: Tensor, batch: Tensor) -> Tensor:
+        block: Any
         for block in self.blocks:
             x = block(x, edge_index, batch, edge_attr=e)
-        return pyg.global_add_pool(x, batch) / 20
+        return global_add_pool(x, batch) / 20
 
 
 class _EdgeSet(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.encode = EdgeSetAttention(width, width, HEADS, edge_dim=EDGE_WIDTH, blocks="MMS")
+        self.encode: Any = EdgeSetAttention(width, width, HEADS, edge_dim=EDGE_WIDTH, blocks="MMS")
         self.pool = PMA(width, HEADS, num_seeds=16)
 
     def forward(self, x: Tensor, edge_index: Tensor, e: Tensor, batch: Tensor) -> Tensor:
@@ -145,7 +148,7 @@ class Network(nn.Module):
         self.atoms = CodeEmbedding(codes.atom_sizes, width)
         self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
         make = partial(subject.make, width)
-        self.encoder = make() if subject.whole else Encoder(make, DEPTH, width)
+        self.encoder: Any = make() if subject.whole else Encoder(make, DEPTH, width)
         self.head = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1))
 
     def forward(self, batch: Any) -> Tensor:
@@ -160,7 +163,7 @@ class Network(nn.Module):
             if self.subject.whole:
                 return self.head(self.encoder(*inputs, batch.batch)).flatten()
             x = self.encoder(*inputs)
-        return self.head(pyg.global_add_pool(x, batch.batch, batch.num_graphs) / 20).flatten()
+        return self.head(global_add_pool(x, batch.batch, batch.num_graphs) / 20).flatten()
 
 
 def parameters(model: nn.Module) -> int:
@@ -181,13 +184,13 @@ def width_within(subject: Subject, budget: int) -> int:
 def zinc_label(smiles: str) -> float:
     """The penalized logP of the benchmark."""
     from rdkit import Chem
-    from rdkit.Chem import Descriptors
-    from rdkit.Contrib.SA_Score import sascorer
+    from rdkit.Chem.Crippen import MolLogP  # pyright: ignore[reportAttributeAccessIssue]
+    from rdkit.Contrib.SA_Score import sascorer  # pyright: ignore[reportMissingImports]
 
     mol = Chem.MolFromSmiles(smiles)
     rings = [len(ring) for ring in mol.GetRingInfo().AtomRings()]
     values = (
-        Descriptors.MolLogP(mol),
+        MolLogP(mol),
         -sascorer.calculateScore(mol),
         -max(0, max(rings, default=0) - 6),
     )
@@ -241,7 +244,7 @@ def load(name: str, zinc: Path | None, rows: int, pairs: bool) -> tuple[list[Dat
 # Training.
 
 
-def loader(graphs: list[Data], subject: Subject, shuffle: bool) -> DataLoader:
+def loader(graphs: Any, subject: Subject, shuffle: bool) -> DataLoader:
     """Batches with what the layer reads."""
     collate: Any = collate_complete if subject.pairs else Batch.from_data_list
     return DataLoader(graphs, BATCH if shuffle else 256, shuffle=shuffle, collate_fn=collate)
@@ -348,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 run = train(subject, width, parts, seed, options.epochs)
                 row = {"data": data, "layer": name, "seed": seed, **run}
                 with options.results.open("a", newline="") as file:
-                    csv.DictWriter(file, COLUMNS).writerow(row)
+                    csv.writer(file).writerow([row[name] for name in COLUMNS])
                 print(f"{data} {name} seed {seed}: test MAE {run['test_mae']:.3f}", flush=True)
     if options.table or options.plot:
         show(pd.read_csv(options.results), options.plot)

@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from torch_geometric.data import Data
 from torch_geometric.nn import global_add_pool
 
 from molattn import from_smiles
@@ -44,7 +43,7 @@ class Network(nn.Module):
         return self.head(x / 16).flatten()  # a molecule has some 16 atoms
 
 
-def molecules(table: pd.DataFrame) -> list[Data]:
+def molecules(table: pd.DataFrame) -> Any:
     """Turn SMILES and labels into graphs."""
     graphs = [from_smiles(text) for text in table["smiles"]]
     for graph, label in zip(graphs, table["logS"], strict=True):
@@ -52,7 +51,7 @@ def molecules(table: pd.DataFrame) -> list[Data]:
     return graphs
 
 
-def train(model: nn.Module, graphs: list[Data], epochs: int) -> None:
+def train(model: nn.Module, graphs: Any, epochs: int) -> None:
     """Train with AdamW and one cycle of the learning rate."""
     loader = DataLoader(graphs, batch_size=32, shuffle=True, collate_fn=collate_complete)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -72,7 +71,8 @@ def train(model: nn.Module, graphs: list[Data], epochs: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--layer", default="edge_attention", help="attention layer")
+    layers = [name for name, layer in LAYERS.items() if not layer.edge_columns]
+    parser.add_argument("--layer", default="edge_attention", choices=layers)
     parser.add_argument("--epochs", type=int, default=25, help="epochs (default: %(default)s)")
     parser.add_argument("--rows", type=int, help="use so many rows of each part only")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")

@@ -129,7 +129,7 @@ def main() -> None:
     model = MolAttn.from_pretrained(args.output / "model")
     model.endpoints = with_results(endpoints, model, metrics)
     scores = {name: endpoint.scores for name, endpoint in model.endpoints.items()}
-    model.save_pretrained(args.package, model_card_kwargs={"scores": scores})
+    model.save_pretrained(args.package, scores=scores)
     print(f"packaged in {args.package}")
 
 

@@ -17,7 +17,7 @@ README = Path(__file__).parents[1] / "README.md"
 def test_python_blocks_run(tmp_path, monkeypatch):
     small = NetworkConfig(width=16, heads=2, layers=1)
     model = MolAttn(MolAttnConfig(tasks=("logS",), network=small))
-    model.save_pretrained(tmp_path / "runs" / "solubility" / "model")
+    model.save_pretrained(tmp_path / "runs" / "mine" / "model")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert len(blocks) >= 2

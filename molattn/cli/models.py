@@ -146,7 +146,7 @@ def explain(
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
             and atoms.csv, bonds.csv, other_inputs.csv, explanations.json and attention.npz. Rows
             that cannot be explained are listed with a reason code (see "Reason codes" in the
-            documentation).
+            documentation). Earlier explanations in it are replaced.
     """
     _check_is_path(output)
     console = make_console()

@@ -51,7 +51,10 @@ def make_console(*, stderr: bool = False) -> "Console":
     """Return a console on standard output, or on standard error."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = 160  # tables in a file are not cut
+    return console
 
 
 class OptionsFile:

@@ -97,7 +97,11 @@ def input_error(cls: Any, error: ValidationError) -> InputError:
 
 
 def _expected(message: str) -> str:
-    text = re.sub(r"^(Value error, |\w+ should (be|have) )| after validation.*", "", message)
+    text = re.sub(
+        r"^(Value error, |\w+ should (be|have) )|, unable to parse.*| after validation.*",
+        "",
+        message,
+    )
     return f"a value {text}" if text.startswith(("greater", "less")) else text
 
 

@@ -40,6 +40,7 @@ from molattn.nn.graph_inputs import (
     Globals,
     Graph,
     Nodes,
+    check_shape,
     edge_features,
     map_edges,
     read_globals,
@@ -330,6 +331,7 @@ class AttentionConv(MessagePassing):
         """
         if self.attn_bias is not None:
             learned = map_edges(self.attn_bias, edge_attr).to(projected[0].dtype)
+            check_shape("attn_bias", learned, edges.num_pairs, self.heads)
             attn_bias = add_terms(attn_bias, learned)
         terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
         # An empty graph has no block, and the output would have no grad_fn.

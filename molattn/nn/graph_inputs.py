@@ -106,6 +106,8 @@ def read_graph(
             )
     if size and any(n not in (None, len(of)) for n, of in zip(size, pair, strict=True)):
         raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
+    if not pair[0].is_floating_point():
+        raise ValueError(f"x: got {pair[0].dtype}, expected floating-point numbers; embed codes")
     check_shape("x", pair[0], None, layer.source_channels)
     check_shape("x[1] (receivers)", pair[1], None, layer.target_channels)
     if (edge_attr is None) != (layer.edge_dim is None):

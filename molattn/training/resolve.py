@@ -100,6 +100,17 @@ def load_pretrained(
     return replace(config, network=replace(network, **copied), **{section: options}), weights
 
 
+def differences_from_default(network: NetworkConfig) -> str:
+    """Return why the default pretrained model cannot be used, for the log; nothing if it can."""
+    if not is_packaged(_DEFAULT_MODEL):
+        return ""
+    default = MolAttnConfig.from_dict(ModelFiles.read(PACKAGED / _DEFAULT_MODEL).config)
+    names = [name for name, *_ in _differences(network, default.network, ())]
+    return (
+        f": the pretrained model {_DEFAULT_MODEL} has another {', '.join(names)}" if names else ""
+    )
+
+
 def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
     """Return whether the default model is installed and fits the network and the featurizer."""
     if not is_packaged(_DEFAULT_MODEL):

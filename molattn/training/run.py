@@ -39,7 +39,12 @@ from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
 from molattn.training.gaussian_process import add_gaussian_process, sample_rows
 from molattn.training.loop import check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
-from molattn.training.resolve import ResolvedConfig, load_pretrained, resolve
+from molattn.training.resolve import (
+    ResolvedConfig,
+    differences_from_default,
+    load_pretrained,
+    resolve,
+)
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import scale_by, target_transforms
 from molattn.utils.console import print_line, step_progress
@@ -288,6 +293,7 @@ def _new_model(
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
     plan, message, lines = FineTuningPlan(), "Starting from random weights", []
+    message += differences_from_default(job.config.network)
     keeps_head = resolved.keeps_head and not model.config.custom_parts
     if job.base is not None:
         options = resolved.fine_tuning
