@@ -153,8 +153,8 @@ def collate_complete(graphs: Sequence[Data]) -> Batch:
         >>> from molattn import from_smiles
         >>> graphs = [from_smiles(smiles) for smiles in ("CCO", "c1ccccc1")]
         >>> (batch,) = DataLoader(graphs, batch_size=2, collate_fn=collate_complete)
-        >>> batch.layout
-        CompleteGraphs(graphs=2, nodes=9, self_loops=False, blocks=[2x6])
+        >>> batch.layout, batch.pair_attr.table.shape
+        (CompleteGraphs(graphs=2, nodes=9, self_loops=False, blocks=[2x6]), torch.Size([4, 5]))
     """
     batch: Any = Batch.from_data_list(list(graphs))
     batch.layout, batch.pair_attr = CompleteGraphs.from_batch(batch)

@@ -228,14 +228,6 @@ class CompleteGraphs(OnDevice):
             The layout, and the edge features as its layers take them: :class:`CodedEdges` if there
             are at most 128 kinds of edges, otherwise pair rows ``[num_pairs, D]``, into which
             gradients flow; None if there are none.
-
-        Example:
-            >>> from torch_geometric.data import Batch
-            >>> from molattn import from_smiles
-            >>> batch = Batch.from_data_list([from_smiles("CCO"), from_smiles("c1ccccc1")])
-            >>> graphs, edges = CompleteGraphs.from_batch(batch)
-            >>> graphs, edges.table.shape
-            (CompleteGraphs(graphs=2, nodes=9, self_loops=False, blocks=[2x6]), torch.Size([4, 5]))
         """
         index, edges = batch.edge_index, batch.edge_attr
         assert index is not None

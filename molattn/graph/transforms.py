@@ -169,8 +169,7 @@ class PairDistances(_Transform):
                 f"basis {self.basis}: got a value that is not finite, such as for self loops; "
                 "remove them or use another basis"
             )
-        dtype = torch.promote_types(features.dtype, expanded.dtype)
-        data.edge_attr = torch.cat([features.to(dtype), expanded.to(dtype)], dim=-1)
+        data.edge_attr = torch.cat([features, expanded], dim=-1)
         return data
 
 

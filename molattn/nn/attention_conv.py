@@ -130,7 +130,6 @@ class AttentionConv(MessagePassing):
     lin_key: Linear
     lin_value: Linear
     lin_out: Linear
-    lin_edge_out: Optional[Linear]
 
     _overrides_steps = False
     _overrides_weigh = False
@@ -188,6 +187,7 @@ class AttentionConv(MessagePassing):
         self.update_edges = False
         self.lin_edge_key: Optional[Linear] = None
         self.lin_edge_value: Optional[Linear] = None
+        self.lin_edge_out: Optional[Linear] = None
 
     def make_projections(self, bias: bool, source_bias: bool) -> None:
         """Make the linear maps of queries, and of keys and values."""
@@ -273,12 +273,10 @@ class AttentionConv(MessagePassing):
         found = self.attend(projected, edges, attr, **requested)
         if self.head_gate is None:
             return found
-        gate, messages = self.head_gate(*x, edges), found.messages
-        if isinstance(messages, PairMessages):
-            messages = messages.gated(gate)
-        elif messages is not None:
-            messages = messages * edges.receivers_to_pairs(gate).unsqueeze(-1)
-        return found._replace(nodes=found.nodes * gate.unsqueeze(-1), messages=messages)
+        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
+        if messages is not None:
+            messages = messages * edges.receivers_to_pairs(gate)
+        return found._replace(nodes=found.nodes * gate, messages=messages)
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
@@ -344,7 +342,7 @@ class AttentionConv(MessagePassing):
         left = torch.rand(self.heads, edges.num_pairs, device=edges.device).t() >= self.dropout
         terms = terms._replace(edge_gate=left if edge_gate is None else edge_gate * left)
         found = self._attend_pairs(*inputs, terms, *requested)
-        messages = None if found.messages is None else found.messages / (1 - self.dropout)
+        messages = None if found.messages is None else found.messages * (1 / (1 - self.dropout))
         return found._replace(nodes=found.nodes / (1 - self.dropout), messages=messages)
 
     def needs_messages(self) -> bool:
@@ -544,6 +542,8 @@ def edge_update_linear(in_channels: int, edge_dim: Optional[int], bias: bool) ->
     return Linear(in_channels, edge_dim, bias=bias)
 
 
-def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:
-    """Return a linear map without bias, or None where there are no features."""
-    return None if in_channels is None else Linear(in_channels, out_channels, bias=False)
+def optional_linear(
+    in_channels: Optional[int], out_channels: int, bias: bool = False
+) -> Optional[Linear]:
+    """Return a linear map, or None where there are no features."""
+    return None if in_channels is None else Linear(in_channels, out_channels, bias=bias)

@@ -124,7 +124,6 @@ class EdgeAttentionConv(AttentionConv):
         self.lin_global_value = optional_linear(global_dim, width)
         self.head_gate = HeadGate((source, target), heads, out_channels) if gate else None
         self.edge_combine: Optional[HeadCombine] = None
-        self.lin_edge_out: Optional[Linear] = None
         if update_edges:
             self.lin_edge_out = edge_update_linear(out_channels, edge_dim, bias=False)
             kind = "concat" if combine == "linear" else combine

@@ -33,17 +33,10 @@ class PairMessages(NamedTuple):
     weights: Tensor  # factor of each value, [P, H]
     inputs: PairInputs
 
-    def gated(self, gate: Tensor) -> "PairMessages":
-        """Multiply by numbers of receivers and heads, ``[R, H]``."""
-        parts = []
-        for block in self.graph.blocks:
-            of_block = block.pairs(self.weights).permute(3, 0, 1, 2)  # pairs last, as in memory
-            gates = block.rows(gate).permute(2, 0, 1).unsqueeze(-1)
-            parts.append((of_block * gates).flatten(1))
-        return self._replace(weights=torch.cat(parts, dim=1).t())
-
-    def __truediv__(self, number: float) -> "PairMessages":
-        return self._replace(weights=self.weights / number)
+    def __mul__(self, factor: Any) -> "PairMessages":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Multiply by a number, or by those of all pairs and heads, ``[P, H, 1]``."""
+        factor = factor.squeeze(-1) if isinstance(factor, Tensor) else factor
+        return self._replace(weights=self.weights * factor)
 
     def dense(self) -> Tensor:
         """Compute all, ``[P, H, V]``."""

@@ -5,7 +5,7 @@ from typing import Any, Optional, Union
 
 from torch import Tensor
 
-from molattn.nn.attention_conv import AttentionConv, edge_update_linear
+from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.dense_attention import Attended, sum_dtype
 from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
 from molattn.nn.linear import Linear
@@ -65,8 +65,9 @@ class EGTConv(AttentionConv):
         self.update_edges, self.clip, self.scale_degree = update_edges, clip, scale_degree
         self.make_projections(bias, bias)
         self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
-        self.lin_edge = None if edge_dim is None else Linear(edge_dim, 2 * heads, bias=bias)
-        self.lin_edge_out = edge_update_linear(heads, edge_dim, bias) if update_edges else None
+        self.lin_edge = optional_linear(edge_dim, 2 * heads, bias)
+        if update_edges:
+            self.lin_edge_out = edge_update_linear(heads, edge_dim, bias)
         self.reset_parameters()
 
     def attend(

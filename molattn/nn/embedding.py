@@ -86,15 +86,13 @@ class PairEmbedding(CodeEmbedding):
     """
 
     table: Tensor
+    blank: Tensor
+    """The vector of a pair without any code, ``[channels]``."""
 
     def __init__(self, table: Tensor, sizes: Sequence[int], channels: int) -> None:
         super().__init__(sizes, channels)
         self.register_buffer("table", table.long(), persistent=False)
-
-    @property
-    def blank(self) -> Tensor:
-        """The vector of a pair without any code, ``[channels]``."""
-        return self.weight.new_zeros(self.weight.size(1))
+        self.register_buffer("blank", torch.zeros(channels), persistent=False)
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
@@ -113,22 +111,15 @@ class FixedPairEmbedding(PairEmbedding):
         blank: The constant term, ``[channels]``.
     """
 
-    base: Tensor
-
     def __init__(self, table: Tensor, sizes: Sequence[int], values: Tensor, blank: Tensor) -> None:
         super().__init__(table, sizes, values.size(1))
         del self.weight  # no parameter, and no part of a saved model
         self.register_buffer("weight", values, persistent=False)
-        self.register_buffer("base", blank, persistent=False)
+        self.blank = blank
 
     def reset_parameters(self) -> None:
         """Do nothing: there are no parameters."""
 
-    @property
-    def blank(self) -> Tensor:
-        """The vector of a pair without any code, ``[channels]``."""
-        return self.base
-
     def forward(self, codes: Tensor) -> Tensor:
         """Features of joint codes ``[E]``, or of rows of component codes or coefficients."""
-        return self.base + super().forward(codes)
+        return self.blank + super().forward(codes)

@@ -30,14 +30,11 @@ class GaANConv(AttentionConv):
                \,\Vert\, \mathrm{mean}_{j \in N(i)} z_j )\big) \in (0, 1)^H
 
     The paper has no edge features; here they are added to key and value if ``edge_dim`` is given.
-    Without neighbors the sum, the maximum and the mean are 0.
+    Without neighbors the sum, the maximum and the mean are 0. The weights that are returned are
+    :math:`w`.
 
     Args:
-        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
-            first call.
-        out_channels: Number of output channels.
-        heads: Number of heads ``H``.
-        edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
+        in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         query_channels: Width of a head's query and key :math:`d_a`; None = ``head_channels``.
         head_channels: Width of a head's value :math:`d_v`; None = ``out_channels // heads``, which
             must divide.
@@ -47,14 +44,7 @@ class GaANConv(AttentionConv):
             are not gated by default.
         gate: Whether heads are gated; None = as in the variant.
         edge_value: Add edge features to values too; if False, to keys only.
-        dropout: Dropout probability of the attention weights.
         bias: Add a bias to query, key, value and output; the maps of the gate always have one.
-        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
-
-    Shapes:
-        - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`
-        - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
-          ``(edge_index, alpha)``, the weights :math:`w` without the gate
 
     Example:
         >>> conv = GaANConv(8, 16, heads=4)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from molattn.nn.attention_conv import AttentionConv, edge_update_linear
+from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.dense_attention import Attended, sum_dtype
 from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
 from molattn.nn.linear import Linear
@@ -56,16 +56,13 @@ class GRITConv(AttentionConv):
         self.update_edges, width = update_edges, self.query_channels
         self.make_projections(bias, False)
         self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
-        self.lin_edge_out: Optional[Linear] = None
         if update_edges:
             self.lin_edge_out = edge_update_linear(heads * width, edge_dim, bias)
         self.vector = nn.Parameter(torch.empty(heads, width))
         self.degree_weight = nn.Parameter(torch.empty(2, heads, self.head_channels))
-        self.lin_edge: Optional[Linear] = None
-        self.weight_value: Optional[nn.Parameter] = None
-        if edge_dim is not None:
-            self.lin_edge = Linear(edge_dim, 2 * heads * width, bias=bias)
-            self.weight_value = nn.Parameter(torch.empty(heads, width, self.head_channels))
+        self.lin_edge = optional_linear(edge_dim, 2 * heads * width, bias)
+        weight = torch.empty(heads, width, self.head_channels)
+        self.weight_value = None if edge_dim is None else nn.Parameter(weight)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

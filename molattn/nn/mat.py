@@ -29,26 +29,15 @@ class MATConv(AttentionConv):
     distance ``edge_attr[:, 0]`` :math:`= D`, and the bond ``edge_attr[:, 1]`` :math:`= A`, which is
     1 for bonded atoms and for an atom with itself, and 0 otherwise.
     :class:`molattn.graph.BondsAndDistances` computes both, and :class:`molattn.graph.AddDummyNode`
-    adds the paper's dummy node.
+    adds the paper's dummy node. The weights that are returned are :math:`A^h`.
 
     Args:
-        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
-            first call.
-        out_channels: Number of output channels, divisible by ``heads``.
-        heads: Number of heads ``H``.
+        in_channels, out_channels, heads, dropout, kwargs: See :class:`AttentionConv`.
         lambda_attention: :math:`\lambda_a`.
         lambda_distance: :math:`\lambda_d`; :math:`\lambda_g = 1 - \lambda_a - \lambda_d`.
         learn_lambdas: Learn all three, as a softmax with these initial values.
         kernel: :math:`g`, ``softmax`` or ``exp``.
-        dropout: Dropout probability of the weights :math:`A^h`.
         bias: Add a bias to the linear maps.
-        kwargs: Further options of :class:`AttentionConv`.
-
-    Shapes:
-        - **x, edge_index, size**: see :meth:`AttentionConv.forward`
-        - **edge_attr**: ``[E, 2]``
-        - **output**: ``[N_dst, out_channels]``; with ``return_attention_weights`` a pair of it and
-          ``(edge_index, alpha)``, the weights :math:`A^h`
 
     Example:
         >>> conv = MATConv(8, 16, heads=4)

@@ -241,17 +241,7 @@ class EdgeTransformerConv(TripletLayer):
     is in the middle if :math:`(i, m)` and :math:`(m, j)` are both edges; if there is none, the sum
     is 0. A stack of it tells graphs apart as the 3-dimensional Weisfeiler-Leman test does.
 
-    Time is :math:`O(N^3 C)` for a graph of :math:`N` nodes. Paths are computed in chunks of
-    bounded size, again in the backward pass, so that memory is :math:`O(N^2 C)`.
-
-    Args:
-        channels: Number of pair features ``C``, divisible by ``heads``.
-        heads: Number of heads ``H``; :math:`d = C / H`.
-        dropout: Dropout probability of the weights.
-        bias: Add a bias to all linear maps.
-
-    Shapes:
-        - **edge_attr**, **output**: ``[P, channels]``
+    Time, memory, arguments and shapes are those of :class:`TripletAttention`.
 
     Example:
         >>> from molattn.graph import CompleteGraphs
