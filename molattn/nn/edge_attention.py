@@ -93,18 +93,9 @@ class EdgeAttentionConv(AttentionConv):
         **kwargs: Any,
     ) -> None:
         combined = COMBINES[combine](heads, out_channels)
-        super().__init__(
-            in_channels,
-            out_channels,
-            heads,
-            head_channels=combined.head_channels,
-            query_channels=combined.head_channels,
-            edge_dim=edge_dim,
-            score=score,
-            temperature=temperature,
-            dropout=dropout,
-            **kwargs,
-        )
+        widths = dict.fromkeys(("head_channels", "query_channels"), combined.head_channels)
+        options: Any = {"score": score, "temperature": temperature, "dropout": dropout, **kwargs}
+        super().__init__(in_channels, out_channels, heads, edge_dim=edge_dim, **widths, **options)
         check_widths(-1, global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine

@@ -153,10 +153,8 @@ class PMA(aggr.Aggregation):
 
     Args:
         channels: Number of channels, divisible by ``heads``.
-        heads: Number of heads ``H``; :math:`d` = ``channels`` / ``H``.
+        heads, expansion, dropout: See :class:`EdgeSetAttention`.
         num_seeds: Number of seeds; the authors use 32.
-        expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
-        dropout: Dropout probability of the attention weights.
 
     Shapes:
         - **x**: ``[N, channels]``, **index**: set of each element, ``[N]``, in any order

@@ -48,15 +48,9 @@ class PairMessages(NamedTuple):
 
 
 def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Tensor:
-    """Add messages to edge features.
+    """Add messages, by the map of each head ``[D, H, V]``, to the features that attention saw.
 
-    Args:
-        attr: Features of the layout's pairs, ``D`` wide, that attention saw.
-        messages: Of the pairs.
-        head_map: The map of each head :math:`W`, ``[D, H, V]``.
-
-    Returns:
-        Features of pair rows, ``[P, D]``.
+    The result is features of pair rows, ``[P, D]``.
     """
     graph, weights, given = messages
     old: Any = attr.padded_table if isinstance(attr, CodedEdges) else attr

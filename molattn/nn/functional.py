@@ -1,13 +1,4 @@
-r"""Attention as pure functions: score, normalize, mix.
-
-Every layer of molattn consists of the three steps below (on ``CompleteGraphs`` as in
-``dense_attention.py``), for a query :math:`q_r` of a receiver and the keys :math:`k_s` and values
-:math:`v_s` of its senders:
-
-.. math::
-    a_{rs} = \mathrm{score}(q_r, k_s), \qquad
-    b_{r\cdot} = \mathrm{normalize}(a_{r\cdot} / T), \qquad
-    y_r = \sum_s b_{rs} v_s.
+"""Attention as pure functions: score, normalize, mix.
 
 The steps work on two forms of the same graph: scattered edges (a list of pairs with the index of
 their receiver, as in PyG) and dense rows (all senders of a receiver along the last dimension,

@@ -202,13 +202,10 @@ def differentiable_gradients(
     needs: Sequence[bool],
     grads: Sequence[Optional[Tensor]],
 ) -> tuple[Optional[Tensor], ...]:
-    """Gradients that have gradients themselves, of a function of ordinary operations.
+    """Gradients that have gradients themselves, of ``inputs`` that need one.
 
-    Args:
-        compute: Returns what came out of the step whose backward pass this is.
-        inputs: Of the step.
-        needs: Which of them need a gradient.
-        grads: Of each that came out; None = 0.
+    ``compute`` does by ordinary operations what the step does whose backward pass this is;
+    ``grads`` are of each tensor that came out, None = 0.
     """
     with torch.enable_grad():
         # Views, so that a tensor in two places has a gradient in each.

@@ -70,17 +70,9 @@ class GaANConv(AttentionConv):
         **kwargs: Any,
     ) -> None:
         check_one_of("variant", variant, ("paper", "authors"))
-        super().__init__(
-            in_channels,
-            out_channels,
-            heads,
-            head_channels=head_channels,
-            query_channels=query_channels,
-            edge_dim=edge_dim,
-            score="dot",
-            dropout=dropout,
-            **kwargs,
-        )
+        widths = {"head_channels": head_channels, "query_channels": query_channels}
+        options: Any = {"edge_dim": edge_dim, "dropout": dropout, **widths, **kwargs}
+        super().__init__(in_channels, out_channels, heads, score="dot", **options)
         self.variant, self.edge_value = variant, edge_value
         self.gate = variant == "paper" if gate is None else gate
         source, target = self.source_channels, self.target_channels

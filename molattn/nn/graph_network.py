@@ -52,10 +52,8 @@ class GraphNetwork(MessagePassing):
     of the attention; a subclass that overrides a step, such as ``message``, is a TypeError.
 
     Args:
-        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
-            first call.
+        in_channels, heads: See :class:`AttentionConv`.
         out_channels: Number of channels of :math:`x'` and :math:`\bar e`.
-        heads: Number of heads ``H``.
         edge_dim: Number of edge features; None = no edge features.
         global_dim: Number of graph features :math:`u`; None = no graph features.
         edge_inputs: Inputs of :math:`\phi^e`: some of ``edge``, ``receiver``, ``sender``,

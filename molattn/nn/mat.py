@@ -71,15 +71,8 @@ class MATConv(AttentionConv):
                 f"lambda_attention, lambda_distance and 1 minus both: got {shares}, expected "
                 f"numbers from 0 to 1, above 0 with learn_lambdas"
             )
-        super().__init__(
-            in_channels,
-            out_channels,
-            heads,
-            edge_dim=2,
-            score="scaled_dot",
-            dropout=dropout,
-            **kwargs,
-        )
+        fixed: Any = {"edge_dim": 2, "score": "scaled_dot"}
+        super().__init__(in_channels, out_channels, heads, **fixed, dropout=dropout, **kwargs)
         self.kernel = kernel
         self.lambda_attention, self.lambda_distance = lambda_attention, lambda_distance
         self.shares = shares

@@ -50,14 +50,6 @@ class Layer:
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
             ``edge_index``. If False, :meth:`make` wraps it in a module that calls it with the list
             of their edges, which is slower.
-
-    Example:
-        >>> from torch_geometric.nn import TransformerConv
-        >>> class Transformer(TransformerConv):
-        ...     def __init__(self, in_channels, out_channels, heads, *, edge_dim=None):
-        ...         super().__init__(in_channels, out_channels, heads, False, edge_dim=edge_dim)
-        >>> layer = Layer(Transformer, complete_graphs=False)
-        >>> LAYERS.register("transformer")(layer)  # doctest: +SKIP
     """
 
     conv: type[nn.Module]
