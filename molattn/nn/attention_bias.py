@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from molattn.nn.linear import Linear
 
@@ -36,7 +35,7 @@ class AttentionBias(nn.Module):
         return torch.stack([term(edge_attr) for term in self.terms]).sum(dim=0)
 
 
-class DistanceBias(nn.Module):
+class DistanceBias(nn.Embedding):
     """A learned number for each head and number of bonds between two atoms.
 
     It is in a ``column`` of the edge features; above ``max_distance`` it counts as that. Pairs
@@ -45,21 +44,19 @@ class DistanceBias(nn.Module):
     """
 
     def __init__(self, heads: int, max_distance: int, column: int = -1) -> None:
-        super().__init__()
+        super().__init__(max_distance + 3, heads)
         self.max_distance, self.column = max_distance, column
-        self.weight = nn.Parameter(torch.empty(max_distance + 3, heads))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Reset the parameters."""
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, edge_attr: Tensor) -> Tensor:
-        """Look the numbers up, ``[E, H]``."""
-        distance = edge_attr[:, self.column]
+    def forward(self, input: Tensor) -> Tensor:
+        """Look up the numbers of edge features ``[E, D]``, ``[E, H]``."""
+        distance = input[:, self.column]
         code = distance.clamp(0, self.max_distance).round().long()
         code = code.masked_fill(distance < 0, self.max_distance + 1)
-        return F.embedding(code.masked_fill(distance >= 1e4, self.max_distance + 2), self.weight)
+        return super().forward(code.masked_fill(distance >= 1e4, self.max_distance + 2))
 
 
 class PathBias(Linear):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.inits import reset
 from torch_geometric.typing import OptTensor, PairTensor, Size
 
 from molattn._torch_compat import has_hooks
@@ -200,8 +201,7 @@ class AttentionConv(MessagePassing):
         """Reset all parameters."""
         super().reset_parameters()
         for module in self.children():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()  # pyright: ignore[reportCallIssue]
+            reset(module)
 
     def forward(
         self,

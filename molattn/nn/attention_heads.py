@@ -87,10 +87,9 @@ class HeadCombine(nn.Module):
         raise NotImplementedError
 
     def by_head(self, weight: Tensor) -> Optional[Tensor]:
-        """A linear map of the combined heads, ``[D, out_channels]``, as one of each head.
+        """A linear map of the combined heads, ``[D, out_channels]``, as one of each, ``[D, H, V]``.
 
-        Returns:
-            ``[D, H, V]``; None if the combination is not linear, or does not say.
+        None if the combination is not linear, or does not say.
         """
         return None
 
@@ -108,10 +107,6 @@ class LinearHeads(HeadCombine):
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__(heads, out_channels)
         self.lin = Linear(out_channels, out_channels, bias=False)
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters."""
-        self.lin.reset_parameters()
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, V]`` to ``[..., out_channels]``."""
@@ -198,11 +193,6 @@ class HeadGate(nn.Module):
         known = in_channels[0] >= 0 and in_channels[1] >= 0
         width = in_channels[0] + channels + (in_channels[1] if root else 0)
         self.lin_gate = Linear(width if known else -1, heads)
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters."""
-        self.lin_pool.reset_parameters()
-        self.lin_gate.reset_parameters()
 
     def forward(self, x_src: Tensor, x_dst: Tensor, edges: Edges) -> Tensor:
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""

@@ -33,13 +33,10 @@ class EdgeAttentionConv(AttentionConv):
     edges, :math:`x'_i = W_r x_i + \beta`.
 
     Args:
-        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
-            first call.
+        in_channels, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         out_channels: Number of output channels. A head is ``out_channels // heads`` wide for
             ``combine`` ``linear`` and ``concat``, ``out_channels`` wide otherwise.
         heads: Number of heads ``H``.
-        edge_dim: Number of edge features ``D``; -1 = inferred in the first call; None = no edge
-            features.
         global_dim: Number of graph features ``u``; -1 = inferred in the first call; None = no graph
             features.
         score: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``; see
@@ -53,10 +50,8 @@ class EdgeAttentionConv(AttentionConv):
             in PyG's ``GATv2Conv``.
         update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
             wide (the heads are concatenated where ``combine`` is ``linear``).
-        dropout: Dropout probability of the attention weights.
         root_weight: Add :math:`W_r x_i`.
         bias: Add a bias to queries, keys, values and output.
-        kwargs: ``attn_bias``, ``aggr`` and ``flow`` of :class:`AttentionConv`.
 
     Shapes:
         - **x, edge_index, edge_attr, size**: see :meth:`AttentionConv.forward`

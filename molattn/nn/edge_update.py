@@ -55,8 +55,10 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
     graph, weights, given = messages
     old: Any = attr.padded_table if isinstance(attr, CodedEdges) else attr
     with without_autocast(weights):
-        inputs = given.converted()
-        dtype, value, basis = inputs.value.dtype, inputs.value, inputs.edge_value
+        # The type of the features, where it is wider, or they would lose digits in each block.
+        dtype = torch.promote_types(given.converted().value.dtype, old.dtype)
+        value, basis = given.value.to(dtype), given.edge_value
+        basis = None if basis is None else basis.to(dtype)
         last: Optional[Tensor] = head_map.to(dtype)
         if basis is None or len(head_map) <= value.size(2):
             nodes = torch.einsum("rhv,dhv->hdr", value, last)
@@ -64,8 +66,10 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
             last = None
         else:
             nodes, basis, last = (x.permute(1, 2, 0) for x in (value, basis, last))
-        table = old.to(dtype) if isinstance(attr, CodedEdges) else None
-        terms = _Terms(weights.to(dtype).t(), nodes, inputs.edges, basis, table, last)
+        edges, table = old.to(dtype), None
+        if isinstance(attr, CodedEdges):
+            edges, table = attr.codes, edges
+        terms = _Terms(weights.to(dtype).t(), nodes, edges, basis, table, last)
         if is_transformed(weights):
             out = _by_messages(graph, terms)
         elif torch.is_grad_enabled():

@@ -105,8 +105,7 @@ class FixedPairEmbedding(PairEmbedding):
     """Fixed features of each type of atom pair; nothing is learned.
 
     Args:
-        table: As for :class:`PairEmbedding`.
-        sizes: As for :class:`PairEmbedding`.
+        table, sizes: As for :class:`PairEmbedding`.
         values: The term of each component code, ``[sum(sizes), channels]``.
         blank: The constant term, ``[channels]``.
     """

@@ -78,12 +78,11 @@ def read_graph(
     Args:
         layer: Its widths may be -1 for any; with ``flow="target_to_source"``, row 0 of
             ``edge_index`` holds the receivers.
-        x: Node features, or a pair (senders, receivers); receivers without features, None, count as
-            zeros.
+        x: See :meth:`AttentionConv.forward`.
+        edge_attr: Likewise.
         graph: Any PyG graph, or complete graphs. An ``adj_t`` (rows are receivers) may be a sparse
             tensor of torch or of torch_sparse; its values are the edge features if the layer reads
             some and ``edge_attr`` is None.
-        edge_attr: Edge features.
         size: Number of senders and of receivers; None = those of ``x`` or of a graph that has them,
             otherwise as many receivers without features as senders.
 

@@ -6,6 +6,7 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.inits import reset
 from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
@@ -71,7 +72,6 @@ class GraphNetwork(MessagePassing):
             ``attn_bias``; and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **input**: see :meth:`AttentionConv.forward`
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
           ``u'`` with ``update_global``; then ``(edge_index, alpha)`` with
           ``return_attention_weights``
@@ -158,9 +158,8 @@ class GraphNetwork(MessagePassing):
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
-        for part in self.modules():
-            if part is not self and hasattr(part, "reset_parameters"):
-                part.reset_parameters()  # pyright: ignore[reportCallIssue]
+        for part in self.children():
+            reset(part)
 
     def forward(
         self,

@@ -192,6 +192,18 @@ def test_mixed_precision(edge_dim, options):
         assert_near(a, b, 0.05 * float(b.abs().max()))
 
 
+@pytest.mark.parametrize("coded", [False, True], ids=["features", "codes"])
+def test_edges_keep_their_digits_where_attention_is_in_half_precision(coded, monkeypatch):
+    monkeypatch.setattr("molattn.nn.dense_attention.working_dtype", lambda x: x.dtype)  # on a GPU
+    graph, conv = CompleteGraphs(SIZES), make(NARROW).float()
+    torch.nn.init.zeros_(conv.lin_edge_out.weight)
+    x, _, listed, pairs = random_inputs(graph, NARROW, coded)
+    pairs = CodedEdges(pairs.codes, pairs.table.float()) if coded else pairs.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        _, edges = conv(graph.nodes_to_rows(x).float(), graph, pairs)
+    assert torch.equal(graph.pairs_to_edges(edges), listed.float())
+
+
 @pytest.mark.parametrize("intel", [True, False])
 @pytest.mark.parametrize("options", [{}, {"edge_value": False}], ids=str)
 @pytest.mark.parametrize("edge_dim", [NARROW, WIDE])
