@@ -141,12 +141,8 @@ def collate(
 def collate_complete(graphs: Sequence[Data]) -> Batch:
     """Collate complete graphs into a PyG batch with the layout that molattn's layers take.
 
-    Args:
-        graphs: Graphs whose edges are all pairs of nodes, such as ``molattn.from_smiles`` makes.
-
-    Returns:
-        PyG's batch, and in it ``layout`` and ``pair_attr``, what
-        :meth:`CompleteGraphs.from_batch` returns.
+    Edges are all pairs of nodes, as ``molattn.from_smiles`` makes them. In the batch, ``layout``
+    and ``pair_attr`` are what :meth:`CompleteGraphs.from_batch` returns.
 
     Example:
         >>> from torch.utils.data import DataLoader

@@ -367,9 +367,8 @@ class RRWP(_Transform):
 
     for the edge from the sender :math:`j` to the receiver :math:`i`, of walks from :math:`i` to
     :math:`j`, with the adjacency :math:`A` of the bonds and their number :math:`D` at each node; a
-    node without bonds ends the walk. ``rrwp`` ``[n, K]`` are those of nodes, :math:`R_{ii}`.
-
-    The transform adds no edges: apply :class:`CompleteGraph` before it. Functional name: ``rrwp``.
+    node without bonds ends the walk. ``rrwp`` ``[n, K]`` are those of nodes, :math:`R_{ii}`. No
+    edges are added: apply :class:`CompleteGraph` before it. Functional name: ``rrwp``.
 
     Args:
         walk_length: Number of probabilities :math:`K`: those of 0 to :math:`K - 1` steps.

@@ -80,8 +80,8 @@ class TripletLayer(nn.Module):
 class TripletAttention(TripletLayer):
     r"""Triplet attention (Hussain et al. 2024, "Triplet interaction improves graph transformers").
 
-    A pair attends to the pairs that share one of its nodes (the paper's "triplet attention", inward
-    and outward). For receiver :math:`i`, sender :math:`j`, and each head:
+    A pair attends to the pairs that share one of its nodes. For receiver :math:`i`, sender
+    :math:`j`, and each head:
 
     .. math::
         a^{in}_{ijk} &= \mathrm{softmax}_k(q_{ij} \cdot p_{jk} / \sqrt d + b_{ik})\,
@@ -175,8 +175,8 @@ class TripletAttention(TripletLayer):
 class TripletAggregate(TripletLayer):
     r"""Triplet aggregation of Hussain et al. 2024, cheaper than :class:`TripletAttention`.
 
-    The weight of a third node does not depend on the sender ("Triplet interaction improves graph
-    transformers", "triplet aggregation"). For receiver :math:`i`, sender :math:`j`, and each head:
+    The weight of a third node does not depend on the sender. For receiver :math:`i`, sender
+    :math:`j`, and each head:
 
     .. math::
         a^{in}_{ik} &= \mathrm{softmax}_k(b_{ik})\, \sigma(g_{ik}), \qquad
