@@ -25,6 +25,7 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
     small = NetworkConfig(width=16, heads=2, layers=1)
     MolAttn(MolAttnConfig(("logS",), small)).save_pretrained(tmp_path / "runs/solubility/model")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LAYERS, "data", {**LAYERS})  # a page registers a layer
     monkeypatch.setitem(sys.modules, "docs", module := ModuleType("docs"))
     for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         line = page.read_text().count("\n", 0, block.start()) + 1
