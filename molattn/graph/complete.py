@@ -230,7 +230,8 @@ class CompleteGraphs(OnDevice):
             gradients flow; None if there are none.
         """
         index, edges = batch.edge_index, batch.edge_attr
-        assert index is not None
+        if index is None:
+            raise ValueError("batch: got no edge_index, expected all pairs of nodes of each graph")
         graphs, order = cls.from_edges(
             index, batch.batch, batch.num_nodes, getattr(batch, "num_graphs", None)
         )
