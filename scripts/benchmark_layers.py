@@ -298,6 +298,7 @@ def show(results: pd.DataFrame, plot: Path | None) -> None:
         print_table(["Layer", "Test MAE", "Parameters", "CPU s"], rows)
     if plot is not None:
         import matplotlib.pyplot as plt
+        from matplotlib.ticker import LogLocator, NullFormatter
 
         names = results["data"].unique()
         figure, axes = plt.subplots(
@@ -315,7 +316,11 @@ def show(results: pd.DataFrame, plot: Path | None) -> None:
                     xytext=(3, 3),
                     textcoords="offset points",
                 )
+            axis.margins(x=0.2)
             axis.set(xscale="log", xlabel="CPU seconds of training", ylabel="test MAE", title=name)
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.xaxis.set_major_formatter("{x:.0f}")
+            axis.xaxis.set_minor_formatter(NullFormatter())
         figure.savefig(plot, dpi=150)
 
 
