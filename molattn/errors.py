@@ -58,12 +58,6 @@ def reason_meaning(code: ReasonCode) -> str:
     return REASONS.get(code.removeprefix("partner_"), "").replace("`", "")
 
 
-def reason_table() -> str:
-    """Return all codes and their meanings as a Markdown table."""
-    rows = (f"| `{code}` | {meaning} |" for code, meaning in REASONS.items())
-    return "\n".join(["| `error` | Meaning |", "| --- | --- |", *rows])
-
-
 _MOST_SHOWN = 80
 _MOST_CHOICES = 20
 _OPTION = re.compile(r"(?<![\w-])--(\w+(?:-\w+)*)")

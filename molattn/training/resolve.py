@@ -8,6 +8,7 @@ embeddings of the trained network, in ``gaussian_process.py``; a new head by
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -102,22 +103,25 @@ def load_pretrained(
 
 def differences_from_default(network: NetworkConfig) -> str:
     """Return why the default pretrained model cannot be used, for the log; nothing if it can."""
-    if not is_packaged(_DEFAULT_MODEL):
-        return ""
-    default = MolAttnConfig.from_dict(ModelFiles.read(PACKAGED / _DEFAULT_MODEL).config)
-    names = [name for name, *_ in _differences(network, default.network, ())]
-    return (
-        f": the pretrained model {_DEFAULT_MODEL} has another {', '.join(names)}" if names else ""
-    )
+    default = _default_config()
+    differences = () if default is None else _differences(network, default.network, ())
+    names = ", ".join(name for name, *_ in differences)
+    return names and f": the pretrained model {_DEFAULT_MODEL} has another {names}"
 
 
 def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
     """Return whether the default model is installed and fits the network and the featurizer."""
+    default = _default_config()
+    fits = default is not None and featurizer == default.featurizer
+    return fits and not any(_differences(network, default.network, varied))
+
+
+@cache
+def _default_config() -> MolAttnConfig | None:
+    """The config of the default model; None if it is not installed."""
     if not is_packaged(_DEFAULT_MODEL):
-        return False
-    default = MolAttnConfig.from_dict(ModelFiles.read(PACKAGED / _DEFAULT_MODEL).config)
-    differs = any(_differences(network, default.network, varied))
-    return featurizer == default.featurizer and not differs
+        return None
+    return MolAttnConfig.from_dict(ModelFiles.read(PACKAGED / _DEFAULT_MODEL).config)
 
 
 def _differences(

@@ -292,8 +292,8 @@ def _new_model(
         model = job.make_model(resolved.model)
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
-    plan, message, lines = FineTuningPlan(), "Starting from random weights", []
-    message += differences_from_default(job.config.network)
+    plan, lines = FineTuningPlan(), []
+    message = f"Starting from random weights{differences_from_default(job.config.network)}"
     keeps_head = resolved.keeps_head and not model.config.custom_parts
     if job.base is not None:
         options = resolved.fine_tuning
