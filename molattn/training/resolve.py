@@ -112,8 +112,9 @@ def differences_from_default(network: NetworkConfig) -> str:
 def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]) -> bool:
     """Return whether the default model is installed and fits the network and the featurizer."""
     default = _default_config()
-    fits = default is not None and featurizer == default.featurizer
-    return fits and not any(_differences(network, default.network, varied))
+    if default is None or featurizer != default.featurizer:
+        return False
+    return not any(_differences(network, default.network, varied))
 
 
 @cache
