@@ -8,7 +8,6 @@ embeddings of the trained network, in ``gaussian_process.py``; a new head by
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -117,7 +116,6 @@ def _default_fits(network: NetworkConfig, featurizer: Featurizer, varied: Collec
     return not any(_differences(network, default.network, varied))
 
 
-@cache
 def _default_config() -> MolAttnConfig | None:
     """The config of the default model; None if it is not installed."""
     if not is_packaged(_DEFAULT_MODEL):

@@ -293,11 +293,12 @@ def _new_model(
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
     plan, lines = FineTuningPlan(), []
-    message = f"Starting from random weights{differences_from_default(job.config.network)}"
     keeps_head = resolved.keeps_head and not model.config.custom_parts
     if job.base is not None:
         options = resolved.fine_tuning
         plan, message = job.base.apply(model, number, options, keeps_head=keeps_head)
+    else:
+        message = f"Starting from random weights{differences_from_default(job.config.network)}"
     if not keeps_head:
         training, validation = table.molecules(split.train), table.molecules(split.val)
         transforms, lines = target_transforms(
