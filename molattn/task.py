@@ -77,7 +77,8 @@ class Task:
     def possible_columns(self) -> tuple[str, ...]:
         """:attr:`columns`, and those that a calibrated model or an ensemble adds."""
         more = ("low", "high") if self.kind == "regression" else ()
-        added = (f"{self.name}_{end}" for end in (*more, "std", "training_similarity"))
+        more = (*more, "std", "confidence", "expected_error", "training_similarity")
+        added = (f"{self.name}_{end}" for end in more)
         return (*self.columns, *added)
 
     def cells(self, outputs: Sequence[float]) -> list[float | str]:

@@ -35,8 +35,8 @@ _SIMILARITIES = 2**22  # at once: 32 MB
 class FingerprintIndex:
     r"""Morgan fingerprints of the training molecules: radius 2, counts at 2,048 hashed positions.
 
-    This is the model's applicability domain: a molecule unlike all of these is predicted less
-    accurately. The Tanimoto similarity of two molecules with counts :math:`a` and :math:`b` is
+    A molecule unlike all of these is predicted less accurately. The Tanimoto similarity of two
+    molecules with counts :math:`a` and :math:`b` is
 
     .. math:: s(a, b) = \frac{\sum_p \min(a_p, b_p)}{\sum_p \max(a_p, b_p)}
 

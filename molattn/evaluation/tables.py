@@ -11,7 +11,8 @@ from molattn.config import DataConfig, TrainConfig
 from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
 from molattn.evaluation.metrics import metrics_of, score_tasks
-from molattn.inference.predict import DOMAIN_SIMILARITY, PredictedTable
+from molattn.inference.predict import PredictedTable
+from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, print_line
 
@@ -170,14 +171,11 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
 
 
 def print_label_scores(table: PredictedTable, console: Console) -> None:
-    """Print the molecules beyond the domain of a model, and the scores if there are labels."""
+    """Print how many predictions have each confidence, and the scores if there are labels."""
     tally, tasks, target = table.tally, table.tasks, table.target
-    if outside := tally.get("outside"):
-        print_line(
-            console,
-            f"{counted(outside, 'molecule')} beyond the domain of the model "
-            f"(training_similarity below {DOMAIN_SIMILARITY})",
-        )
+    if graded := tally.get("confidence"):
+        shown = ", ".join(f"{graded[name]:,} {name}" for name in CONFIDENCES if name in graded)
+        print_line(console, f"confidence: {shown}")
     for kind, text in (("unusable", "cannot be read"), ("censored", "censored, not scored")):
         for name, count in tally.get(kind, {}).items():
             if count:

@@ -49,6 +49,8 @@ class Explanation:
         probability: Predicted probability of a class, calibrated if the model is.
         low: Lower bound of the prediction interval, in ``unit``; None = no interval.
         high: Upper bound.
+        confidence: ``high``, ``medium`` or ``low``, the grade of the prediction; None = unknown.
+        expected_error: Expected absolute error in own units, or the rate of wrong classes.
         baseline: Prediction that the scores are relative to, of a molecule without its atoms:
             average ones (integrated gradients) or masked ones, with the features of
             ``other_scores`` at their training means; None for an unsigned method.
@@ -81,6 +83,8 @@ class Explanation:
     probability: Optional[float]
     low: Optional[float]
     high: Optional[float]
+    confidence: Optional[str]
+    expected_error: Optional[float]
     baseline: Optional[float]
     symbols: tuple[str, ...]
     atom_numbers: tuple[int, ...]
@@ -271,7 +275,14 @@ def make_instances(
         low, high = (float(end[row, chosen.task_index]) for end in (predicted.low, predicted.high))
         interval = (low, high) if math.isfinite(high - low) else (None, None)
         numbers = None if rows is None else rows[row]
-        yield Instance(model, molecule, record, chosen, value, interval, numbers)
+        grade = str(predicted.confidence[row, chosen.task_index]) or None
+        error = float(predicted.expected_error[row, chosen.task_index])
+        yield Instance(
+            *(model, molecule, record, chosen, value, interval),
+            confidence=grade,
+            expected_error=None if math.isnan(error) else error,
+            features=numbers,
+        )
 
 
 def explain_instance(instance: Instance, method: str, options: MethodOptions) -> Explanation:
@@ -296,6 +307,8 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
         probability=None if target.task.kind == "regression" else instance.predicted,
         low=low,
         high=high,
+        confidence=instance.confidence,
+        expected_error=instance.expected_error,
         baseline=scores.baseline,
         symbols=tuple(atom.GetSymbol() for atom in instance.mol.GetAtoms()),
         atom_numbers=atom_numbers(instance.mol),

@@ -51,6 +51,8 @@ class Instance:
         target: The target.
         predicted: What the model predicts: a value in own units, or the probability of a class.
         interval: Prediction interval of the target, if it has one.
+        confidence: Grade of the prediction, if the model is calibrated.
+        expected_error: What it is graded by.
         features: Table features of the molecule, ``[num_features]``.
     """
 
@@ -60,6 +62,8 @@ class Instance:
     target: Target
     predicted: float
     interval: tuple[float, float] | tuple[None, None] = (None, None)
+    confidence: Optional[str] = None
+    expected_error: Optional[float] = None
     features: Optional[NDArray[np.float64]] = None
 
     def __post_init__(self) -> None:

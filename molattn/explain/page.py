@@ -118,6 +118,8 @@ def pack(explanations: Sequence[Explanation]) -> str:
         "weight_scales": weight_scales,
         "gate_scales": gate_scales,
         "probability": first.probability,
+        "confidence": first.confidence,
+        "expected_error": first.expected_error,
         "methods": [
             {name: getattr(one, name) for name in _METHOD_FIELDS}
             | {"method": one.method.replace("_", " ")}

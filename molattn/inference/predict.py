@@ -1,5 +1,6 @@
 """Predictions and learned embeddings for the molecules in a table."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
@@ -24,22 +25,20 @@ from molattn.inference.streaming import (
     map_table,
     open_with_model,
 )
+from molattn.model.confidence import CONFIDENCES
 from molattn.model.model import MolAttn
 from molattn.model.predictor import PredictionColumns
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
 
-DOMAIN_SIMILARITY = 0.4
-"""A molecule less similar to the nearest training molecule is beyond the domain of the model."""
-
 
 class PredictedTable(NamedTuple):
     """What is counted in a table that is predicted.
 
     Args:
-        tally: What :func:`molattn.inference.streaming.map_table` counts; the molecules ``outside``
-            the domain of the model, the labeled ones ``trained``, which have the fingerprint of a
+        tally: What :func:`molattn.inference.streaming.map_table` counts; the predictions of each
+            ``confidence``; the labeled molecules ``trained``, which have the fingerprint of a
             training molecule, and by task the ``unusable`` and the ``censored`` labels.
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label.
@@ -98,6 +97,8 @@ def predict_table(
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
+    else:
+        print_line(console, "the model is not calibrated: no intervals, no confidence")
     spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
     tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
     tasks, width = model.config.tasks, len(model.config.output_names)
@@ -106,7 +107,7 @@ def predict_table(
 
 
 class _LabelCounter:
-    """Counts labels beside their predictions, and molecules beyond the domain."""
+    """Counts labels beside their predictions, and predictions by confidence."""
 
     def __init__(self, model: MolAttn, table: Table) -> None:
         self._tasks = model.config.tasks
@@ -117,6 +118,8 @@ class _LabelCounter:
         self._outputs = [columns.index(name) for name in model.config.output_names]
         name = "training_similarity"
         self._similarity = columns.index(name) if name in columns else None
+        graded = [f"{task.name}_confidence" for task in self._tasks]
+        self._graded = [columns.index(name) for name in graded if name in columns]
 
     def __call__(self, rows: Sequence[tuple[Row, Cells]]) -> Tally:
         """Count rows, given their cells and those of their predictions."""
@@ -137,7 +140,8 @@ class _LabelCounter:
             tally["unusable"][task.name] = len(wrong)
             tally["censored"][task.name] = int((~np.isnan(bounds)).sum())
         is_labeled = ~np.isnan(labels).all(axis=1)
-        tally["outside"] = int((similarity < DOMAIN_SIMILARITY).sum())
+        grades = Counter(cells[n] for _, cells in rows for n in self._graded)
+        tally["confidence"] = {name: grades[name] for name in CONFIDENCES if grades[name]}
         tally["trained"] = int((similarity[is_labeled] >= 1.0).sum())
         if rows:
             tally["labeled"] = np.hstack([outputs, labels])[is_labeled].ravel().tolist()

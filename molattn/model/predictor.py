@@ -13,6 +13,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
+from molattn.model.confidence import grades, guess_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
 from molattn.model.kernel import KernelInputs
@@ -138,21 +139,62 @@ class Predictor(NetworkModule):
         """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any."""
         tasks, mean = self.config.tasks, self._mean(outputs)
         low = high = similarity = np.full((len(mean), len(tasks)), math.nan)
+        found, std, error = self.values(outputs), low.copy(), low
+        confidence = np.full(low.shape, "")
         if self.uncertainty is not None:
             similarity = self.uncertainty.fingerprints.task_similarity(molecules, len(tasks))
             low, high = self.intervals(mean, similarity, level)
-        found, std = self.values(outputs), np.full((len(mean), len(tasks)), math.nan)
+            confidence, error = self._confidence(found, mean, similarity)
         if len(outputs) > 1:
             rows, members = np.arange(len(mean)), self.in_own_units(outputs)
             for index, columns in enumerate(output_slices(tasks)):
                 likeliest = columns.start + found[:, columns].argmax(axis=1)
                 std[:, index] = members[:, rows, likeliest].std(axis=0, ddof=1)
         # Each training molecule has a label.
-        return Prediction(found, low, high, std, similarity.max(axis=1), similarity)
+        nearest = similarity.max(axis=1)
+        return Prediction(found, low, high, std, nearest, similarity, confidence, error)
+
+    def predict_confidence(
+        self, smiles: Sequence[Molecule], batch_size: int = 256, **inputs: Any
+    ) -> tuple[NDArray[np.str_], Array]:
+        """Grade predictions by their expected error, that of calibration rows as far from training.
+
+        Returns:
+            The confidence of each prediction, ``high``, ``medium``, ``low``, or empty where a task
+            had too few labels to calibrate, ``[n, num_tasks]``; see
+            :func:`molattn.model.confidence.grades`. And the expected error of each: absolute, in
+            the target's own unit, or the rate at which such classes are wrong; NaN where unknown.
+
+        Raises:
+            InputError: A model that is not calibrated.
+        """
+        self._check_calibrated()
+        outputs, fingerprints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
+        found = self.prediction(outputs, fingerprints, 0.5)
+        return found.confidence, found.expected_error
+
+    def _confidence(
+        self, prediction: Array, mean: Array, similarity: Array
+    ) -> tuple[NDArray[np.str_], Array]:
+        config, labels = self.config, self.training_set and self.training_set.labels
+        calibration = self._check_calibrated().calibration
+        errors = calibration.expected_errors(prediction, similarity)
+        guesses, scales = [], self.target_scale.tolist()
+        for index, (task, transform) in enumerate(
+            zip(config.tasks, config.target_transforms, strict=True)
+        ):
+            known = torch.tensor(labels[index].quantiles if labels else (), dtype=torch.float64)
+            guesses.append(guess_error(task, transform.forward(known).numpy(), scales[index]))
+        low, high = self._ends(mean, errors)
+        is_number = [task.kind == "regression" for task in config.tasks]
+        expected = np.where(is_number, (high - low) / 2, errors)
+        return grades(errors, np.array(guesses)), expected
 
     def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
         """Return the ends of intervals in own units, of means on the transformed scale."""
-        half = self._check_calibrated().calibration.half_widths(similarity, level)
+        return self._ends(mean, self._check_calibrated().calibration.half_widths(similarity, level))
+
+    def _ends(self, mean: Array, half: Array) -> tuple[Array, Array]:
         low, high, tasks = half.copy(), half.copy(), self.config.tasks
         columns = zip(output_slices(tasks), self.config.target_transforms, strict=True)
         for index, (part, transform) in enumerate(columns):
@@ -349,9 +391,11 @@ class PredictionColumns:
     Each task has the columns of :attr:`molattn.task.Task.columns`. A regression of a calibrated
     model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and an ensemble adds
     ``NAME_std``, the standard deviation over members, for each task. A Gaussian process beside the
-    networks is the same for all members, so that its share reduces it. The last column of a
-    calibrated model is ``training_similarity``. If training labels were missing, each task has a
-    column ``NAME_training_similarity`` too, to the nearest molecule with a label of the task.
+    networks is the same for all members, so that its share reduces it. Each task of a calibrated
+    model has ``NAME_confidence`` and ``NAME_expected_error``
+    (:meth:`Predictor.predict_confidence`), and its last column is ``training_similarity``. If
+    training labels were missing, each task has a column ``NAME_training_similarity`` too, to the
+    nearest molecule with a label of the task.
     """
 
     def __init__(self, model: Predictor) -> None:
@@ -373,16 +417,21 @@ class PredictionColumns:
             elif self._is_calibrated:
                 numbers += [f"{task.name}_low", f"{task.name}_high"]
             numbers += [f"{task.name}_std"] * self._is_ensemble
-            numbers += [f"{task.name}_training_similarity"] * self._by_task
             self.columns |= dict.fromkeys(numbers, "float64")
+            if self._is_calibrated:
+                self.columns[f"{task.name}_confidence"] = "string"
+                self.columns[f"{task.name}_expected_error"] = "float64"
+            if self._by_task:
+                self.columns[f"{task.name}_training_similarity"] = "float64"
         if self._is_calibrated:
             self.columns["training_similarity"] = "float64"
 
     def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
         """Return the cells of one molecule.
 
-        None for the ends of an infinite interval, and for the standard deviation over the networks
-        where these have no share in the prediction.
+        None for the ends of an infinite interval, for a confidence and an expected error that are
+        unknown, and for the standard deviation over the networks where these have no share in the
+        prediction.
         """
         cells: list[float | str | None] = []
         for index, (task, part) in enumerate(self._tasks):
@@ -393,6 +442,10 @@ class PredictionColumns:
             if self._is_ensemble:
                 std = float(prediction.std[row, index])
                 cells.append(std if self._has_networks[index] else None)
+            if self._is_calibrated:
+                error = float(prediction.expected_error[row, index])
+                cells.append(str(prediction.confidence[row, index]) or None)
+                cells.append(None if math.isnan(error) else error)
             if self._by_task:
                 cells.append(float(prediction.task_similarity[row, index]))
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]

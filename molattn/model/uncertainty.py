@@ -19,6 +19,7 @@ from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
 from molattn.errors import InputError, quoted
+from molattn.model.confidence import difficulty, error_rate
 from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
 from molattn.model.target_transform import transformed_labels
@@ -28,16 +29,8 @@ from molattn.utils.console import counted
 Array = NDArray[np.float64]
 
 _FEWEST_LABELS = 30
+_FEWEST_ERRORS = 10
 _MOST_SCORES = 1000
-
-
-def difficulty(similarity: Array) -> Array:
-    """Return the expected error relative to that of a training molecule, exp(1 - s).
-
-    Errors grow with falling similarity s to the nearest training molecule by about this factor on
-    measured data. It has no fitted parameter, so intervals stay valid.
-    """
-    return np.exp(1.0 - similarity)
 
 
 @checked
@@ -83,6 +76,11 @@ class ConformalScores:
         if rank > self.count:
             return math.inf
         return self.scores[int(np.searchsorted(self._ranks(self.count), rank))]
+
+    @property
+    def mean(self) -> float:
+        """Expected absolute error of a training molecule; NaN with fewer than 10 scores."""
+        return float(np.mean(self.scores)) if self.count >= _FEWEST_ERRORS else math.nan
 
     def expected_coverage(self, level: float, rows: int) -> tuple[float, float]:
         """Return mean and standard deviation of the fraction of new scores within the bound.
@@ -226,6 +224,27 @@ class Calibration:
         ]
         return difficulty(similarity) * np.asarray(bounds)
 
+    def expected_errors(self, prediction: Array, similarity: Array) -> Array:
+        """Return the expected error of each prediction, ``[n, T]``; NaN with too few labels.
+
+        That of a regression is absolute, on the transformed scale: the mean conformal score times
+        :func:`difficulty`. That of classes is the rate of :func:`error_rate`.
+
+        Args:
+            prediction: Calibrated probabilities, ``[n, outputs]``; regressions are not used.
+            similarity: To the nearest training molecule of each task, ``[n, T]``.
+        """
+        errors = difficulty(similarity)
+        parts = zip(self.parts, output_slices(self.tasks), strict=True)
+        for index, (part, columns) in enumerate(parts):
+            if isinstance(part, ConformalScores):
+                errors[:, index] *= part.mean
+            elif isinstance(part, Uncalibrated):
+                errors[:, index] = math.nan
+            else:
+                errors[:, index] = error_rate(prediction[:, columns], similarity[:, index])
+        return errors
+
     def shortfalls(self, level: float, index: int | None = None) -> list[str]:
         """Return a log line for each task, or one, that is not calibrated or not for the level."""
         fewest = math.ceil(round(level / (1.0 - level), 9))
@@ -233,10 +252,13 @@ class Calibration:
         chosen = slice(index, None if index is None else index + 1)
         for task, part in [*zip(self.tasks, self.parts, strict=True)][chosen]:
             if isinstance(part, Uncalibrated):
-                lines.append(f"{quoted(task.name)}: {part}")
+                lines.append(f"{quoted(task.name)}: {part}; no confidence")
             elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
                 labels = f"calibrated on {counted(part.count, 'label')}, at least {fewest} needed"
                 lines.append(f"{quoted(task.name)}: no {level:.4g} interval: {labels}")
+            if isinstance(part, ConformalScores) and math.isnan(part.mean):
+                few = f"{counted(part.count, 'label')}, at least {_FEWEST_ERRORS} needed"
+                lines.append(f"{quoted(task.name)}: no confidence: calibrated on {few}")
         return lines
 
     def lines(self) -> list[str]:
@@ -282,3 +304,5 @@ class Prediction(NamedTuple):
     std: Array  # standard deviation over members, of a class that of its probability, [n, T]
     similarity: Array  # to the nearest training molecule, [n]
     task_similarity: Array  # to the nearest one with a label of the task, [n, T]
+    confidence: NDArray[np.str_]  # a grade of molattn.model.confidence, "" where unknown, [n, T]
+    expected_error: Array  # absolute, in own units, or the rate of wrong classes, [n, T]

@@ -21,14 +21,15 @@ from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
-from molattn.inference.predict import DOMAIN_SIMILARITY
 from molattn.inference.streaming import OutputRows
+from molattn.model.confidence import Confidence
 from molattn.model.model import MolAttn
 from molattn.serve.batching import Predicted, Work
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
 
+_DOMAIN_SIMILARITY = 0.4
 _MOST_ATOMS = 200  # of a molecule to explain
 
 Prediction = TypedDict(
@@ -41,7 +42,12 @@ Prediction = TypedDict(
         "probabilities": NotRequired[dict[str, float]],
         "std": NotRequired[Annotated[float, Field(description="Of an ensemble.")]],
         "training_similarity": NotRequired[float],
-        "in_domain": NotRequired[bool],
+        "confidence": NotRequired[
+            Annotated[Confidence | None, Field(description="By the expected error.")]
+        ],
+        "expected_error": NotRequired[
+            Annotated[float | None, Field(description="Absolute, or the rate of wrong classes.")]
+        ],
         "percentile": float | None,
     },
 )
@@ -55,7 +61,7 @@ class Molecule(TypedDict):
     error: Annotated[str | None, Field(description="Reason code; null with predictions.")]
     message: Annotated[str | None, Field(description="The reason in words.")]
     training_similarity: float | None
-    in_domain: bool | None
+    in_domain: Annotated[bool | None, Field(description="A training_similarity from 0.4 on.")]
     predictions: dict[str, Prediction | None]
     neighbors: list[Neighbor]
     standardized_smiles: NotRequired[str | None]
@@ -87,7 +93,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
             "error": code or None,
             "message": (row.table_row.reason or reason_meaning(row.code or code)) if code else None,
             "training_similarity": similarity,
-            "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
+            "in_domain": None if similarity is None else similarity >= _DOMAIN_SIMILARITY,
             "predictions": {
                 task.name: _prediction(served, task, cells) if cells else None
                 for task in served.tasks
@@ -120,7 +126,9 @@ def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Predi
         answer["std"] = cells[f"{task.name}_std"]
     if (similarity := cells.get(f"{task.name}_training_similarity")) is not None:
         answer["training_similarity"] = similarity
-        answer["in_domain"] = similarity >= DOMAIN_SIMILARITY
+    if served.model.uncertainty is not None:
+        for name in ("confidence", "expected_error"):
+            answer[name] = cells[f"{task.name}_{name}"]
     if task.kind == "regression":
         ends = {end: cells.get(f"{task.name}_{end}") for end in ("low", "high")}
         return {"value": first, **ends, **answer}  # pyright: ignore[reportReturnType]

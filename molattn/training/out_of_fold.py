@@ -13,10 +13,11 @@ from rich.console import Console
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
+from molattn.model.confidence import difficulty
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.model.target_transform import own_units, transformed_labels
-from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty, difficulty
+from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
 from molattn.task import output_slices
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 from molattn.training.gaussian_process import share_lines

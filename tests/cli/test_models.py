@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -108,15 +109,14 @@ def test_closed_standard_output_is_refused(model_folder, monkeypatch, capsys):
     assert "--output" in capsys.readouterr().err
 
 
-def test_what_the_log_says_of_rows_and_domains(model_folder, capsys):
+def test_what_the_log_says_of_rows_and_confidence(model_folder, capsys):
     def log(text):
         Path("in.csv").write_text(text)
         assert predict(model_folder, "in.csv", "--output", "o.csv") == 0
         return capsys.readouterr().err
 
-    assert "beyond the domain" not in log("smiles,y\nc1ccccc1,1\n")
     printed = log("smiles,y\nN#N,1\nc1ccccc1,\n")
-    assert "1 molecule beyond the domain of the model" in printed
+    assert re.search(r"^confidence: (\d (high|medium|low)(, )?)+$", printed, re.M)
     assert "1 row with labels:" in printed
     printed = log("smiles\nC(\n")
     assert "every row has an error; if the SMILES are in another column" in printed

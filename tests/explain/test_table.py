@@ -53,6 +53,8 @@ def test_numbers_are_those_of_explain_in_every_file(explained, small_model):
             assert entry["method"] == method
             assert entry["prediction"] == pytest.approx(expected.prediction)
             assert (entry["low"], entry["high"]) == pytest.approx((expected.low, expected.high))
+            assert entry["confidence"] == expected.confidence
+            assert entry["expected_error"] == pytest.approx(expected.expected_error)
         assert weights[f"attention_{row}"] == pytest.approx(expected.attention, abs=1e-6)
         assert weights[f"gates_{row}"] == pytest.approx(expected.gates, abs=1e-6)
     assert len(weights.files) == 2 * len(GOOD)

@@ -201,13 +201,16 @@ def test_censored_labels_are_counted_and_not_scored(tmp_path, model):
     assert found.tally["unusable"] == {"y": 0, "z": 1}
 
 
-def test_known_molecules_and_those_beyond_the_domain_are_counted(tmp_path, model):
+def test_known_molecules_and_grades_of_confidence_are_counted(tmp_path, model):
     known = copy.deepcopy(model)
     training = ["CCCCO", "c1ccccc1"]
     known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), training)
     text = "smiles,y\nc1ccccc1,1\nN#N,\nCCCCO,2\nCCCCO,\nnonsense,3\n"
     tally = screened(known, tmp_path, text).tally
-    assert (tally["outside"], tally["trained"]) == (1, 2)
+    grades = known.predict_confidence(["c1ccccc1", "N#N", "CCCCO", "CCCCO"])[0]
+    names, counts = np.unique(grades, return_counts=True)
+    assert tally["confidence"] == dict(zip(names.tolist(), counts.tolist(), strict=True))
+    assert tally["trained"] == 2
 
 
 # Workers.

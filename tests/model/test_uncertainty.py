@@ -83,14 +83,16 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
     predict_table(folder, source, output, PredictConfig(interval=0.8, batch_size=2))
     rows = rows_of(output)
     assert list(rows[0]) == [
-        *("smiles", "y_predicted", "y_low", "y_high", "y_std"),
-        *("b_predicted", "b_probability_yes", "b_std"),
+        *("smiles", "y_predicted", "y_low", "y_high", "y_std", "y_confidence", "y_expected_error"),
+        *("b_predicted", "b_probability_yes", "b_std", "b_confidence", "b_expected_error"),
         *("c_predicted", "c_probability_u", "c_probability_v", "c_probability_w", "c_std"),
+        *("c_confidence", "c_expected_error"),
         *("training_similarity", "error"),
     ]
     assert set(rows[1].values()) - {"nonsense", rows[1]["error"]} == {""}
     members, after = ensemble.predict(NEW, members=True), ensemble.predict(NEW)
     low, high = ensemble.predict_interval(NEW, 0.8)
+    grades, errors = ensemble.predict_confidence(NEW)
     likeliest = 2 + after[:, 2:].argmax(axis=1)
     for row, place in zip(rows[::2], range(3), strict=True):
         expected = {
@@ -100,10 +102,12 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
             "b_probability_yes": after[place, 1],
             "b_std": members[:, place, 1].std(ddof=1),
             "c_std": members[:, place, likeliest[place]].std(ddof=1),
+            "c_expected_error": errors[place, 2],
             "training_similarity": ensemble.training_similarity(NEW)[place],
         }
         for name, value in expected.items():
             assert float(row[name]) == pytest.approx(value, rel=1e-4, abs=1e-6)
+        assert [row[f"{task.name}_confidence"] for task in TASKS] == [*grades[place]]
     predict_table(folder, source, tmp_path / "out.parquet", PredictConfig(interval=0.8))
     written = pq.read_table(tmp_path / "out.parquet")
     assert written.schema.field("y_low").type == pa.float64()
@@ -126,8 +130,10 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
     predict_table(tmp_path, tmp_path / "in.csv", tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")
     assert list(rows[0]) == [
-        *("smiles", "y_predicted", "y_low", "y_high", "y_training_similarity"),
-        *("z_predicted", "z_low", "z_high", "z_training_similarity"),
+        *("smiles", "y_predicted", "y_low", "y_high"),
+        *("y_confidence", "y_expected_error", "y_training_similarity"),
+        *("z_predicted", "z_low", "z_high"),
+        *("z_confidence", "z_expected_error", "z_training_similarity"),
         *("training_similarity", "error"),
     ]
     for task, own in (("y", KNOWN[:2]), ("z", KNOWN[1:])):

@@ -72,10 +72,18 @@ def test_predictions_are_those_of_the_model(client, mixed):
     smiles = [one["smiles"] for one in good]
     ends = mixed.predict_interval(smiles, 0.8)
     numbers = mixed.predict(smiles), *ends, mixed.training_similarity(smiles)
-    for one, values, low, high, similarity in zip(good, *numbers, strict=True):
+    graded = mixed.predict_confidence(smiles)
+    for one, values, low, high, similarity, grades, errors in zip(
+        good, *numbers, *graded, strict=True
+    ):
         assert one["training_similarity"] == pytest.approx(similarity)
         assert one["in_domain"] == (similarity >= 0.4)
         regression, binary, multiclass = (one["predictions"][task.name] for task in TASKS)
+        shown = [regression, binary, multiclass]
+        assert [given["confidence"] for given in shown] == [grade or None for grade in grades]
+        assert [given["expected_error"] for given in shown] == [
+            pytest.approx(error, rel=1e-5) if np.isfinite(error) else None for error in errors
+        ]
         number = [regression[name] for name in ("value", "low", "high")]
         assert number == pytest.approx([values[0], low[0], high[0]], rel=1e-5)
         assert binary["probabilities"]["yes"] == pytest.approx(values[1], rel=1e-5)

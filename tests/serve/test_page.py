@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rdkit import Chem
 
 import molattn
 from molattn.config import NetworkConfig
+from molattn.model.confidence import CONFIDENCES
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
@@ -155,8 +157,9 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened, ask, tasks)
             else:
                 probability = given["probabilities"]["1"]
                 assert abs(int(text.removesuffix("%").strip("<> ")) - 100 * probability) <= 1
-            marked = row.locator(".tag").count() == 1
-            assert marked == (not given["in_domain"])
+            grade = given["confidence"]
+            marks = row.locator(".tag").evaluate_all("all => all.map(one => one.className)")
+            assert marks == ([] if grade == "high" else [f"tag {grade}"])
         units = page.locator(".property .unit").all_inner_texts()
         assert any("\N{MICRO SIGN}L/min/10\N{SUPERSCRIPT SIX} cells" in unit for unit in units)
         near = page.locator(".neighbor", has=page.locator("img"))
@@ -164,7 +167,9 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened, ask, tasks)
         labels = page.locator(".neighbor img").evaluate_all("all => all.map(one => one.alt)")
         assert labels == [f"Structure of {one['smiles']}" for one in answer["neighbors"]]
         assert f"{MINUS}1.72 log mol/L" in near.first.inner_text().replace("\n", " ")
-        assert "Like some training molecules" in page.inner_text(".domain")
+        counts = Counter(one["confidence"] for one in found.values())
+        words = ", ".join(f"{counts[name]} {name}" for name in CONFIDENCES if name in counts)
+        assert f"Confidence: {words}." in page.inner_text(".confidence")
         title = page.locator(".property .title").first
         title.click()
         card, text = tasks[0]["card"], page.inner_text(".about:not([hidden])")
@@ -348,7 +353,7 @@ def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
     before, after = (one["predictions"] for one in answers)
     with opened() as page:
         predict(page, ASPIRIN)
-        domain = page.inner_text(".domain")
+        shown = page.inner_text(".confidence")
         page.click("text=What if I change it?")
         page.fill("#changed-smiles", changed)
         page.locator(".moved").first.wait_for()
@@ -370,14 +375,14 @@ def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
             page.locator(".said:has-text('No prediction')").wait_for()
             figures.nth(1).locator(".undrawn").wait_for()
             assert page.locator(".moved").count() == 0
-            assert page.inner_text(".domain") == domain
+            assert page.inner_text(".confidence") == shown
             assert page.input_value("#changed-smiles") == wrong
         page.fill("#changed-smiles", FAR)
-        page.locator(".domain:has-text('The changed molecule: Beyond')").wait_for()
+        page.locator(".confidence:has-text('The changed molecule: Confidence: ')").wait_for()
         assert page.locator(".color:visible").count() == 0
         page.click("text=End what-if")
         assert page.locator(".moved").count() == 0
-        assert page.inner_text(".domain") == domain
+        assert page.inner_text(".confidence") == shown
         assert page.locator(".color:visible").count() == len(tasks)
 
 
@@ -440,7 +445,7 @@ def views(page):
         yield
         page.click(".columns summary")
         page.click("button.link:text('far')")
-        assert "Beyond what the model knows" in page.inner_text(".domain")
+        assert "Confidence: " in page.inner_text(".confidence")
         page.click("#next")
         assert "No prediction: " in page.inner_text(".failed")
         yield

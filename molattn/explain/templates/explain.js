@@ -45,11 +45,14 @@ function showScores() {
 
 function showFacts() {
   const one = index.molecules[state.place];
-  const { probability } = state.molecule;
+  const { probability, confidence, expected_error: error } = state.molecule;
   const { atom_scores: atoms, other_scores: others, baseline, residual, tolerance } = scores();
   const rows = [[targetOf(one), withUnit(number(one[PREDICTION]))]];
   if (probability !== null) rows.push(["probability", number(probability)]);
   if (one[LOW] !== null) rows.push([index.interval, `${number(one[LOW])} to ${number(one[HIGH])}`]);
+  if (confidence) {
+    rows.push(["confidence", confidence], ["expected error", probability === null ? `\u00b1${number(error)}` : number(error)]);
+  }
   if (baseline !== null) {
     const sums = { "sum of atom scores": atoms.reduce((total, value) => total + value, 0), ...others };
     const within = Math.abs(residual) <= tolerance ? "within" : "exceeds";

@@ -1,8 +1,8 @@
 // One molecule: its structure, what is known near it, and each property; with a changed one beside it.
 import { depict, explain, predict } from "./api.js";
 import { openEditor } from "./editor.js";
-import { barOf, change, className, groups, intervalText, isBeyond, isNumber, standing, thresholdText, titleOf, unitOf,
-  valueText } from "./properties.js";
+import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber,
+  standing, thresholdText, titleOf, unitOf, valueText } from "./properties.js";
 import { announce, button, debounced, element, number, percent, picture, plural } from "./shared.js";
 
 const NEAREST = 3;
@@ -78,13 +78,13 @@ export class MoleculeView {
     this.legend = place("below-drawing");
     this.nearest = place("nearest");
     this.properties = place("property-groups");
-    this.domain = element("p", { class: "domain", hidden: true });
+    this.confidence = element("p", { class: "confidence", hidden: true });
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
     this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false" });
     const standardized = this.answer.standardized_smiles;
     this.host.replaceChildren(
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
-      this.domain, this.pair,
+      this.confidence, this.pair,
       element("div", { class: "molecule-body" },
         element("div", { class: "side" },
           element("div", { class: "stays" },
@@ -94,28 +94,20 @@ export class MoleculeView {
           this.nearest),
         this.properties));
     draw(this.figure, this.smiles, 360, 260);
-    this.showDomain();
+    this.showConfidence();
     this.showProperties();
     this.showNearest();
   }
 
-  showDomain() {
+  showConfidence() {
     const answer = this.after ?? this.answer;
-    const { in_domain: inside, training_similarity: similarity } = answer;
-    const { tasks } = this.context.model;
-    const beyond = tasks.filter((task) => isBeyond(task, answer)).length;
-    const verdict = inside ? `Like ${beyond ? "some" : "the"} training molecules.` : "Beyond what the model knows.";
-    let remark = "";
-    if (!inside) {
-      remark = " The model has learned from nothing much like it: its values may be further off than their intervals say.";
-    } else if (beyond) {
-      remark = ` Marked \u201cbeyond\u201d: ${beyond} of ${tasks.length} properties, measured of no training molecule like it.`;
-    }
-    this.domain.hidden = inside == null;
-    this.domain.className = `domain ${inside ? "inside" : "beyond"}`;
-    this.domain.replaceChildren(this.after ? "The changed molecule: " : "", element("strong", {}, verdict),
-      similarity == null ? "" : ` Its nearest training molecule has a similarity of ${number(similarity, 2)} (1 is the same).`,
-      remark);
+    const found = Object.entries(grades(answer)).filter(([, size]) => size);
+    const { training_similarity: similarity } = answer;
+    this.confidence.hidden = !found.length;
+    this.confidence.className = `confidence ${isMostlyLow(answer) ? "low" : ""}`;
+    this.confidence.replaceChildren(this.after ? "The changed molecule: " : "",
+      element("strong", {}, `Confidence: ${found.map(([grade, size]) => `${size} ${grade}`).join(", ")}.`),
+      similarity == null ? "" : ` Its nearest training molecule has a similarity of ${number(similarity, 2)} (1 is the same).`);
   }
 
   showNearest() {
@@ -185,7 +177,7 @@ export class MoleculeView {
         moved && element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")),
         element("b", {}, main), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
-        shown.in_domain && isBeyond(task, shown) && element("span", { class: "tag" }, "beyond"),
+        confidenceTag(task, shown),
         moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text)),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
         element("div", { class: "ends" },
@@ -207,8 +199,8 @@ export class MoleculeView {
       && Object.entries(given.probabilities).map(([name, share]) => `${name} ${percent(share)}`).join(", ");
     const texts = {
       "Column": task.name,
-      "Nearest training molecule with this label": similarity != null && `similarity ${number(similarity, 2)}`
-        + (isBeyond(task, this.answer) ? ": beyond what the model knows of this property" : ""),
+      "Nearest training molecule with this label": similarity != null && `similarity ${number(similarity, 2)}`,
+      "Confidence": given && confidenceText(task, this.answer).replace(" confidence", ""),
       "Probabilities": probabilities,
       "Measured as": card.assay,
       "Preferred": card.direction,
@@ -293,7 +285,7 @@ export class MoleculeView {
   // The values of the changed molecule, or again those of the molecule itself.
   showAfter(answer) {
     this.after = answer;
-    this.showDomain();
+    this.showConfidence();
     this.showProperties();
   }
 

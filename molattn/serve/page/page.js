@@ -2,6 +2,7 @@
 import { answersOf, getModels, predictTable, readToken, setToken } from "./api.js";
 import { Input, TYPES } from "./input.js";
 import { MoleculeView } from "./molecule.js";
+import { isMostlyLow } from "./properties.js";
 import { $, announce, button, count, element, plural } from "./shared.js";
 import { MoleculeTable } from "./table.js";
 
@@ -96,11 +97,11 @@ function finish(problem) {
   state.abort = null;
   const isCancelled = problem?.name === "AbortError";
   const failed = rows.filter(({ answer }) => answer.error !== null).length;
-  const beyond = rows.filter(({ answer }) => answer.in_domain === false).length;
+  const low = rows.filter(({ answer }) => isMostlyLow(answer)).length;
   const parts = [problem === null ? `${plural(rows.length, "molecule")} done`
     : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
-  if (beyond) parts.push(`${count(beyond)} beyond what the model knows`);
+  if (low) parts.push(`${count(low)} with mostly low confidence`);
   say(`${parts.join(", ")}.`);
   if (problem !== null && !isCancelled) {
     complain(`${asked.name}: ${problem.message}`);

@@ -48,8 +48,33 @@ export function intervalText(task, answer) {
   return low == null ? "" : `${number(low)} to ${number(high)}`;
 }
 
-// Whether the model has learned this property from nothing like the molecule.
-export const isBeyond = (task, answer) => answer.predictions[task.name]?.in_domain === false;
+// The grade of a prediction with its expected error in words; empty without a calibration.
+export function confidenceText(task, answer) {
+  const { confidence, expected_error: error } = answer.predictions[task.name] ?? {};
+  if (!confidence) return "";
+  const size = isNumber(task) ? `expected error \u00b1${number(error)} ${unitOf(task)}`.trim()
+    : `${percent(error)} of such classes are expected to be wrong`;
+  return `${confidence} confidence: ${size}`;
+}
+
+// The mark of a prediction whose confidence is not high.
+export function confidenceTag(task, answer) {
+  const grade = answer.predictions[task.name]?.confidence;
+  if (!grade || grade === "high") return null;
+  const text = confidenceText(task, answer);
+  return element("span", { class: `tag ${grade}`, title: text }, grade, element("span", { class: "hidden" }, text.slice(grade.length)));
+}
+
+// How many predictions of a molecule have each grade: { high: 14, medium: 5, low: 3 }.
+export function grades(answer) {
+  const found = { high: 0, medium: 0, low: 0 };
+  for (const one of Object.values(answer.predictions ?? {})) if (one?.confidence) found[one.confidence] += 1;
+  return found;
+}
+export const isMostlyLow = (answer) => {
+  const { high, medium, low } = grades(answer);
+  return low > high + medium;
+};
 
 // The words of the threshold that a value is in.
 function wordOf(task, value) {

@@ -1,13 +1,12 @@
 // Many molecules as a table: sorted, filtered, a page of rows at a time.
 import { draw } from "./molecule.js";
-import { barOf, className, groups, isBeyond, isNumber, quantity, titleOf, unitOf, valueText } from "./properties.js";
+import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, quantity, titleOf, unitOf, valueText } from "./properties.js";
 import { button, count, debounced, element, number, plural } from "./shared.js";
 
 const ROWS = 50;
-const KINDS = { all: "all molecules", inside: "like the training molecules", beyond: "beyond what the model knows",
+const KINDS = { all: "all molecules", fair: "mostly high or medium confidence", low: "mostly low confidence",
   failed: "without a prediction" };
-const kindOf = ({ error, in_domain }) => (error !== null ? "failed" : in_domain === false ? "beyond" : "inside");
-const tag = (shown) => shown && element("span", { class: "tag" }, "beyond");
+const kindOf = (answer) => (answer.error !== null ? "failed" : isMostlyLow(answer) ? "low" : "fair");
 
 export class MoleculeTable {
   // `context` gives model and against; `open` is called with the row to show.
@@ -176,10 +175,10 @@ export class MoleculeTable {
 
   cells(answer, tasks) {
     const cell = (...content) => element("td", { class: "num" }, ...content);
-    return [cell(number(answer.training_similarity, 2), tag(answer.in_domain === false)), ...tasks.map((task) => {
+    return [cell(number(answer.training_similarity, 2)), ...tasks.map((task) => {
       const { main, unit } = valueText(task, answer);
       const text = task.kind === "multiclass" ? `${className(task, main)} ${unit}` : main;
-      return cell(text, barOf(task, answer, this.context.against()), tag(answer.in_domain && isBeyond(task, answer)));
+      return cell(text, barOf(task, answer, this.context.against()), confidenceTag(task, answer));
     })];
   }
 }
