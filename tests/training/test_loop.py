@@ -113,7 +113,7 @@ def test_only_our_own_progress_is_shown(capfd, terminal):
         fitted(model, rows, rows, replace(QUICK, threads=before + 1), console=console)
     assert tuple(capfd.readouterr()) == ("", "")
     assert "epoch 2/2  train loss " in shown.getvalue()
-    assert terminal == ("training" in shown.getvalue())
+    assert not terminal or "training" in shown.getvalue()  # else after some seconds alone
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == before
 
