@@ -25,6 +25,7 @@ from molattn.evaluation.metrics import main_metric, metrics_of
 from molattn.evaluation.plots import PNG, TaskResults, learning_curve, run_plots, task_results
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.tables import (
+    confidence_table,
     format_score,
     interval_table,
     is_exchangeable,
@@ -189,6 +190,7 @@ def write_run_page(
         promise=promise,
         uncalibrated=known.calibration.shortfalls(level)[:_MOST_TASKS] if known else [],
         intervals=intervals,
+        graded=confidence_table(tasks, metrics),
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
         forest_seconds=metrics.get("random_forest_seconds"),

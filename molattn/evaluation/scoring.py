@@ -16,6 +16,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from molattn.data.dataset import MOST_BASELINE_ROWS
 from molattn.errors import quoted
 from molattn.evaluation.metrics import TaskScores, score_tasks
+from molattn.model.confidence import CONFIDENCES
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.model.uncertainty import ConformalScores, Prediction
@@ -38,8 +39,9 @@ class RunScores(NamedTuple):
 
     These are, by task, the scores of the ``test`` rows, of each baseline on them and of the
     ``validation`` rows, each with its mean over the tasks (``test_mean``); the ``uncertainty`` of
-    :func:`score_uncertainty`; the ``count`` of ``censored`` test labels, which the scores leave
-    out, and how many predictions are on the ``permitted`` side of the bound; and facts of the run.
+    :func:`score_uncertainty` and the ``confidence`` of :func:`score_confidence`; the ``count`` of
+    ``censored`` test labels, which the scores leave out, and how many predictions are on the
+    ``permitted`` side of the bound; and facts of the run.
     """
 
     prediction: Prediction
@@ -105,6 +107,7 @@ def _test_scores(
         metrics |= _named(name, score_tasks(predict(), labels, tasks, **options))
         metrics[f"{name}_seconds"] = round(time.perf_counter() - start, 3)
     metrics["uncertainty"] = score_uncertainty(run.model, test, outputs, labels, config.interval)
+    metrics["confidence"] = score_confidence(tasks, test, labels)
     return metrics
 
 
@@ -225,6 +228,32 @@ def score_uncertainty(
             "undefined": "; ".join(reasons),
         }
     return scores
+
+
+def score_confidence(
+    tasks: Sequence[Task], prediction: Prediction, targets: Array
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Compare the errors of predictions of each confidence with those that were expected.
+
+    By task and confidence these are the ``count`` of labels ``[n, T]`` (NaN where missing), the
+    mean ``error``, absolute or of the most probable class, and the mean ``expected_error``.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        labels, values = targets[:, index], prediction.prediction[:, columns]
+        errors = np.abs(labels - values[:, 0])
+        if task.classes:
+            both = np.hstack([1.0 - values, values]) if task.kind == "binary" else values
+            errors = (both.argmax(axis=1) != labels).astype(float)
+        for name in CONFIDENCES:
+            some = ~np.isnan(labels) & (prediction.confidence[:, index] == name)
+            if some.any():
+                found.setdefault(task.name, {})[name] = {
+                    "count": int(some.sum()),
+                    "error": float(errors[some].mean()),
+                    "expected_error": float(prediction.expected_error[some, index].mean()),
+                }
+    return found
 
 
 def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:

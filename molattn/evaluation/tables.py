@@ -142,8 +142,22 @@ def interval_table(
     return ScoreTable("prediction intervals", pd.DataFrame(rows))
 
 
+def confidence_table(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> ScoreTable:
+    """Return the errors on the test rows by confidence, beside the expected ones."""
+    rows = [
+        {
+            **{"task": target_label(task), "confidence": name, "labels": f"{scores['count']:,}"},
+            "mean error": format_score(scores["error"]),
+            "expected error": format_score(scores["expected_error"]),
+        }
+        for task in tasks
+        for name, scores in metrics.get("confidence", {}).get(task.name, {}).items()
+    ]
+    return ScoreTable("confidence", pd.DataFrame(rows))
+
+
 def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
-    """Print tables of scores, models below their task."""
+    """Print tables of scores, with models or grades below their task."""
     for table in tables:
         if table.frame.empty:
             continue
@@ -152,10 +166,10 @@ def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
         for heading in table.frame.columns[2:]:
             shown.add_column(heading, justify="right", no_wrap=True)
         for task, rows in table.frame.groupby("task", sort=False):
-            if rows["model"].any():
+            if rows.iloc[:, 1].any():
                 shown.add_row(str(task))
-            for _, model, *cells in rows.itertuples(index=False):
-                shown.add_row(f"  {model}" if model else str(task), *cells)
+            for _, name, *cells in rows.itertuples(index=False):
+                shown.add_row(f"  {name}" if name else str(task), *cells)
         console.print(shown, markup=False)
 
 
@@ -163,7 +177,8 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
     """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
     tasks = tasks_of(metrics)
     intervals = interval_table(tasks, metrics, config)
-    print_tables([*score_tables(tasks, metrics), intervals], console)
+    graded = confidence_table(tasks, metrics)
+    print_tables([*score_tables(tasks, metrics), intervals, graded], console)
     for line in leakage_warnings([one["leakage"] for one in metrics.get("folds", [metrics])]):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):

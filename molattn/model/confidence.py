@@ -55,9 +55,9 @@ def guess_error(task: Task, labels: Array, scale: float) -> float:
 def error_rate(prediction: Array, similarity: Array) -> Array:
     """Return how often the most probable class is expected to be wrong, ``[n]``.
 
-    That is 1 - max p by calibrated probabilities p, times
-    :func:`difficulty` relative to that at a similarity of 0.5, which
-    calibration rows have on average; at most the error rate of a random class.
+    That is 1 - max p by calibrated probabilities p, times the square root of
+    :func:`difficulty` relative to that at a similarity of 0.5, which calibration rows have on
+    average: probabilities are too sure further away. It is at most the rate of a random class.
 
     Args:
         prediction: Probabilities of all classes, or of the second of two, ``[n, K]`` or ``[n, 1]``.
@@ -65,5 +65,6 @@ def error_rate(prediction: Array, similarity: Array) -> Array:
     """
     if prediction.shape[1] == 1:
         prediction = np.hstack([1.0 - prediction, prediction])
-    rate = (1.0 - prediction.max(axis=1)) * difficulty(similarity) / difficulty(_TYPICAL)
+    distance = np.sqrt(difficulty(similarity) / difficulty(_TYPICAL))
+    rate = (1.0 - prediction.max(axis=1)) * distance
     return np.minimum(rate, 1.0 - 1.0 / prediction.shape[1])

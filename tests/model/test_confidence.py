@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import torch
+
+from molattn import MolAttn, MolAttnConfig
+from molattn.config import NetworkConfig
+from molattn.evaluation.scoring import score_confidence
+from molattn.model.confidence import grades, guess_error
+from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.training_set import TrainingSet
+from molattn.model.uncertainty import Prediction
+from molattn.task import Task
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+TASKS = (Task("y"), Task("t"), Task("b", "binary", ("no", "yes")))
+KNOWN = ["CCO", "CCC", "c1ccccc1"]
+HELD_OUT = ["C" * n + end for n in range(1, 21) for end in ("O", "N")]
+NEW = ["CCO", "CCCl", "c1ccncc1", "FC(F)F"]
+DRUGS = {
+    "aspirin": "CC(=O)Oc1ccccc1C(=O)O",
+    "caffeine": "Cn1c(=O)c2c(ncn2C)n(C)c1=O",
+    "ibuprofen": "CC(C)Cc1ccc(C(C)C(=O)O)cc1",
+    "warfarin": "CC(=O)CC(c1ccccc1)c1c(O)c2ccccc2oc1=O",
+    "propranolol": "CC(C)NCC(O)COc1cccc2ccccc12",
+    "diazepam": "CN1C(=O)CN=C(c2ccccc2)c2cc(Cl)ccc21",
+    "omeprazole": "COc1ccc2[nH]c(S(=O)Cc3ncc(C)c(OC)c3C)nc2c1",
+    "fluoxetine": "CNCCC(Oc1ccc(C(F)(F)F)cc1)c1ccccc1",
+    "ciprofloxacin": "O=C(O)c1cn(C2CC2)c2cc(N3CCNCC3)c(F)cc2c1=O",
+    "paracetamol": "CC(=O)Nc1ccc(O)cc1",
+    "diclofenac": "O=C(O)Cc1ccccc1Nc1c(Cl)cccc1Cl",
+    "haloperidol": "O=C(CCCN1CCC(O)(c2ccc(Cl)cc2)CC1)c1ccc(F)cc1",
+    "carbamazepine": "NC(=O)N1c2ccccc2C=Cc2ccccc21",
+    "sildenafil": "CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(S(=O)(=O)N2CCN(C)CC2)ccc1OCC",
+}
+ODD = ["F[U](F)(F)(F)(F)F", "[Na+].[Cl-]", "O=[Si]=O"]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig(TASKS, SMALL)).eval()
+    model.set_target_scaling(
+        [0, 0, 0], [2, 1, 1], (TargetTransform(), LogTransform(), TargetTransform())
+    )
+    return model
+
+
+def labels():
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=40), np.exp(rng.normal(size=40)), rng.integers(0, 2, 40)
+    return np.column_stack(columns).astype(float)
+
+
+def test_the_expected_error_is_that_of_calibration_rows_at_the_same_distance(model):
+    given = labels()
+    model.calibrate(HELD_OUT, given, KNOWN)
+    model.training_set = TrainingSet.of(TASKS, given)
+    found, errors = model.predict_confidence(NEW)
+    far, near = np.exp(1.0 - model.training_similarity(HELD_OUT)), model.training_similarity(NEW)
+    before, after = model.predict(HELD_OUT), model.predict(NEW)
+    expected = np.mean(np.abs(given[:, 0] - before[:, 0]) / far) * np.exp(1.0 - near)
+    np.testing.assert_allclose(errors[:, 0], expected, rtol=1e-6)
+    median = np.abs(given[:, 0] - np.median(given[:, 0])).mean()
+    ratio = expected / median
+    wanted = np.where(ratio <= 1 / 3, "high", np.where(ratio <= 2 / 3, "medium", "low"))
+    assert [*found[:, 0]] == [*wanted]
+    # Of logarithms it is half the width of an interval in own units.
+    factor = np.mean(np.abs(np.log(given[:, 1] / before[:, 1])) / far) * np.exp(1.0 - near)
+    np.testing.assert_allclose(errors[:, 1], after[:, 1] * np.sinh(factor), rtol=1e-5)
+    rate = np.minimum(after[:, 2], 1 - after[:, 2]) * np.exp((0.5 - near) / 2)
+    np.testing.assert_allclose(errors[:, 2], np.minimum(rate, 0.5), rtol=1e-6)
+
+
+def test_too_few_labels_give_no_confidence_and_say_so_once(model):
+    given = labels()
+    given[9:, 0] = given[29:, 2] = np.nan
+    model.calibrate(HELD_OUT, given, KNOWN)
+    found, errors = model.predict_confidence(NEW)
+    assert (found[:, [0, 2]] == "").all()
+    assert (found[:, 1] != "").all()
+    assert [*np.isnan(errors).all(axis=0)] == [True, False, True]
+    lines = model.uncertainty.calibration.shortfalls(0.5)
+    assert [line.split(":")[0] for line in lines if "no confidence" in line] == ["'y'", "'b'"]
+
+
+def test_grades_are_thirds_of_the_error_of_a_guess():
+    errors = np.array([[0.0, 0.16], [0.3, 0.17], [0.31, 0.34], [0.61, np.nan]])
+    guesses = np.array([0.9, guess_error(TASKS[2], np.zeros(0), 1.0)])
+    wanted = [["high", "high"], ["high", "medium"], ["medium", "low"], ["low", ""]]
+    assert grades(errors, guesses).tolist() == wanted
+    assert guess_error(Task("c", "multiclass", ("u", "v", "w")), np.zeros(0), 1.0) == pytest.approx(
+        2 / 3
+    )
+    assert guess_error(Task("y"), np.array([0.0, 1.0, 5.0]), 1.0) == pytest.approx(5 / 3)
+    normal = np.random.default_rng(0).normal(0, 3, 100_000)
+    assert guess_error(Task("y"), np.zeros(0), 3.0) == pytest.approx(
+        np.abs(normal).mean(), rel=0.02
+    )
+
+
+def test_errors_of_each_confidence_are_compared_with_the_expected_ones():
+    nothing = np.full((4, 2), np.nan)
+    prediction = Prediction(
+        *(np.array([[1.0, 0.9], [2.0, 0.2], [3.0, 0.6], [4.0, 0.7]]), nothing, nothing, nothing),
+        *(nothing[:, 0], nothing),
+        confidence=np.array([["high", "high"], ["high", "high"], ["low", "low"], ["low", ""]]),
+        expected_error=np.array([[0.1, 0.1], [0.3, 0.2], [0.8, 0.4], [0.9, 0.3]]),
+    )
+    targets = np.array([[1.5, 1], [2.0, 1], [5.0, np.nan], [np.nan, 1]])
+    found = score_confidence((Task("y"), TASKS[2]), prediction, targets)
+    assert found["y"]["high"] == {"count": 2, "error": 0.25, "expected_error": pytest.approx(0.2)}
+    assert found["y"]["low"] == {"count": 1, "error": 2.0, "expected_error": pytest.approx(0.8)}
+    assert found["b"] == {"high": {"count": 2, "error": 0.5, "expected_error": pytest.approx(0.15)}}
+
+
+def test_common_drugs_are_mostly_not_low_and_odd_molecules_are_lower():
+    admet = MolAttn.from_pretrained("admet")
+    drugs = admet.predict_confidence([*DRUGS.values()])[0]
+    for name, row in zip(DRUGS, drugs, strict=True):
+        assert (row != "low").mean() > 0.7, name
+    assert (drugs != "").all()
+    odd = admet.predict_confidence(ODD)[0]
+    assert (odd == "low").mean() > 2 * (drugs == "low").mean()
