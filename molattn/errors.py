@@ -34,6 +34,8 @@ REASONS: dict[ReasonCode, str] = {
     "aromaticity": "An aromatic atom or bond outside a ring.",
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
+    "no_parent": "The molecule has no organic fragment (one with a carbon atom), and thus no "
+    "parent, which the model predicts; `--as-given` predicts it as written.",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
     "than 20,000 lines in an SDF record.",
@@ -104,7 +106,7 @@ class SmilesError(InputError):
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
-        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize"))
+        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize", "no_"))
         what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
         self.smiles, self.code, self.reason = smiles, code, reason

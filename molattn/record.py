@@ -30,7 +30,8 @@ class MoleculeRecord:
         counts: Positions and counts of substructures, see
             :class:`molattn.chem.fingerprints.HashedCounts`.
         baseline_numbers: What the random forest uses, like ``numbers``, ``float32 [G]``.
-        standardized: The canonical SMILES if standardizing changed the molecule, otherwise empty.
+        standardized: The canonical SMILES of the standard form, or the parent, if that is another
+            molecule, otherwise empty.
         targets: See :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.

@@ -127,6 +127,7 @@ def main() -> None:
     config = TrainConfig.from_options(str(path), options(table, endpoints))
     metrics = cross_validate(config, args.output, Console(stderr=True))
     model = MolAttn.from_pretrained(args.output / "model")
+    model.config = replace(model.config, standardize="parent")
     model.endpoints = with_results(endpoints, model, metrics)
     scores = {name: endpoint.scores for name, endpoint in model.endpoints.items()}
     model.save_pretrained(args.package, scores=scores)

@@ -18,7 +18,7 @@ from molattn.chem.fingerprints import (
     morgan_fingerprint,
     split_fingerprints,
 )
-from molattn.chem.limits import read_molecule
+from molattn.chem.limits import Standardize, read_molecule
 from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
@@ -203,7 +203,7 @@ def _levels(fingerprints: Sequence[Fingerprint]) -> tuple[Rows, Rows]:
 
 
 def read_fingerprints(
-    molecules: Sequence[Molecule | Fingerprint], *, standardize: bool = False
+    molecules: Sequence[Molecule | Fingerprint], *, standardize: Standardize = False
 ) -> list[Fingerprint]:
     """Return the Morgan fingerprints of SMILES, RDKit molecules, or fingerprints.
 

@@ -1,9 +1,9 @@
-"""Molecules within a limit of time, as they are or in standard form."""
+"""Molecules within a limit of time, as they are, or their parent or standard form."""
 
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from rdkit import Chem
@@ -26,6 +26,7 @@ from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
 __all__ = [
+    "Standardize",
     "is_fast",
     "read_mol_block",
     "read_molecule",
@@ -35,12 +36,15 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
+Standardize = bool | Literal["parent"]
+"""Whether a molecule is read as its standard form, or as its parent; False = as given."""
 
 # RDKit lists the smallest rings, of which there can be two to the power of the number of closures;
 # the time of some descriptors grows with the square of that and with the cube of the number of
 # atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
+_CARBON = 6
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _SMILES = "_molattn_standardized"
@@ -52,20 +56,20 @@ def read_molecule(
     limits: MoleculeLimits,
     calculate: Callable[[Chem.Mol], Result],
     *,
-    standardize: bool = False,
+    standardize: Standardize = False,
 ) -> tuple[Chem.Mol, Result]:
     """Read a SMILES or an RDKit molecule, and calculate something (by what can be pickled).
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
-    is up: RDKit cannot be interrupted. So is every molecule to standardize, as the number of its
-    tautomers is not known before. The atoms of a SMILES that this changes are in the order of the
-    new one, those of an RDKit molecule keep theirs.
+    is up: RDKit cannot be interrupted. So is every molecule to bring into standard form, as the
+    number of its tautomers is not known before. The atoms of a SMILES that this changes, or whose
+    parent differs, are in the order of the new one, those of an RDKit molecule keep theirs.
 
     Raises:
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
-    if is_fast(molecule) and not standardize:
-        mol = _parsed(molecule, limits)
+    if is_fast(molecule) and standardize is not True:
+        mol = _formed(molecule, limits, standardize)
         return mol, calculate(mol)
     data, result = _within(limits, molecule, _read, molecule, limits, calculate, standardize)
     return Chem.Mol(data), result  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -125,31 +129,44 @@ def _read(
     molecule: Molecule,
     limits: MoleculeLimits,
     calculate: Callable[[Chem.Mol], Result],
-    standardize: bool,
+    standardize: Standardize,
 ) -> tuple[bytes, Result]:
-    mol = _parsed(molecule, limits)
-    if standardize:
-        try:
-            mol = standard_form(mol, reorder=isinstance(molecule, str))
-        except (RuntimeError, ValueError) as error:
-            reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
-            raise SmilesError(written(molecule), "standardize", reason) from None
+    mol = _formed(molecule, limits, standardize)
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
 
 
-def standard_form(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
-    """Return the standard form of a molecule, by RDKit's ``rdMolStandardize``.
+def _formed(molecule: Molecule, limits: MoleculeLimits, standardize: Standardize) -> Chem.Mol:
+    mol, is_parent = _parsed(molecule, limits), standardize == "parent"
+    if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
+        reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
+        raise SmilesError(written(molecule), "no_parent", reason)
+    try:
+        reorder = isinstance(molecule, str)
+        return standard_form(mol, reorder=reorder, parent=is_parent) if standardize else mol
+    except (RuntimeError, ValueError) as error:
+        reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
+        raise SmilesError(written(molecule), "standardize", reason) from None
 
-    These are its largest fragment, uncharged where hydrogen atoms can be added or removed, and of
-    that the canonical tautomer, within RDKit's limits. Stereocenters that it still has are kept: by
-    default, RDKit removes those of all amino acids. The labels of double bonds that can move are
-    removed. The same molecule is returned if nothing changes. With ``reorder`` the atoms are in the
-    order of the canonical SMILES, else they keep their order.
+
+def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False) -> Chem.Mol:
+    """Return the standard form of a molecule, or its parent, by RDKit's ``rdMolStandardize``.
+
+    The parent is the fragment of the most heavy atoms among those with a carbon atom, uncharged
+    where hydrogen atoms can be added or removed. The standard form is the fragment of the most
+    atoms, likewise uncharged, and of that the canonical tautomer, within RDKit's limits.
+    Stereocenters that it still has are kept: by default, RDKit removes those of all amino acids.
+    The labels of double bonds that can move are removed. The same molecule is returned if nothing
+    changes. With ``reorder`` the atoms are in the order of the canonical SMILES, else they keep
+    their order.
 
     Raises:
         ValueError: RDKit cannot standardize it; also as ``RuntimeError``.
     """
     choose, uncharge, canonicalize = _steps()
+    if parent:
+        if len(Chem.GetMolFrags(mol)) == 1 and not any(a.GetFormalCharge() for a in mol.GetAtoms()):
+            return mol
+        choose, canonicalize = _organic_chooser().choose, Chem.Mol
     with quiet:
         neutral = uncharge(choose(mol))
         Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
@@ -178,3 +195,11 @@ def _steps() -> tuple[Any, Any, Any]:
     tautomers.SetRemoveSp3Stereo(False)
     chooser, uncharger = rdMolStandardize.LargestFragmentChooser(), rdMolStandardize.Uncharger()
     return chooser.choose, uncharger.uncharge, tautomers.Canonicalize
+
+
+@cache
+def _organic_chooser() -> Any:
+    # Counted without hydrogen, as meglumine has more atoms than some of the acids it is given with.
+    options = rdMolStandardize.CleanupParameters()
+    options.preferOrganic = options.largestFragmentChooserCountHeavyAtomsOnly = True
+    return rdMolStandardize.LargestFragmentChooser(options)

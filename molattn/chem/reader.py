@@ -13,7 +13,7 @@ from molattn.chem.fast import Pieces, cut
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
-from molattn.chem.limits import is_fast, read_molecule, standardized_smiles
+from molattn.chem.limits import Standardize, is_fast, read_molecule, standardized_smiles
 from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
@@ -118,7 +118,7 @@ class MoleculeReader:
         featurizer: The atom and pair features to record.
         fields: What else to record.
         limits: Limits of each molecule.
-        standardize: Whether to standardize each molecule first, see
+        standardize: Whether to take the standard form or the parent of each molecule, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         cache_size: How many records to keep for equal texts in later rows.
@@ -129,7 +129,7 @@ class MoleculeReader:
     featurizer: Featurizer
     fields: Fields = Fields()
     limits: MoleculeLimits = field(default_factory=MoleculeLimits)
-    standardize: bool = False
+    standardize: Standardize = False
     radius: int | None = None
     cache_size: int = 256
     num_workers: int = 0

@@ -23,12 +23,15 @@ class _TableOptions:
     Args:
         smiles_column: Column of SMILES.
         partner_column: Column of SMILES of the second molecule; by default that of the training.
+        as_given: Read molecules as written, where the model predicts their parent, the largest
+            organic fragment, neutral (admet).
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
     """
 
     smiles_column: str = "smiles"
     partner_column: str | None = None
+    as_given: bool = False
     batch_size: Count = 256
     threads: Threads = 1
 

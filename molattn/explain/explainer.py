@@ -39,8 +39,8 @@ class Explanation:
     ``smiles``, or of the RDKit molecule that was given.
 
     Args:
-        smiles: The SMILES that was given, or that of the RDKit molecule; the standardized one if
-            the model standardizes molecules and that changes this one.
+        smiles: The SMILES that was given, or that of the RDKit molecule; the standardized one, or
+            the parent, if the model reads that and it is another molecule.
         target: The explained output: a task, or one class of a multiclass task.
         unit: Unit of the prediction: that of the task, ``log-odds`` for a class, empty if unknown.
         method: A name in :data:`molattn.explain.METHODS`.

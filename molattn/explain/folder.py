@@ -26,11 +26,19 @@ from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
     RowCounts,
+    has_parent,
     molecule_batches,
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import counted, print_errors, print_groups, print_line, row_progress
+from molattn.utils.console import (
+    counted,
+    print_errors,
+    print_groups,
+    print_line,
+    print_parents,
+    row_progress,
+)
 from molattn.utils.devices import threads
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.version import __version__
@@ -90,6 +98,7 @@ def explain_table(
                 files.add(row, explained)
         print_errors(Counter(code for _, _, code, _ in files.errors), console)
         print_groups(files.groups, console)
+        print_parents(files.parents, console)
         check = _check(files.sample, config, console) if config.check else None
         files.finish(facts | {"check": None if check is None else check.to_dict()})
         label = _label(target, config.target)
@@ -177,7 +186,7 @@ class _Files:
         self.page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
         self.errors: list[InvalidRow] = []
         self.sample: list[Instance] = []
-        self.done = self.groups = 0
+        self.done = self.groups = self.parents = 0
         self._rng = np.random.default_rng(0)
         self._pictures = folder / _PICTURES
         self._pictures.mkdir()
@@ -205,6 +214,7 @@ class _Files:
         self._write(number, explanations)
         self.page.add(number, explanations)
         self.groups += row.table_row.has_stereo_groups(smiles)
+        self.parents += has_parent(row, instance.model)
         # A uniform random sample for the check (reservoir sampling), without caches.
         k = self.done if self.done < _MOST_CHECKED else int(self._rng.integers(self.done + 1))
         if k < _MOST_CHECKED:

@@ -80,11 +80,12 @@ class Instance:
         if not self.record.standardized or isinstance(self.molecule, str):
             return parse_accepted(self.record.standardized or self.molecule)
         limits = MoleculeLimits(max_atoms=sys.maxsize)  # accepted before, like its standard form
-        return read_molecule(self.molecule, limits, bool, standardize=True)[0]
+        form = self.model.config.standardize
+        return read_molecule(self.molecule, limits, bool, standardize=form)[0]
 
     @cached_property
     def smiles(self) -> str:
-        """The SMILES that was given, standardized if that changes it, or that of the molecule."""
+        """The SMILES that was given or that of the molecule; of another form, if that is read."""
         if self.record.standardized:
             return self.record.standardized
         return self.molecule if isinstance(self.molecule, str) else Chem.MolToSmiles(self.mol)

@@ -41,7 +41,13 @@ from molattn.model.predictor import (
     standardized_columns,
 )
 from molattn.record import MoleculeRecord
-from molattn.utils.console import print_errors, print_groups, print_line, row_progress
+from molattn.utils.console import (
+    print_errors,
+    print_groups,
+    print_line,
+    print_parents,
+    row_progress,
+)
 from molattn.utils.devices import threads, without_onednn
 from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
@@ -185,6 +191,7 @@ def _apply(
         "groups": sum(
             row.table_row.has_stereo_groups(row.smiles) for row, _, code in found if not code
         ),
+        "parents": sum(has_parent(row, model) for row, _, code in found if not code),
         **(count(done) if count else {}),
     }
     return [row for one in found for row in rows.cells(*one)], tally
@@ -308,6 +315,12 @@ class _RowReader:
             yield ReadRow(index, row, row.cells[self._smiles], found, features, code, molecule)
 
 
+def has_parent(row: ReadRow, model: MolAttn) -> bool:
+    """Return whether the parent of a molecule is read in its place."""
+    both = (row.record, row.record and row.record.partner)
+    return model.config.standardize == "parent" and any(one and one.standardized for one in both)
+
+
 def _features(cells: Sequence[str]) -> tuple[list[float], ReasonCode | Literal[""]]:
     if any(map(is_missing, cells)):
         return [], "missing_feature"
@@ -354,7 +367,7 @@ def open_with_model(
         model = MolAttn.from_pretrained(find_model(model))
     if remark := model.inputs_remark():
         print_line(console, remark)
-    return table, model
+    return table, model.as_given() if config.as_given else model
 
 
 def _check_output(table: Table, output: Path | IO[bytes], config: StreamConfig) -> None:
@@ -388,6 +401,7 @@ def _print_counts(tally: Tally, model: MolAttn, console: Console) -> None:
     errors = Counter(tally.get("error", {}))
     print_errors(errors, console)
     print_groups(tally.get("groups", 0), console)
+    print_parents(tally.get("parents", 0), console)
     if errors and not tally["done"]:
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):

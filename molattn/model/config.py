@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprints import KINDS, SubstructureCounter
+from molattn.chem.limits import Standardize
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import Kernel, MoleculeLimits, NetworkConfig
 from molattn.config.base import NonNegativeInt, Unique, checked
@@ -76,7 +77,7 @@ class MolAttnConfig:
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
-        standardize: Whether molecules are standardized before they are featurized, see
+        standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
     """
 
@@ -92,7 +93,7 @@ class MolAttnConfig:
     target_transforms: tuple[AnyTransform, ...] = ()
     custom_parts: _Parts = ()
     relation_columns: tuple[str, ...] = ()
-    standardize: bool = False
+    standardize: Standardize = False
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"

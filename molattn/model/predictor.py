@@ -1,9 +1,10 @@
 """Predictions of a model: its networks, Gaussian process and calibration together."""
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,6 +60,19 @@ class Predictor(NetworkModule):
         self.config = config
         self.uncertainty = self.gaussian_process = None
 
+    def as_given(self) -> Self:
+        """Return the model with the same weights that reads molecules as given, not their parents.
+
+        Raises:
+            InputError: A model that was trained with ``--standardize``, and always standardizes.
+        """
+        if self.config.standardize is True:
+            message = "the model was trained on standardized molecules, and predicts no others"
+            raise InputError(message, option="as_given")
+        model = copy.copy(self)
+        model.config = replace(self.config, standardize=False)
+        return model
+
     # Predictions.
 
     def predict(
@@ -69,15 +83,16 @@ class Predictor(NetworkModule):
         partners: Sequence[Molecule] | None = None,
         features: ArrayLike | None = None,
         members: bool = False,
+        as_given: bool = False,
     ) -> Array:
         """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
 
         Regressions are in the targets' own units, classifications are probabilities, calibrated if
         the model is. An ensemble predicts the mean of its members, of a transformed target on the
         transformed scale. With ``members`` it returns the uncalibrated prediction of each instead,
-        ``[members, n, num_outputs]``.
+        ``[members, n, num_outputs]``. For ``as_given`` see :meth:`as_given`.
         """
-        records = self._records(smiles, partners)
+        records = (self.as_given() if as_given else self)._records(smiles, partners)
         outputs = self.predict_outputs(records, batch_size, features=features)
         return self.in_own_units(outputs) if members else self.values(outputs)
 
@@ -373,14 +388,17 @@ def cell_text(cell: float | str | None) -> str:
 
 
 def standardized_columns(config: MolAttnConfig) -> list[str]:
-    """Return the columns of standardized SMILES; none if the model does not standardize."""
+    """Return the columns of parents or standardized SMILES; none of a model without either."""
     if not config.standardize:
         return []
-    return ["standardized_smiles", *(["standardized_partner"] if config.has_partner else [])]
+    names = ["standardized_smiles", "standardized_partner"]
+    if config.standardize == "parent":
+        names = ["parent", "partner_parent"]
+    return names[: 1 + config.has_partner]
 
 
 def standardized_cells(record: MoleculeRecord | None, config: MolAttnConfig) -> list[str | None]:
-    """Return the cells of these columns: None where standardizing changed nothing."""
+    """Return the cells of these columns: None where it is the molecule that was given."""
     molecules = (record, record and record.partner)[: len(standardized_columns(config))]
     return [(one and one.standardized) or None for one in molecules]
 

@@ -65,6 +65,7 @@ class Molecule(TypedDict):
     predictions: dict[str, Prediction | None]
     neighbors: list[Neighbor]
     standardized_smiles: NotRequired[str | None]
+    parent: NotRequired[Annotated[str | None, Field(description="If it is another molecule.")]]
     name: NotRequired[Annotated[str, Field(description="Of a table with such a column.")]]
     partner: NotRequired[Annotated[str, Field(description="The second molecule, if any.")]]
     features: NotRequired[Annotated[dict[str, float], Field(description="Extra features.")]]
@@ -101,7 +102,8 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
             "neighbors": [],
         }
         if model.standardize:
-            answer["standardized_smiles"] = (row.record and row.record.standardized) or None
+            name = "parent" if model.standardize == "parent" else "standardized_smiles"
+            answer[name] = (row.record and row.record.standardized) or None
         for key, column in texts.items():
             answer[key] = row.table_row.cells[column]
         if model.features:
@@ -189,7 +191,7 @@ class Explanations:
 
     def __init__(self, limits: MoleculeLimits) -> None:
         self._limits = limits
-        self._copies: dict[str, MolAttn] = {}
+        self._copies: dict[ServedModel, MolAttn] = {}
 
     def explain(self, served: ServedModel, body: ExplainRequest) -> ExplainResponse:
         """Explain a prediction."""
@@ -218,12 +220,12 @@ class Explanations:
         }  # pyright: ignore[reportReturnType]
 
     def _copy(self, served: ServedModel) -> MolAttn:
-        if served.name not in self._copies:
+        if served not in self._copies:
             model = served.model
             shared = [*model.parameters(), *model.buffers(), *vars(model).values()]
             memo = {id(one): one for one in shared if one is not model.nets}
-            self._copies[served.name] = copy.deepcopy(model, memo)
-        return self._copies[served.name]
+            self._copies[served] = copy.deepcopy(model, memo)
+        return self._copies[served]
 
 
 @lru_cache(maxsize=256)

@@ -155,14 +155,19 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         held.callback(stop.set)
         if kind == JSON:
             body = await bodies.read_json(request, bodies.PredictRequest)
-            served, neighbors, count = catalog[body.model], body.neighbors, len(body.smiles)
+            served, neighbors, count = (
+                catalog.find(body.model, body.as_given),
+                body.neighbors,
+                len(body.smiles),
+            )
             table = bodies.json_table(served, body, config)
             is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
-            is_quick = is_quick and not served.model.config.standardize
+            is_quick = is_quick and served.model.config.standardize is not True
             work = Work(served, table, body.level, quick=count if is_quick else 0)
             held.enter_context(worker.reserve(count))
         else:
-            served, neighbors = catalog[options.model], options.neighbors
+            served = catalog.find(options.model, options.as_given)
+            neighbors = options.neighbors
             held.enter_context(worker.reserve(config.batch_size))
             folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
             path = Path(held.enter_context(folder)) / "body"
@@ -217,7 +222,8 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         bodies.content_type(request, EXPLAIN_BODIES)
         body = await bodies.read_json(request, bodies.ExplainRequest)
         held.enter_context(worker.reserve(min(_EXPLANATION, config.max_queue)))
-        work = in_thread(worker.explaining, explanations.explain, catalog[body.model], body)
+        served = catalog.find(body.model, body.as_given)
+        work = in_thread(worker.explaining, explanations.explain, served, body)
         return Response(dumps(await bodies.unless_gone(request, work)), media_type=JSON)
 
     @router.get(

@@ -35,6 +35,9 @@ _MOST_SECONDS = 300.0  # for a body
 
 _Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
 _Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
+_AsGiven = Annotated[
+    bool, Field(description="Read molecules as written, where the model predicts parents.")
+]
 _Model = Annotated[str | None, Field(description="Name of the model; by default the first.")]
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -50,6 +53,7 @@ class PredictOptions(BaseModel):
     model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
     level: _Level = Field(default_factory=lambda: LEVEL)
     neighbors: _Neighbors = Field(default_factory=int)
+    as_given: _AsGiven = Field(default_factory=bool)
     smiles_column: str = Field(
         default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
     )
@@ -66,6 +70,7 @@ class PredictRequest(_Strict):
     smiles: list[str | None] = Field(description="The molecules; null where one is missing.")
     level: _Level = LEVEL
     neighbors: _Neighbors = 0
+    as_given: _AsGiven = False
     partner: list[str | None] | None = Field(
         None, description="The second molecule of each, where the model takes two."
     )
@@ -98,6 +103,7 @@ class ExplainRequest(_Strict):
         description="How to score the atoms.",
         json_schema_extra=lambda schema: schema.update(enum=[*METHODS]),
     )
+    as_given: _AsGiven = False
     partner: str | None = Field(None, description="The second molecule, where the model takes two.")
     features: dict[str, FiniteFloat] | None = Field(None, description="Extra features by column.")
     width: int = Field(420, ge=100, le=2000, description="Width of the picture, in pixels.")

@@ -1,8 +1,8 @@
 """The models that are served, and what the API says of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -70,6 +70,7 @@ class ModelDescription(TypedDict):
     partner: Annotated[str | None, Field(description="Column of the second molecule, if any.")]
     features: list[str]
     has_neighbors: bool
+    predicts_parents: Annotated[bool, Field(description="Of molecules, unless `as_given`.")]
     tasks: list[TaskDescription]
 
 
@@ -97,6 +98,11 @@ class ServedModel:
     def spec(self, level: float) -> OutputSpec:
         """Return the output columns of a prediction at a level."""
         return prediction_spec(self.model, level)
+
+    @cached_property
+    def as_given(self) -> "ServedModel":
+        """The model that reads molecules as given."""
+        return replace(self, model=self.model.as_given())
 
     @property
     def has_neighbors(self) -> bool:
@@ -126,6 +132,7 @@ class ServedModel:
             "partner": (config.partner_column or "partner") if config.has_partner else None,
             "features": list(config.features),
             "has_neighbors": self.has_neighbors,
+            "predicts_parents": config.standardize == "parent",
             "tasks": [self._describe(task) for task in config.tasks],
         }
 
@@ -158,6 +165,10 @@ class Catalog:
     """The served models by name; the first is the default."""
 
     models: dict[str, ServedModel]
+
+    def find(self, name: str | None, as_given: bool) -> ServedModel:
+        """Return a model, or what it is for molecules as given; None = the first."""
+        return self[name].as_given if as_given else self[name]
 
     def __getitem__(self, name: str | None) -> ServedModel:
         """Return a model; None = the first."""

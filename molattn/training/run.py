@@ -204,6 +204,9 @@ def read_rows(
     lines = [f"{table.path}{remarks}: {counts}{shown}"]
     if (changed := table.standardized) is not None:
         lines.append(f"standardized: the molecules of {changed} of {len(table.rows)} rows changed")
+    elif mixtures := sum("." in (record.smiles or "") for record in table.records):
+        rows = f"the molecules of {mixtures} of {len(table.rows)} rows are salts or mixtures"
+        lines.append(f"{rows}, used as they are (--standardize: their largest fragment, neutral)")
     for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)
     return table

@@ -17,6 +17,7 @@ __all__ = [
     "print_errors",
     "print_groups",
     "print_line",
+    "print_parents",
     "rate_text",
     "row_progress",
     "step_progress",
@@ -46,6 +47,13 @@ def print_groups(count: int, console: "Console | None") -> None:
     if count:
         what = f"{counted(count, 'molecule')} with stereo groups (& or o)"
         print_line(console, f"{what}: read with unspecified centers")
+
+
+def print_parents(count: int, console: "Console | None") -> None:
+    """Print of how many molecules the parent is read in their place, if of any."""
+    if count:
+        removed = f"removed counterions or charges from {counted(count, 'molecule')}"
+        print_line(console, f"{removed}, predicted as parent (--as-given: as written)")
 
 
 def counted(count: int, noun: str) -> str:

@@ -81,7 +81,7 @@ export class MoleculeView {
     this.confidence = element("p", { class: "confidence", hidden: true });
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
     this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false" });
-    const standardized = this.answer.standardized_smiles;
+    const standardized = this.answer.parent ?? this.answer.standardized_smiles;
     this.host.replaceChildren(
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
       this.confidence, this.pair,
@@ -238,7 +238,7 @@ export class MoleculeView {
     this.legend.replaceChildren(element("p", { class: "note", role: "status" }, "Computing contributions\u2026"));
     const { model } = this.context;
     const { partner, features } = this.row;
-    const query = { smiles: this.smiles, model: model.name, task: task.name };
+    const query = { smiles: this.smiles, model: model.name, task: task.name, as_given: this.context.options().as_given };
     if (partner !== null) query.partner = partner;
     if (Object.keys(features).length) query.features = features;
     try {

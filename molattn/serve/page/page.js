@@ -8,7 +8,8 @@ import { MoleculeTable } from "./table.js";
 
 const context = {
   model: null,
-  options: () => ({ model: context.model.name, level: Number($("level").value), neighbors: 0 }),
+  options: () => ({ model: context.model.name, level: Number($("level").value), neighbors: 0,
+    as_given: context.model.predicts_parents && !$("parent").checked }),
   against: () => $("against").value,
 };
 const state = { rows: [], asked: null, total: 0, abort: null, opened: null };
@@ -171,6 +172,7 @@ $("cancel").addEventListener("click", () => state.abort?.abort());
 for (const ending of ["csv", "xlsx", "sdf"]) {
   $(`save-${ending}`).addEventListener("click", (event) => download(event, ending));
 }
+$("parent").addEventListener("change", () => state.asked && run(state.asked));
 $("against").addEventListener("change", () => {
   if (state.opened) view.refresh();
   if (state.total > 1) table.refresh();
@@ -184,6 +186,7 @@ function choose(model) {
   $("against").replaceChildren(element("option", { value: "training" }, "training molecules"),
     ...names.map((name) => element("option", { value: "reference" }, name)));
   $("against-label").hidden = !names.length;
+  $("parent-label").hidden = !model.predicts_parents;
   $("level-label").hidden = !model.tasks.some((task) => task.has_interval);
   const level = [...$("level").options].find((one) => Number(one.value) === model.level);
   if (level) level.selected = true;
