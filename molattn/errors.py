@@ -106,7 +106,7 @@ class SmilesError(InputError):
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
-        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize", "no_"))
+        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize", "no_parent"))
         what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
         self.smiles, self.code, self.reason = smiles, code, reason

@@ -44,7 +44,7 @@ Standardize = bool | Literal["parent"]
 # atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
-_CARBON = 6
+_CARBON, _CHARGED = 6, Chem.MolFromSmarts("[!+0]")
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _SMILES = "_molattn_standardized"
@@ -163,16 +163,15 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
         ValueError: RDKit cannot standardize it; also as ``RuntimeError``.
     """
     choose, uncharge, canonicalize = _steps()
-    if parent:
-        if len(Chem.GetMolFrags(mol)) == 1 and not any(a.GetFormalCharge() for a in mol.GetAtoms()):
-            return mol
-        choose, canonicalize = _organic_chooser().choose, Chem.Mol
     with quiet:
-        neutral = uncharge(choose(mol))
-        Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
-        form = Chem.RemoveHs(canonicalize(neutral))  # [H]/N= keeps its hydrogen for its label
-        smiles = Chem.MolToSmiles(form)
-        if smiles == Chem.MolToSmiles(mol):
+        if parent:
+            form = _parent(mol)
+        else:
+            neutral = uncharge(choose(mol))
+            Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
+            form = Chem.RemoveHs(canonicalize(neutral))  # [H]/N= keeps its hydrogen for its label
+        smiles = "" if form is mol else Chem.MolToSmiles(form)
+        if form is mol or (not parent and smiles == Chem.MolToSmiles(mol)):
             return mol
     found = parse_accepted(smiles)  # so that it is what anyone else reads from its SMILES
     if not reorder:
@@ -182,6 +181,19 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
         Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
     found.SetProp(_SMILES, smiles)
     return found
+
+
+def _parent(mol: Chem.Mol) -> Chem.Mol:
+    """Return the parent of a molecule, which is the same one if nothing is removed."""
+    is_one = len(Chem.GetMolFrags(mol)) == 1
+    if is_one and not mol.HasSubstructMatch(_CHARGED):
+        return mol
+    form = _steps()[1](mol if is_one else _organic_chooser().choose(mol))
+    charges = ([atom.GetFormalCharge() for atom in one.GetAtoms()] for one in (mol, form))
+    if is_one and next(charges) == next(charges):
+        return mol
+    Chem.SanitizeMol(form)
+    return form
 
 
 def standardized_smiles(mol: Chem.Mol) -> str:

@@ -42,7 +42,7 @@ REFUSED = {
 
 def test_every_documented_code_of_a_smiles_is_provoked_here() -> None:
     of_rows = "too_slow mol_block ragged no_label invalid_label missing_feature bad_feature".split()
-    others = ["standardize", "not_finite"]
+    others = ["standardize", "no_parent", "not_finite"]
     assert {*REASONS} == {*REFUSED, *of_rows, *others}
 
 

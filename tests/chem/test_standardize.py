@@ -95,6 +95,61 @@ def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
     assert sorted(given.atoms.tolist()) == sorted(expected.atoms.tolist())
 
 
+# Salts as PubChem draws them, with the free forms of DrugBank.
+SALTS = """
+O=C([O-])Cc1ccccc1Nc1c(Cl)cccc1Cl.[Na+]    O=C(O)Cc1ccccc1Nc1c(Cl)cccc1Cl
+CN(C)C(=N)NC(N)=N.Cl    CN(C)C(=N)NC(N)=N
+CC(C)[NH2+]CC(O)COc1cccc2ccccc12.[Cl-]    CC(C)NCC(O)COc1cccc2ccccc12
+CNC1CCC(c2ccc(Cl)c(Cl)c2)c2ccccc21.Cl    CNC1CCC(c2ccc(Cl)c(Cl)c2)c2ccccc21
+CNCCC(Oc1ccc(C(F)(F)F)cc1)c1ccccc1.Cl    CNCCC(Oc1ccc(C(F)(F)F)cc1)c1ccccc1
+CCOC(=O)C1=C(COCCN)NC(C)=C(C(=O)OC)C1c1ccccc1Cl.O=S(=O)(O)c1ccccc1    CCOC(=O)C1=C(COCCN)NC(C)=C(C(=O)OC)C1c1ccccc1Cl
+CC(C)c1c(C(=O)Nc2ccccc2)c(-c2ccccc2)c(-c2ccc(F)cc2)n1CCC(O)CC(O)CC(=O)[O-].CC(C)c1c(C(=O)Nc2ccccc2)c(-c2ccccc2)c(-c2ccc(F)cc2)n1CCC(O)CC(O)CC(=O)[O-].[Ca+2]    CC(C)c1c(C(=O)Nc2ccccc2)c(-c2ccccc2)c(-c2ccc(F)cc2)n1CCC(O)CC(O)CC(=O)O
+CCCCc1nc(Cl)c(CO)n1Cc1ccc(-c2ccccc2-c2nn[n-]n2)cc1.[K+]    CCCCc1nc(Cl)c(CO)n1Cc1ccc(-c2ccccc2-c2nn[nH]n2)cc1
+CC(=O)CC(c1ccccc1)c1c([O-])c2ccccc2oc1=O.[Na+]    CC(=O)CC(c1ccccc1)c1c(O)c2ccccc2oc1=O
+Cc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1Nc1nccc(-c2cccnc2)n1.CS(=O)(=O)O    Cc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1Nc1nccc(-c2cccnc2)n1
+CN(C)CCC[C@]1(c2ccc(F)cc2)OCc2cc(C#N)ccc21.O=C(O)C(=O)O    CN(C)CCC[C@]1(c2ccc(F)cc2)OCc2cc(C#N)ccc21
+CN(C)CCC1(c2ccc(F)cc2)OCc2cc(C#N)ccc21.Br    CN(C)CCC1(c2ccc(F)cc2)OCc2cc(C#N)ccc21
+CNS(=O)(=O)Cc1ccc2[nH]cc(CCN(C)C)c2c1.O=C(O)CCC(=O)O    CNS(=O)(=O)Cc1ccc2[nH]cc(CCN(C)C)c2c1
+Cc1ccc(-c2nc3ccc(C)cn3c2CC(=O)N(C)C)cc1.Cc1ccc(-c2nc3ccc(C)cn3c2CC(=O)N(C)C)cc1.O=C(O)C(O)C(O)C(=O)O    Cc1ccc(-c2nc3ccc(C)cn3c2CC(=O)N(C)C)cc1
+CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(ccc1OCC)S(=O)(=O)N1CCN(C)CC1.OC(=O)CC(O)(CC(O)=O)C(O)=O    CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(ccc1OCC)S(=O)(=O)N1CCN(C)CC1
+C[C@H](C(=O)[O-])c1ccc2cc(OC)ccc2c1.[Na+]    C[C@H](C(=O)O)c1ccc2cc(OC)ccc2c1
+CC1(C)SC2C(NC(=O)COc3ccccc3)C(=O)N2C1C(=O)[O-].[K+]    CC1(C)SC2C(NC(=O)COc3ccccc3)C(=O)N2C1C(=O)O
+O=C(c1ccccc1)c1ccc2n1CCC2C(=O)O.NC(CO)(CO)CO    O=C(c1ccccc1)c1ccc2n1CCC2C(=O)O
+CC(=O)Nc1c(I)c(NC(C)=O)c(I)c(C(=O)O)c1I.CNCC(O)C(O)C(O)C(O)CO    CC(=O)Nc1c(I)c(NC(C)=O)c(I)c(C(=O)O)c1I
+N[C@@H](Cc1cc(I)c(Oc2cc(I)c([O-])c(I)c2)c(I)c1)C(=O)O.[Na+]    N[C@@H](Cc1cc(I)c(Oc2cc(I)c(O)c(I)c2)c(I)c1)C(=O)O
+O=C1[N-]C(=O)C(c2ccccc2)(c2ccccc2)N1.[Na+]    O=C1NC(=O)C(c2ccccc2)(c2ccccc2)N1
+CCCC(CCC)C(=O)[O-].CCCC(CCC)C(=O)O.[Na+]    CCCC(CCC)C(=O)O
+CCN(CC)CC(=O)Nc1c(C)cccc1C.O.Cl    CCN(CC)CC(=O)Nc1c(C)cccc1C
+COC(=O)[C@H](c1ccccc1Cl)N1CCc2sccc2C1.OS(=O)(=O)O    COC(=O)[C@H](c1ccccc1Cl)N1CCc2sccc2C1
+COc1ccnc(C[S](=O)c2nc3cc(OC(F)F)ccc3[n-]2)c1OC.[Na+]    COc1ccnc(C[S](=O)c2nc3cc(OC(F)F)ccc3[nH]2)c1OC
+CN1CCC23C4Oc5c(O)ccc(c52)CC1C3C=CC4O.CN1CCC23C4Oc5c(O)ccc(c52)CC1C3C=CC4O.OS(=O)(=O)O    CN1CCC23C4Oc5c(O)ccc(c52)CC1C3C=CC4O
+O=C(O)COCCN1CCN(C(c2ccccc2)c2ccc(Cl)cc2)CC1.Cl.Cl    O=C(O)COCCN1CCN(C(c2ccccc2)c2ccc(Cl)cc2)CC1
+O=C([O-])COCC[NH+]1CCN(C(c2ccccc2)c2ccc(Cl)cc2)CC1    O=C(O)COCCN1CCN(C(c2ccccc2)c2ccc(Cl)cc2)CC1
+[NH3+][C@@H](Cc1ccccc1)C(=O)[O-]    N[C@@H](Cc1ccccc1)C(=O)O
+CC(=O)OCC[N+](C)(C)C.[Cl-]    CC(=O)OCC[N+](C)(C)C
+C[N+](C)(C)C[C@H](O)CC(=O)[O-]    C[N+](C)(C)C[C@H](O)CC(=O)[O-]
+C[n+]1ccccc1C=NO.[Cl-]    C[n+]1ccccc1C=NO
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("salt, free", [line.split() for line in SALTS.strip().splitlines()])
+def test_the_parent_of_a_salt_is_its_free_form(salt, free):
+    read = MoleculeReader(Featurizer.default(), FIELDS, standardize="parent")
+    (plain,) = MoleculeReader(Featurizer.default(), FIELDS).all([free])
+    changed = plain.smiles if Chem.CanonSmiles(salt) != plain.smiles else ""
+    for given, parent in ((salt, changed), (Chem.MolFromSmiles(salt), changed), (free, "")):
+        (found,) = read.all([given])
+        assert (found.smiles, found.standardized) == (plain.smiles, parent)
+        np.testing.assert_array_equal(found.fingerprint, plain.fingerprint)
+        np.testing.assert_allclose(found.numbers, plain.numbers, rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", "[Na+].[Cl-] O N.O=S(=O)(O)O N[Pt](N)(Cl)Cl [Br-]".split())
+def test_what_has_no_carbon_has_no_parent(text):
+    read = MoleculeReader(Featurizer.default(), standardize="parent")
+    assert [one.code for one in read([text, Chem.MolFromSmiles(text)])] == ["no_parent"] * 2
+
+
 def len_of(mol):
     return mol.GetNumAtoms()
 

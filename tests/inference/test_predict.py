@@ -163,6 +163,27 @@ def test_the_standardized_smiles_is_written_where_it_differs(tmp_path):
     np.testing.assert_allclose(values, model.predict(given[:3], partners=seconds[:3])[:, 0], 1e-6)
 
 
+def test_a_model_of_parents_predicts_them_unless_as_given(tmp_path):
+    model = MolAttn(MolAttnConfig("y", SMALL, standardize="parent")).eval()
+    salt, acid = "CC(=O)[O-].[Na+]", "CC(=O)O"
+    source = saved(tmp_path, f"smiles\n{salt}\n{acid}\n[Na+].[Cl-]\nC(\n")
+    for as_given, parents in ((False, [acid, "", "", ""]), (True, None)):
+        options, log = PredictConfig(as_given=as_given), Console(file=io.StringIO())
+        predict_table(model, source, tmp_path / "out.csv", options, log)
+        rows = rows_of(tmp_path / "out.csv")
+        refused = "" if as_given else "no_parent"
+        assert [row["error"] for row in rows] == ["", "", refused, "parenthesis"]
+        assert parents == ([row["parent"] for row in rows] if "parent" in rows[0] else None)
+        assert ("counterions or charges from 1 molecule," in log.file.getvalue()) != as_given
+        expected = model.predict([salt, acid], as_given=as_given)[:, 0]
+        np.testing.assert_allclose([float(row["y_predicted"]) for row in rows[:2]], expected, 1e-6)
+        assert (expected[0] == pytest.approx(expected[1], rel=1e-6)) != as_given
+    model.config = replace(model.config, standardize=True)
+    with pytest.raises(InputError) as error:
+        model.as_given()
+    assert error.value.option == "as_given"
+
+
 # Labels beside the predictions.
 
 

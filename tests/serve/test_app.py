@@ -1,4 +1,6 @@
 import copy
+import csv
+import io
 import json
 from dataclasses import replace
 
@@ -120,6 +122,29 @@ def test_a_model_of_two_molecules_and_a_feature(client, catalog):
     assert found[0]["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
     codes = ["missing_feature", "missing_value", "partner_missing_value"]
     assert [one["error"] for one in found[1:]] == codes
+
+
+def test_a_model_of_parents_is_asked_for_them_or_for_what_is_given(served, mixed):
+    model = copy.copy(mixed)
+    model.config = replace(mixed.config, standardize="parent")
+    salt = "CCCC[NH3+].[Cl-]"
+    with served(Catalog({"one": ServedModel("one", model)})) as client:
+        assert client.get("/models").json()["models"][0]["predicts_parents"]
+        for as_given, form in ((False, "CCCCN"), (True, salt)):
+            body = {"smiles": [salt, "[Na+].[Cl-]"], "as_given": as_given}
+            one, other = client.post("/predict", json=body).json()["molecules"]
+            assert one.get("parent") == (None if as_given else form)
+            assert other["error"] == (None if as_given else "no_parent")
+            value = mixed.predict([form])[0, 0]
+            assert one["predictions"]["logS"]["value"] == pytest.approx(value, rel=1e-5)
+            assert one["training_similarity"] == pytest.approx(mixed.training_similarity([form])[0])
+            path = f"/predict?as_given={str(as_given).lower()}"
+            text = client.post(path, content=f"smiles\n{salt}\n", headers=CSV).text
+            (row,) = csv.DictReader(io.StringIO(text))
+            assert float(row["logS_predicted"]) == pytest.approx(value, rel=1e-5)
+            assert ("parent" in row) != as_given
+            body = {"smiles": salt, "method": "occlusion", "as_given": as_given}
+            assert client.post("/explain", json=body).json()["smiles"] == form
 
 
 @pytest.mark.parametrize(
