@@ -1,3 +1,5 @@
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -43,6 +45,13 @@ def test_tables_of_layers_and_reason_codes_are_current(layer_table):
         cells = (one.title, f"`{name}`", one.unit, f"{one.rows:,}", one.scores, coverage)
         assert f"| {' | '.join(cells)} |" in page
         assert f"### {one.title}\n\n{one.description}\n\n- Column: `{name}`\n" in page
+
+
+def test_tables_of_measurements_are_current(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    make = importlib.import_module("make_measurements")
+    for page in PAGES:
+        assert make.with_tables(page.read_text()) == page.read_text(), page
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +109,30 @@ def test_pages_load_nothing_from_the_network(site):
         assert not loads.search(page.read_text()), page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?https?:|@import", sheet.read_text()), sheet
+
+
+def test_notebooks_are_shown_with_their_output(site):
+    for notebook in (ROOT / "docs/tutorials").glob("*.ipynb"):
+        cells = json.loads(notebook.read_text())["cells"]
+        assert sum(len("".join(cell["source"]).split()) for cell in cells) <= 900
+        assert not any(cell.get("outputs") for cell in cells)
+        page = (site / "tutorials" / f"{notebook.stem}.html").read_text()
+        assert re.search(rf'src="?{notebook.stem}-\d+\.png', page)
+
+
+def test_search_works_from_the_file_system(site, browser):
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.fill("input.md-search__input", "conformal")
+    page.wait_for_selector(".md-search-result__item")
+    assert "conformal" in page.inner_text(".md-search-result__list").lower()
+    page.close()
+
+
+def test_pages_are_short(site):
+    assert sum(len(page.read_text().split()) for page in PAGES) <= 20_000
+    assert len([*site.rglob("*.png")]) <= 25 + 1  # of the theme
+    for page in PAGES:
+        for paragraph in re.split(r"\n\s*\n", page.read_text()):
+            if not paragraph.lstrip().startswith(("|", "```", "<", "#", "-", "1.")):
+                assert len(paragraph.split()) <= 90, (page, paragraph)

@@ -1,19 +1,26 @@
-"""What MkDocs makes from the package itself: the pages of the layers, and the commands."""
+"""What MkDocs makes from the package itself: layers, commands, endpoints, results, tutorials."""
 
+import functools
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from molattn.cli.program import make_app
 from molattn.nn import LAYERS
 
-sys.path.insert(0, str(Path(__file__).parent))
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "scripts")]
 
 from formulas import render_formulas
+from make_measurements import all_results, endpoint_sections
 
 _LAYER_PAGE = """::: molattn.nn.{name}
     options:
@@ -27,24 +34,46 @@ def _page_of(name: str) -> str:
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List the layers' pages in the navigation."""
-    for section in config.nav or []:
-        if "Layers" in section:
-            section["Layers"] += [
-                {layer.conv.__name__: _page_of(name)} for name, layer in LAYERS.items()
-            ]
+    (reference,) = (section["Reference"] for section in config.nav or [] if "Reference" in section)
+    (layers,) = (section["Layers"] for section in reference if "Layers" in section)
+    layers += [{layer.conv.__name__: _page_of(name)} for name, layer in LAYERS.items()]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Make the layers' pages."""
+    """Make the pages of layers and results, and those of notebooks by running them."""
+    files.append(File.generated(config, "results.md", content=all_results()))
     for name, layer in LAYERS.items():
         content = _LAYER_PAGE.format(name=layer.conv.__name__)
         files.append(File.generated(config, _page_of(name), content=content))
+    for path in sorted(Path(config.docs_dir, "tutorials").glob("*.ipynb")):
+        for name, content in _run_notebook(path, path.read_bytes()).items():
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
     return files
 
 
+@functools.cache
+def _run_notebook(path: Path, content: bytes) -> dict[str, bytes]:
+    """Return the page of a notebook with this content, and its pictures, by name."""
+    program = _HERE / "notebook.py"
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, program, path, folder],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise PluginError(f"{path.name}: {done.stderr[-3000:]}")
+        files = (file for pattern in ("*.md", "*.png") for file in Path(folder).glob(pattern))
+        return {file.name: file.read_bytes() for file in files}
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert the help of the commands."""
+    """Insert the help of the commands, and the properties of the packaged model."""
+    if "<!-- endpoints -->" in markdown:
+        markdown = markdown.replace("<!-- endpoints -->", endpoint_sections())
     if "<!-- commands -->" in markdown:
         app = make_app(all_options=True)
         commands = app.generate_docs(output_format="markdown", heading_level=2)

@@ -68,6 +68,7 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "--table --models models.yaml --results r.csv --reference tiny",
     ],
     "fold_splits": [("--data t.csv --folds 2 --repeats 1 --output folds.json", "")],
+    "make_measurements": [("--docs pages", "images/accuracy.png")],
     "fragment_molecules": [("m.smi.gz --rounds 1 --output f.smi.gz", "written to f.smi.gz")],
     "example_attention": [("--epochs 1 --rows 24", "^test RMSE")],
     "example_gine": [("--epochs 1 --rows 24", "^GINE with attention: test RMSE")],
