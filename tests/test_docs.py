@@ -123,7 +123,8 @@ def test_notebooks_are_shown_with_their_output(site):
 def test_search_works_from_the_file_system(site, browser):
     page = browser.new_page()
     page.goto((site / "index.html").as_uri())
-    page.fill("input.md-search__input", "conformal")
+    page.click("input.md-search__input")
+    page.keyboard.type("conformal")
     page.wait_for_selector(".md-search-result__item")
     assert "conformal" in page.inner_text(".md-search-result__list").lower()
     page.close()

@@ -20,7 +20,10 @@ _HERE = Path(__file__).parent
 sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "scripts")]
 
 from formulas import render_formulas
-from make_measurements import all_results, endpoint_sections
+from make_measurements import (  # pyright: ignore[reportMissingImports]
+    all_results,
+    endpoint_sections,
+)
 
 _LAYER_PAGE = """::: molattn.nn.{name}
     options:
