@@ -85,18 +85,14 @@ def is_exchangeable(data: DataConfig) -> bool:
     return data.split_column is None and data.split in (None, "random")
 
 
-def score_tables(
-    tasks: Sequence[Task], metrics: Mapping[str, Any], runs: Sequence[str] = ()
-) -> list[ScoreTable]:
+def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
     """Return the scores of all models, one table of regressions and one of classifications.
 
     The mean over tasks is left out if they have different units. The scores are of the test rows;
     without any, of the validation rows. ``metrics`` is the content of ``metrics.json`` of a run or
-    of a cross-validation, or the test scores of ``runs`` by their names. Only the first metric has
-    its confidence interval.
+    of a cross-validation. Only the first metric has its confidence interval.
     """
-    models = runs or [key for key in MODELS if key in metrics] or ["validation"]
-    title, tables = "test" if runs else scored_rows(metrics), []
+    models, tables = [key for key in MODELS if key in metrics] or ["validation"], []
     for is_regression in (True, False):
         some = [task for task in tasks if (task.kind == "regression") == is_regression]
         if not some:
@@ -104,12 +100,12 @@ def score_tables(
         scored = [
             (target_label(task), {key: metrics[key][task.name] for key in models}) for task in some
         ]
-        if len(some) > 1 and len({task.unit for task in some}) == 1 and not runs:
+        if len(some) > 1 and len({task.unit for task in some}) == 1:
             scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
         shown, rows = metrics_of(*(task.kind for task in some), with_heading=True), []
         for label, scores in scored:
             for key in models:
-                row = {"task": label, "model": key if runs else _model_label(key, some[0].kind)}
+                row = {"task": label, "model": _model_label(key, some[0].kind)}
                 for name, metric in shown.items():
                     row[metric.heading] = _cell(scores[key], name)
                     if len(row) == 3 and (intervals := scores[key].get("intervals")):
@@ -121,7 +117,7 @@ def score_tables(
             for word, higher in (("Higher", True), ("Lower", False))
         }
         note = " ".join(f"{word} is better: {names}." for word, names in better.items() if names)
-        tables.append(ScoreTable(f"{title} scores", pd.DataFrame(rows), note))
+        tables.append(ScoreTable(f"{scored_rows(metrics)} scores", pd.DataFrame(rows), note))
     return tables
 
 
