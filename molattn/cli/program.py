@@ -12,7 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
-from molattn.cli import models, train
+from molattn.cli import models, runs, train
 from molattn.cli.options import STREAM, OptionsFile
 from molattn.cli.processes import launch, process_group, world_size
 from molattn.config.base import input_error
@@ -37,6 +37,7 @@ _COMMON = frozenset(
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
     *(models.explain, models.fingerprint, models.serve, models.verify),
+    *(runs.runs, runs.compare),
 )
 _SHORTENED = (train.train, train.pretrain, train.tune, models.prepare)
 _EXAMPLES = """
@@ -63,6 +64,10 @@ _EXAMPLES = """
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
   molattn verify runs/solubility
+  molattn runs
+  molattn runs runs/2026 --output runs.csv
+  molattn compare runs/network runs/both
+  molattn compare runs/folds_* --output runs/comparison
 """
 
 

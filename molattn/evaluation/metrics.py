@@ -97,17 +97,7 @@ def score_tasks(
             many rows; 0 = no intervals.
         seed: Seed of the bootstrap.
     """
-    values: dict[str, dict[str, Array]] = {task.name: {} for task in tasks}
-    slices = output_slices(tasks)
-    for weights in chain([np.ones((1, len(target)))], _resamplings(len(target), resamples, seed)):
-        for index, (task, columns) in enumerate(zip(tasks, slices, strict=True)):
-            known = ~np.isnan(target[:, index])
-            outputs = prediction[known, columns]
-            outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
-            for key, metric in metrics_of(task.kind).items():
-                drawn = _values(metric, target[known, index], outputs, weights[:, known])
-                before = values[task.name].get(key, np.zeros(0))
-                values[task.name][key] = np.append(before, drawn)
+    values = sample_scores(prediction, target, tasks, resamples=resamples, seed=seed)
     scores = {}
     for index, task in enumerate(tasks):
         labels = target[~np.isnan(target[:, index]), index]
@@ -118,6 +108,36 @@ def score_tasks(
         means[key] = _nanmean(np.array(drawn)) if drawn else np.full(1, np.nan)
     count = sum(one["count"] for one in scores.values())
     return TaskScores(scores, _summary(means, count, "undefined for every task"))
+
+
+def sample_scores(
+    prediction: Array,
+    target: Array,
+    tasks: Sequence[Task],
+    *,
+    resamples: int = 0,
+    seed: int = 0,
+    groups: NDArray[np.intp] | None = None,
+) -> dict[str, dict[str, Array]]:
+    """Compute all metrics of each task, on all rows and on bootstrap samples: ``[1 + samples]``.
+
+    Arguments are those of :func:`score_tasks`; ``groups`` are indices ``[n]`` of groups that are
+    drawn as a whole, by default rows. Scores of several models on the same rows are paired: with
+    the same groups and seed, the samples are the same.
+    """
+    values: dict[str, dict[str, Array]] = {task.name: {} for task in tasks}
+    slices = output_slices(tasks)
+    samples = _resamplings(len(target), resamples, seed, groups)
+    for weights in chain([np.ones((1, len(target)))], samples):
+        for index, (task, columns) in enumerate(zip(tasks, slices, strict=True)):
+            known = ~np.isnan(target[:, index])
+            outputs = prediction[known, columns]
+            outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
+            for key, metric in metrics_of(task.kind).items():
+                drawn = _values(metric, target[known, index], outputs, weights[:, known])
+                before = values[task.name].get(key, np.zeros(0))
+                values[task.name][key] = np.append(before, drawn)
+    return values
 
 
 def _values(metric: Metric, target: Array, prediction: Array, weights: Array) -> Array:
@@ -134,7 +154,9 @@ def _summary(values: Mapping[str, Array], count: int, reason: str) -> Scores:
     return {
         "count": count,
         **points,
-        "intervals": {key: _interval(one[1:]) for key, one in values.items() if len(one) > 1},
+        "intervals": {
+            key: percentile_interval(one[1:]) for key, one in values.items() if len(one) > 1
+        },
         "undefined": {key: reason for key, value in points.items() if value is None},
     }
 
@@ -148,19 +170,23 @@ def _reason(task: Task, labels: Array) -> str:
     return "all predictions are of one class" if task.classes else "the predictions do not vary"
 
 
-def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
+def _resamplings(
+    rows: int, count: int, seed: int, groups: NDArray[np.intp] | None = None
+) -> Iterator[Array]:
     """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
     rng = np.random.default_rng(seed)
+    units = rows if groups is None else len(np.unique(groups))
     remaining = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows)) if rows else 0
     while remaining:
         some = min(remaining, max(1, _CELLS_AT_ONCE // rows))
-        drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=some * rows)
-        yield counts.reshape(some, rows).astype(float)
+        drawn = rng.integers(0, units, (some, units)) + units * np.arange(some)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=some * units).reshape(some, units)
+        yield (counts if groups is None else counts[:, groups]).astype(float)
         remaining -= some
 
 
-def _interval(drawn: Array) -> list[float] | None:
+def percentile_interval(drawn: Array) -> list[float] | None:
+    """Return the 95% interval of a metric on bootstrap samples; None if half are undefined."""
     known = drawn[~np.isnan(drawn)]
     if len(known) < max(2, len(drawn) / 2):
         return None

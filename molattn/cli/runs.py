@@ -1,0 +1,82 @@
+"""The commands of runs that are there: ``molattn runs`` and ``molattn compare``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.options import group, make_console
+from molattn.utils.console import print_line
+
+
+def compare(
+    *runs: Annotated[Path, Parameter(name="RUN")],
+    output: Annotated[Path | None, group("Output")] = None,
+) -> None:
+    """Compare runs that were tested on the same rows, such as those of one split column or seed.
+
+    Shows their scores with confidence intervals, and which differences are more than chance: by
+    Tukey's HSD, paired over the folds of cross-validations or over the test molecules of single
+    splits (see "Comparing runs" in the documentation).
+
+    Args:
+        runs: Folders of two or more finished runs of molattn train.
+        output: Folder for report.html (a self-contained page, also with the errors by scaffold and
+            by similarity to the training molecules, and the molecules on which the runs disagree)
+            and comparison.csv; by default a new one in runs/. An earlier comparison is replaced.
+    """
+    console = make_console()
+    from molattn.evaluation.comparison import comparison_table, read_runs
+    from molattn.evaluation.comparison_page import comparison_tables, write_comparison
+    from molattn.evaluation.tables import print_tables
+    from molattn.training.run_folder import free_folder
+
+    output = output or free_folder(Path("runs/comparison"))
+    read = read_runs(runs)
+    table, (first, *_) = comparison_table(read), read.values()
+    write_comparison(read, table, output)
+    tables = comparison_tables(table, first.tasks)
+    shown = [
+        one._replace(frame=one.frame.drop(columns="interval", errors="ignore")) for one in tables
+    ]
+    print_tables(shown, console)
+    print_line(console, f"Comparison written to {output}; see {output / 'report.html'}")
+
+
+def runs(
+    folder: Annotated[Path, Parameter(help="Folder to search, with its subfolders.")] = Path(
+        "runs"
+    ),
+    /,
+    *,
+    output: Annotated[Path | None, group("Output")] = None,
+) -> None:
+    """List the runs in a folder, the oldest first, with their scores.
+
+    Args:
+        output: CSV, TSV, Parquet or Excel file for the same table.
+    """
+    console = make_console()
+    from rich.table import Table
+
+    from molattn.data.table import write_table
+    from molattn.evaluation.run_list import list_runs
+
+    found = list_runs(folder)
+    if output is not None:
+        with write_table(output, [*found]) as write:
+            for row in found.fillna("").itertuples(index=False):
+                write(row)
+    shown = Table(box=None, pad_edge=False)
+    least = {"date": 10, "score": 13, "baseline": 8, "state": 11}  # the others are cut if need be
+    for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):
+        justify = "right" if name in ("score", "baseline") else "left"
+        shown.add_column(name, no_wrap=True, justify=justify, min_width=least.get(name))
+    for run in found.fillna("").itertuples():
+        score, baseline = (f"{one:.3f}" if one != "" else "" for one in (run.score, run.baseline))
+        day, metric = run.date.split()[0], f"{run.metric} {score}".strip()
+        shown.add_row(run.name, day, run.data, run.target, run.split, metric, baseline, run.state)
+    if found.empty:
+        print_line(console, f"no runs in {folder}")
+    else:
+        console.print(shown, markup=False)

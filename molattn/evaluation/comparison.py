@@ -1,0 +1,273 @@
+"""Runs compared on the same test rows: scores, paired differences and a test of these."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import studentized_range, t
+
+from molattn.chem.groups import scaffold_smiles
+from molattn.chem.parse import parse_accepted
+from molattn.config import TrainConfig
+from molattn.config.yaml_file import read_config_file
+from molattn.data.labels import label_values
+from molattn.data.table import escape_formula, listed
+from molattn.errors import InputError
+from molattn.evaluation.metrics import METRICS, metrics_of, percentile_interval, sample_scores
+from molattn.evaluation.tables import tasks_of
+from molattn.task import Task, output_slices
+from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE
+from molattn.utils.files import read_json
+
+Array = NDArray[np.float64]
+_Row = dict[str, Any]
+
+_COLUMNS = "task rows count metric run minus value low high p_value degrees_of_freedom".split()
+_SAMPLES = 1000  # of the bootstrap
+_MOST_SCAFFOLDS, _FEWEST_ROWS = 8, 5  # of scaffolds that are shown by themselves
+_ERRORS = {"regression": "mae", "binary": "brier", "multiclass": "brier"}  # means over molecules
+
+
+class RunPredictions(NamedTuple):
+    """The test rows of a run.
+
+    ``frame`` has the columns ``label`` of each task, NaN if missing, ``output`` by output name, and
+    ``similarity`` to the training molecules. Its sorted index is what the rows of other runs must
+    equal: round ("" of a single split), SMILES, second SMILES and labels.
+    """
+
+    folder: Path
+    config: TrainConfig
+    tasks: list[Task]
+    frame: pd.DataFrame
+
+    @property
+    def rounds(self) -> list[str]:
+        """Rounds of a cross-validation; the empty text of a single split."""
+        return sorted(self.frame.index.unique(0))
+
+
+def _read(folder: Path) -> RunPredictions:
+    """Read the test predictions of a finished run or cross-validation."""
+    for name in (CONFIG_FILE, RESULT_FILE, "predictions.csv"):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
+    config = TrainConfig.from_dict(read_config_file(folder / CONFIG_FILE))
+    tasks, data = tasks_of(read_json(folder / RESULT_FILE)), config.data
+    cells = pd.read_csv(folder / "predictions.csv", dtype=str, keep_default_na=False)
+    if cells.empty:
+        raise InputError(f"{folder}: expected a run with test rows, got none")
+    cells = cells.rename(columns=_unescaped).map(_unescaped)
+    added = {name.rstrip("_"): name for name in cells}  # after those of the table, see free_name
+    given = {name.lower(): name for name in reversed(cells.columns)}
+
+    def texts(name: str | None) -> list[str]:
+        if name is None:
+            return [""] * len(cells)
+        return cells[name if name in cells else given[name.lower()]].tolist()
+
+    def numbers(names: Sequence[str]) -> pd.DataFrame:
+        own = [added.get(name.rstrip("_")) for name in names]
+        columns = [pd.to_numeric(cells[one], errors="coerce") if one else np.nan for one in own]
+        return pd.DataFrame(dict(zip(names, columns, strict=True)), index=cells.index)
+
+    relations = [texts(name) for name in data.relation_columns] or [None] * len(tasks)
+    both = zip(tasks, relations, strict=True)
+    labels = {one.name: label_values(texts(one.name), one, signs)[0] for one, signs in both}
+    parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
+    parts["output"] = numbers([name for task in tasks for name in task.output_names])
+    keys = [texts("round" if data.folds is not None and data.only_fold is None else None)]
+    keys += [texts(data.smiles_column), texts(data.partner_column)]
+    keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
+    frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))
+    return RunPredictions(folder, config, tasks, frame.sort_index(kind="stable"))
+
+
+def _unescaped(text: str) -> str:
+    return text[1:] if escape_formula(text[1:]) == text else text
+
+
+def _check_same_rows(first: RunPredictions, other: RunPredictions) -> None:
+    expected, got = (
+        "; ".join(listed([one.name, one.kind, *one.classes]) for one in run.tasks)
+        for run in (first, other)
+    )
+    if expected != got:
+        what = f"the targets of {first.folder}, {expected}"
+    elif not first.frame.index.equals(other.frame.index):
+        rows, same = len(other.frame), other.frame.index.isin(first.frame.index).sum()
+        what = f"the test rows of {first.folder} ({len(first.frame):,} molecules)"
+        got = f"{rows:,}, {same:,} of them the same; --split, --seed and --folds choose them"
+    else:
+        return
+    raise InputError(f"{other.folder}: expected {what}, got {got}")
+
+
+def compare(runs: Sequence[str | Path]) -> pd.DataFrame:
+    """Compare runs on the same test rows, as ``molattn compare`` does.
+
+    A difference is paired. Its interval and p value are of Tukey's HSD: they hold for all pairs of
+    the k runs together (family-wise error 5%). Its standard error is
+
+    - of **cross-validations** that of repeated measures: the mean square of what runs and the R
+      rounds do not explain, with (k - 1)(R - 1) degrees of freedom, times 2 (1/R + 1/(folds - 1)).
+      The second term is for training sets that overlap (Nadeau and Bengio); without it, intervals
+      vanish with more repeats. Methods are compared, trained on so many rows.
+    - of **single splits** that of a bootstrap that draws whole scaffolds, the same for all runs, as
+      errors within a series are alike, and molecules without rings one by one. There are
+      (Σ m)² / Σ m² - 1 degrees of freedom, of m rows in a scaffold. The trained models are
+      compared, on molecules such as these; another seed would train others.
+
+    Args:
+        runs: Folders of two or more finished runs with the same targets and test rows.
+
+    Returns:
+        A row for each score and difference: ``task``; ``rows`` (``all``, of a large scaffold, or a
+        fifth by similarity to the training molecules of the first run); ``count`` of labels;
+        ``metric``; ``run``; ``minus``, the run that is subtracted, empty for a score; ``value``,
+        its 95% interval ``low`` and ``high``, and ``p_value`` and ``degrees_of_freedom`` of a
+        difference. Rows without a finite prediction of each run are left out.
+
+    Raises:
+        InputError: A folder is no finished run, or its targets or test rows differ.
+
+    Sources: Ash et al., Practically Significant Method Comparison Protocols for Machine Learning in
+    Small Molecule Drug Discovery, J. Chem. Inf. Model. 2025; Nadeau and Bengio, Inference for the
+    Generalization Error, Machine Learning 2003, 52, 239.
+    """
+    return comparison_table(read_runs(runs))
+
+
+def read_runs(folders: Sequence[str | Path]) -> dict[str, RunPredictions]:
+    """Return runs by name, with the rows of which each has a finite prediction."""
+    paths = [Path(folder) for folder in folders]
+    if len({path.resolve() for path in paths}) < max(2, len(paths)):
+        raise InputError(f"RUN: got {listed([*map(str, paths)])}, expected two or more runs")
+    first, *others = runs = [_read(path) for path in paths]
+    for other in others:
+        _check_same_rows(first, other)
+    finite = np.all([np.isfinite(run.frame["output"]).all(axis=1) for run in runs], axis=0)
+    names = [path.resolve().name for path in paths]
+    names = names if len({*names}) == len(names) else [*map(str, paths)]
+    kept = [run._replace(frame=run.frame[finite]) for run in runs]
+    return dict(zip(names, kept, strict=True))
+
+
+def comparison_table(runs: Mapping[str, RunPredictions]) -> pd.DataFrame:
+    """Return the table of :func:`compare`."""
+    first, *_ = runs.values()
+    smiles = first.frame.index.get_level_values(1)
+    known = {one: scaffold_smiles(parse_accepted(one)) for one in smiles.unique()}
+    scaffolds = np.array([known[one] for one in smiles], dtype=object)
+    rows = [*_estimated_rows(runs, scaffolds), *_subset_rows(runs, scaffolds)]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _estimated_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator[_Row]:
+    """Yield scores and differences of the metrics that tables show, of all rows."""
+    first, *_ = runs.values()
+    tasks, folds = first.tasks, first.config.data.folds or 2
+    smiles = first.frame.index.get_level_values(1)
+    units = np.where(scaffolds != "", scaffolds, smiles).astype(str)
+    groups = np.unique(units, return_inverse=True)[1]
+    options: _Row = {"resamples": _SAMPLES, "groups": groups} if first.rounds == [""] else {}
+    frames = [run.frame.loc[[name]] for run in runs.values() for name in first.rounds]
+    arrays = [(one["output"].to_numpy(), one["label"].to_numpy()) for one in frames]
+    drawn = [sample_scores(outputs, labels, tasks, **options) for outputs, labels in arrays]
+    for task in tasks:
+        labeled = first.frame["label", task.name].notna().to_numpy()
+        sizes = np.bincount(groups[labeled])
+        for metric in metrics_of(task.kind, with_heading=True):
+            values = np.array([one[task.name][metric] for one in drawn]).reshape(len(runs), -1)
+            found = _of_samples(values, sizes) if options else _of_rounds(values, folds)
+            facts = {"task": task.name, "rows": "all", "count": labeled.sum(), "metric": metric}
+            yield from ({**facts, **row} for row in _rows([*runs], *found))
+
+
+_Estimate = tuple[Array, Array, Array, float]
+"""Scores of k runs, their bounds ``[2, k]``, standard errors of differences, and degrees."""
+
+
+def _of_rounds(values: Array, folds: int) -> _Estimate:
+    """Estimate a score from its values in R rounds ``[k, R]``, NaN where it is undefined."""
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    k, rounds = values.shape
+    if rounds < 2:
+        return np.full(k, np.nan), np.full((2, k), np.nan), np.full((k, k), np.nan), 1
+    mean, degrees = values.mean(axis=1), (k - 1) * (rounds - 1)
+    variance = 1.0 / rounds + 1.0 / (folds - 1)  # of a mean, in those of a value
+    rest = values - mean[:, None] - values.mean(axis=0) + values.mean()
+    error = np.sqrt(2.0 * variance * (rest**2).sum() / degrees)
+    half = t.ppf(0.975, rounds - 1) * np.sqrt(variance) * values.std(axis=1, ddof=1)
+    return mean, np.stack([mean - half, mean + half]), np.full((k, k), error), degrees
+
+
+def _of_samples(values: Array, sizes: NDArray[np.intp]) -> _Estimate:
+    """Estimate a score from those of bootstrap samples ``[k, 1 + B]`` of groups of some sizes."""
+    bounds = np.array([percentile_interval(one[1:]) or [np.nan, np.nan] for one in values])
+    drawn = values[:, 1:][:, ~np.isnan(values[:, 1:]).any(axis=0)]
+    errors = np.full((len(values), len(values)), np.nan)
+    if 2 * drawn.shape[1] >= values.shape[1] > 2:
+        errors = (drawn[:, None] - drawn).std(axis=2, ddof=1)
+    degrees = max(1.0, sizes.sum() ** 2 / max(1, (sizes**2).sum()) - 1.0)
+    return values[:, 0], bounds.T, errors, degrees
+
+
+def tukey_hsd(
+    differences: ArrayLike, errors: ArrayLike, runs: int, degrees: float
+) -> tuple[Array, Array]:
+    """Return half widths of the simultaneous 95% intervals of differences, and their p values.
+
+    With the studentized range q of k ``runs`` and ν ``degrees`` of freedom, a difference d and its
+    standard error s, they are q₀.₉₅ s / √2 and P(q > √2 |d| / s). For two runs it is the t-test.
+    """
+    d, s = np.abs(np.asarray(differences, dtype=float)), np.asarray(errors, dtype=float)
+    ratio = np.divide(np.sqrt(2.0) * d, s, out=np.where(d > 0.0, np.inf, 0.0), where=s != 0.0)
+    half = studentized_range.ppf(0.95, runs, degrees) * s / np.sqrt(2.0)
+    return half, studentized_range.sf(ratio, runs, degrees)
+
+
+def _rows(
+    names: Sequence[str], scores: Array, bounds: Array, errors: Array, degrees: float
+) -> Iterator[_Row]:
+    """Yield the score of each run, and the difference of every two."""
+    for run, value, low, high in zip(names, scores, *bounds, strict=True):
+        yield {"run": run, "minus": "", "value": value, "low": low, "high": high}
+    pairs = np.array([*combinations(range(len(names)), 2)]).T
+    d = scores[pairs[0]] - scores[pairs[1]]
+    half, p_values = tukey_hsd(d, errors[pairs[0], pairs[1]], len(names), degrees)
+    for i, j, *values in zip(*pairs, d, d - half, d + half, p_values, strict=True):
+        found = dict(zip(("value", "low", "high", "p_value"), values, strict=True))
+        yield {"run": names[i], "minus": names[j], **found, "degrees_of_freedom": degrees}
+
+
+def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator[_Row]:
+    """Yield the mean error of each run on the largest scaffolds, and on fifths by similarity."""
+    first, *_ = runs.values()
+    similarity = first.frame["similarity", "training_similarity"].to_numpy()
+    for task, part in zip(first.tasks, output_slices(first.tasks), strict=True):
+        labels, metric = first.frame["label", task.name].to_numpy(), _ERRORS[task.kind]
+        known, masks = ~np.isnan(labels), dict[str, Any]()
+        counts = Counter(scaffolds[known]).most_common(_MOST_SCAFFOLDS)
+        large = [scaffold for scaffold, count in counts if count >= _FEWEST_ROWS]
+        for one in large:
+            masks[f"scaffold: {one or 'none'}"] = known & (scaffolds == one)
+        masks["scaffold: others"] = known & ~np.isin(scaffolds, large)
+        order = np.argsort(np.where(known, similarity, np.nan))[: (known & (similarity >= 0)).sum()]
+        for rows in filter(len, np.array_split(order, 5)):
+            low, high = similarity[rows[[0, -1]]]
+            masks[f"similarity: {low:.2f} to {high:.2f}"] = np.isin(np.arange(len(labels)), rows)
+        masks = {name: mask for name, mask in masks.items() if mask.any()}
+        weights = np.array([mask[known] for mask in masks.values()], dtype=float)
+        chosen = part if task.kind == "multiclass" else part.start
+        for run, one in runs.items():
+            outputs = one.frame["output"].to_numpy()[known, chosen]
+            scores = METRICS[metric].function(labels[known], outputs, weights)
+            for (name, mask), score in zip(masks.items(), scores, strict=True):
+                facts = {"task": task.name, "rows": name, "count": mask.sum(), "metric": metric}
+                yield {**facts, "run": run, "minus": "", "value": score}

@@ -1,0 +1,130 @@
+"""The tables of a comparison of runs on the terminal, and its page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from molattn.evaluation.comparison import RunPredictions
+from molattn.evaluation.metrics import METRICS, main_metric
+from molattn.evaluation.run_files import molecule_image
+from molattn.evaluation.tables import ScoreTable, format_interval, format_score, target_label
+from molattn.task import Task, output_slices
+from molattn.training.run_folder import PAGE_FILE
+from molattn.utils.files import atomic_folder, check_output_folder, write_file
+from molattn.utils.html import page_environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_TABLE_FILE = "comparison.csv"
+_MOST_TASKS = 12
+_MOST_MOLECULES = 8
+_INTERVAL = Markup(
+    '<svg class="interval" viewBox="-52 0 104 12" aria-hidden="true"><path d="M0 0V12"/>'
+    '<path d="M{:.1f} 6H{:.1f}"/><circle cx="{:.1f}" cy="6" r="3"/></svg>'
+)
+
+
+def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreTable]:
+    """Return the scores, and the differences in the main metric, by kind of task."""
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for task in tasks:
+        key, metric = main_metric(task.kind)
+        arrow, label = "↑" if metric.higher_is_better else "↓", {"task": target_label(task)}
+        own = table[(table["task"] == task.name) & (table["rows"] == "all")]
+        for run, some in own[own["minus"] == ""].groupby("run", sort=False):
+            cells = {METRICS[one.metric].heading: _text(one.value) for one in some.itertuples()}
+            main = {metric.heading: "", "95% CI": _bounds(next(some.itertuples()))}
+            row = {**label, "model": str(run), **main, **cells}
+            found.setdefault(("test scores", task.kind), []).append(row)
+        pairs = own[(own["minus"] != "") & (own["metric"] == key)]
+        widest = pairs[["low", "high"]].abs().max(axis=None) or 1.0
+        for one in pairs.itertuples():
+            better = one.run if (one.value > 0) == metric.higher_is_better else one.minus
+            ends = 50 * np.array([one.low, one.high, one.value]) / widest
+            row = {**label, "model": f"{one.run} - {one.minus}"}
+            row |= {f"{metric.heading} {arrow}": _text(one.value), "95% CI": _bounds(one)}
+            row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
+            row |= {"p": "< 0.001" if one.p_value < 0.001 else _text(one.p_value)}
+            row |= {"better": better if one.p_value < 0.05 else "undecided"}
+            found.setdefault(("paired differences", task.kind), []).append(row)
+    return [
+        ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in found.items()
+    ]
+
+
+def _text(value: float) -> str:
+    return format_score(None if np.isnan(value) else value)
+
+
+def _bounds(row: Any) -> str:
+    return "-" if np.isnan(row.low) else format_interval(row.low, row.high)
+
+
+def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, output: Path) -> None:
+    """Write a folder with the table of a comparison, ``comparison.csv``, and ``report.html``."""
+    check_output_folder(output, "a comparison", {_TABLE_FILE, PAGE_FILE}.__contains__)
+    first, *_ = runs.values()
+    with atomic_folder(output) as folder:
+        table.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
+        page = page_environment(_TEMPLATES).get_template("comparison.html")
+        text = page.render(
+            name="Comparison of runs",
+            runs=runs,
+            first=first,
+            file=Path(first.config.file).name,
+            tables=[
+                one._replace(frame=one.frame.rename(columns={"model": "run"}))
+                for one in comparison_tables(table, first.tasks)
+            ],
+            degrees=table["degrees_of_freedom"].dropna().unique(),
+            tasks=[_task_part(runs, table, index) for index in range(len(first.tasks))][
+                :_MOST_TASKS
+            ],
+            made=datetime.now(UTC),
+        )
+        write_file(folder / PAGE_FILE, text.encode(errors="replace"))
+
+
+def _task_part(
+    runs: Mapping[str, RunPredictions], table: pd.DataFrame, index: int
+) -> dict[str, Any]:
+    """Return what the page shows of a task: errors of some of the rows, and disagreements."""
+    task = next(iter(runs.values())).tasks[index]
+    parts = table[(table["task"] == task.name) & (table["rows"] != "all")]
+    errors: dict[str, list[dict[str, Any]]] = {}
+    for name, rows in parts.groupby("rows", sort=False):
+        kind, _, words = str(name).partition(": ")
+        is_drawn = kind == "scaffold" and words not in ("none", "others")
+        shown = molecule_image(words, "") + words if is_drawn else words
+        cells = dict(zip(rows["run"], map(_text, rows["value"]), strict=True))
+        row = {kind: shown, "labels": f"{rows['count'].iloc[0]:,}", **cells}
+        errors.setdefault(kind, []).append(row)
+    return {
+        "label": target_label(task),
+        "error": METRICS[parts["metric"].iloc[0]].heading if len(parts) else "",
+        "errors": {kind: pd.DataFrame(rows, dtype=object) for kind, rows in errors.items()},
+        "molecules": [*_disagreements(runs, index)],
+    }
+
+
+def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[dict[str, Any]]:
+    """Yield the molecules whose predictions differ most between two runs."""
+    first, *_ = runs.values()
+    task, columns = first.tasks[index], output_slices(first.tasks)[index]
+    outputs = np.stack([run.frame["output"].to_numpy()[:, columns] for run in runs.values()])
+    seen = dict[tuple[str, ...], int]()
+    for row in np.argsort(-np.ptp(outputs, axis=0).max(axis=1), kind="stable").tolist():
+        seen.setdefault(first.frame.index[row][1:3], row)  # of several repeats, the first
+    for (smiles, partner), row in [*seen.items()][:_MOST_MOLECULES]:
+        label = first.frame["label", task.name].iloc[row]
+        is_class = bool(task.classes) and not np.isnan(label)
+        facts = {"measured": task.classes[int(label)] if is_class else _text(label)}
+        for run, values in zip(runs, outputs[:, row].tolist(), strict=True):
+            shown = task.classes[-1] if task.kind == "binary" else task.cells(values)[0]
+            facts[run] = f"{shown if task.classes else ''} {_text(max(values))}"
+        drawing = molecule_image(smiles, f"Structure of {smiles}")
+        yield {"drawing": drawing, "smiles": [smiles, partner], "facts": facts}
