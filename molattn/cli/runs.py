@@ -60,23 +60,19 @@ def runs(
     from rich.table import Table
 
     from molattn.data.table import write_table
-    from molattn.evaluation.run_list import list_runs
+    from molattn.evaluation.run_list import ListedRun, list_runs
 
     found = list_runs(folder)
     if output is not None:
-        with write_table(output, [*found]) as write:
-            for row in found.fillna("").itertuples(index=False):
-                write(row)
+        with write_table(output, ListedRun._fields) as write:
+            for run in found:
+                write(["" if cell is None else cell for cell in run])
     shown = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 13, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):
         justify = "right" if name in ("score", "baseline") else "left"
         shown.add_column(name, no_wrap=True, justify=justify, min_width=least.get(name))
-    for run in found.fillna("").itertuples():
-        score, baseline = (f"{one:.3f}" if one != "" else "" for one in (run.score, run.baseline))
-        day, metric = run.date.split()[0], f"{run.metric} {score}".strip()
-        shown.add_row(run.name, day, run.data, run.target, run.split, metric, baseline, run.state)
-    if found.empty:
-        print_line(console, f"no runs in {folder}")
-    else:
-        console.print(shown, markup=False)
+    for name, date, *facts, metric, score, baseline, state in found:
+        numbers = ["" if one is None else f"{one:.3f}" for one in (score, baseline)]
+        shown.add_row(name, date[:10], *facts, f"{metric} {numbers[0]}", numbers[1], state)
+    console.print(shown if found else f"no runs in {folder}", markup=False)

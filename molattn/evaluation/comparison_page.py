@@ -30,30 +30,34 @@ _INTERVAL = Markup(
 
 def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreTable]:
     """Return the scores, and the differences in the main metric, by kind of task."""
-    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    found: dict[tuple[str, bool], list[dict[str, str]]] = {}
     for task in tasks:
-        key, metric = main_metric(task.kind)
-        arrow, label = "↑" if metric.higher_is_better else "↓", {"task": target_label(task)}
+        (key, metric), label = main_metric(task.kind), {"task": target_label(task)}
+        heading = f"{metric.heading} {'↑' if metric.higher_is_better else '↓'}"
         own = table[(table["task"] == task.name) & (table["rows"] == "all")]
         for run, some in own[own["minus"] == ""].groupby("run", sort=False):
-            cells = {METRICS[one.metric].heading: _text(one.value) for one in some.itertuples()}
-            main = {metric.heading: "", "95% CI": _bounds(next(some.itertuples()))}
+            cells = {METRICS[one["metric"]].heading: _text(one["value"]) for one in _records(some)}
+            main = {metric.heading: "", "95% CI": _bounds(_records(some)[0])}
             row = {**label, "model": str(run), **main, **cells}
-            found.setdefault(("test scores", task.kind), []).append(row)
-        pairs = own[(own["minus"] != "") & (own["metric"] == key)]
-        widest = pairs[["low", "high"]].abs().max(axis=None) or 1.0
-        for one in pairs.itertuples():
-            better = one.run if (one.value > 0) == metric.higher_is_better else one.minus
-            ends = 50 * np.array([one.low, one.high, one.value]) / widest
-            row = {**label, "model": f"{one.run} - {one.minus}"}
-            row |= {f"{metric.heading} {arrow}": _text(one.value), "95% CI": _bounds(one)}
+            found.setdefault(("test scores", not task.classes), []).append(row)
+        pairs = _records(own[(own["minus"] != "") & (own["metric"] == key)])
+        widest = np.nanmax([1e-300, *(abs(one[end]) for one in pairs for end in ("low", "high"))])
+        for one in pairs:
+            better = one["run" if (one["value"] > 0) == metric.higher_is_better else "minus"]
+            ends = 50 * np.array([one["low"], one["high"], one["value"]]) / widest
+            p = one["p_value"]
+            row = {**label, "model": f"{one['run']} - {one['minus']}", heading: _text(one["value"])}
+            row |= {"95% CI": _bounds(one), "p": "< 0.001" if p < 0.001 else _text(p)}
             row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
-            row |= {"p": "< 0.001" if one.p_value < 0.001 else _text(one.p_value)}
-            row |= {"better": better if one.p_value < 0.05 else "undecided"}
-            found.setdefault(("paired differences", task.kind), []).append(row)
+            row |= {"better": better if p < 0.05 else "undecided"}
+            found.setdefault(("paired differences", not task.classes), []).append(row)
     return [
         ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in found.items()
     ]
+
+
+def _records(table: pd.DataFrame) -> list[Any]:
+    return table.to_dict("records")
 
 
 def _text(value: float) -> str:
@@ -61,7 +65,7 @@ def _text(value: float) -> str:
 
 
 def _bounds(row: Any) -> str:
-    return "-" if np.isnan(row.low) else format_interval(row.low, row.high)
+    return "-" if np.isnan(row["low"]) else format_interval(row["low"], row["high"])
 
 
 def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, output: Path) -> None:
@@ -116,9 +120,10 @@ def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[d
     first, *_ = runs.values()
     task, columns = first.tasks[index], output_slices(first.tasks)[index]
     outputs = np.stack([run.frame["output"].to_numpy()[:, columns] for run in runs.values()])
-    seen = dict[tuple[str, ...], int]()
+    keys, seen = first.frame.index.tolist(), dict[tuple[str, str], int]()
     for row in np.argsort(-np.ptp(outputs, axis=0).max(axis=1), kind="stable").tolist():
-        seen.setdefault(first.frame.index[row][1:3], row)  # of several repeats, the first
+        _, smiles, partner, *_ = keys[row]
+        seen.setdefault((smiles, partner), row)  # of several repeats, the first
     for (smiles, partner), row in [*seen.items()][:_MOST_MOLECULES]:
         label = first.frame["label", task.name].iloc[row]
         is_class = bool(task.classes) and not np.isnan(label)
