@@ -20,7 +20,8 @@ C = Task("c$_1", "multiclass", ("red", "green", "blue"))
 def scored(plot, prediction, target, tasks):
     scores = score_tasks(prediction, target, tasks).tasks
     unknown = np.full(target.shape, nan)
-    predicted = Prediction(prediction, unknown, unknown, unknown, unknown[:, 0], unknown)
+    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown
+    predicted = Prediction(prediction, *others)
     metrics = {"test": scores, "uncertainty": {"y": {"coverage_at": {"0.5": 0.6}}}}
     results = task_results(predicted, target, tasks, metrics)
     return run_plots(results)[f"{plot}.png"]

@@ -31,7 +31,7 @@ from ..conftest import assert_fits_and_can_be_read, rows_of
 EVIL = "logS <script>alert(1)</script>"
 KIND = 'k & "<img src=x onerror=alert(2)>"'
 FEW = "too <b>few</b>"
-SECTIONS = ["scores", "intervals", "plots", "tasks", "data", "config", "versions"]
+SECTIONS = ["scores", "intervals", "confidence", "plots", "tasks", "data", "config", "versions"]
 OPTIONS = {
     **{"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"},
     **{"epochs": 2, "batch_size": 16, "device": "cpu", "bootstrap": 100, "interval": 0.5},
@@ -118,6 +118,9 @@ def test_scores_follow_from_the_predictions(results):
     labels = run.table.targets[run.split.test]
     auc = roc_auc_score(labels[:, 1], scores.prediction.prediction[:, 1])
     assert metrics["test"]["soluble"]["roc_auc"] == pytest.approx(auc)
+    by_grade = metrics["confidence"][EVIL].values()
+    errors = sum(one["count"] * one["error"] for one in by_grade) / len(rows)
+    assert errors == pytest.approx(metrics["test"][EVIL]["mae"])
     fraction = np.nanmean(run.table.targets[run.split.train, 1])
     brier = metrics["baseline"]["soluble"]["brier"]
     assert brier == pytest.approx(np.mean((labels[:, 1] - fraction) ** 2))
