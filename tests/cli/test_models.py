@@ -29,7 +29,7 @@ from ..conftest import rows_of
 @pytest.fixture(scope="module")
 def model():
     small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-    model = MolAttn(MolAttnConfig(("y", "z"), small)).eval()  # pyright: ignore
+    model = MolAttn(MolAttnConfig(("y", "z"), small)).eval()
     model.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), ["CCCCO", "c1ccccc1"])
     return model
 
@@ -77,7 +77,7 @@ def test_a_terminal_shows_aligned_columns(model_folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Terminal())
         assert predict(model_folder, "C", "CCCCO", "C(") == 0
-        text = sys.stdout.getvalue()  # pyright: ignore
+        text = sys.stdout.getvalue()
     assert text.split("\n")[0].split() == ["smiles", "C", "CCCCO", "C("]  # too wide for rows
     assert "parenthesis" in text
 

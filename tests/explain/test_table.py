@@ -169,8 +169,8 @@ def test_check_is_the_faithfulness_on_the_molecules_and_is_on_the_page(
 
 def test_scores_of_other_inputs_are_in_each_file(tmp_path):
     sums = {"descriptors": ("MolWt", "NOCount", "NHOHCount")}
-    assert other_inputs(make(**sums).config) == ""  # pyright: ignore
-    assert other_inputs(make(**sums, morgan_counts=8).config) == "8 Morgan counts"  # pyright: ignore
+    assert other_inputs(make(**sums).config) == ""
+    assert other_inputs(make(**sums, morgan_counts=8).config) == "8 Morgan counts"
     model = make(descriptors=("MolWt", "TPSA"), morgan_counts=8)
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "table.csv").write_text("smiles\nCCO\nx\n")
@@ -196,7 +196,7 @@ def test_scores_of_other_inputs_are_in_each_file(tmp_path):
 def test_a_network_without_a_weight_is_logged(table, tmp_path, weight):
     model, log = with_process(make(tasks=("y",), kernels=("morgan",)), weight), io.StringIO()
     config = ExplainConfig(method=("attention", "occlusion"), limit=1)
-    explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))  # pyright: ignore
+    explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))
     remark = "of the network, which has no weight in the predictions of"
     assert (remark in log.getvalue()) == (weight == 1.0)
     assert (remark in (tmp_path / "out" / "index.html").read_text()) == (weight == 1.0)

@@ -25,7 +25,7 @@ PHASES = ("gas", "liquid", "solid")
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    model = MolAttn(MolAttnConfig(("y", "z"), SMALL)).eval()  # pyright: ignore
+    model = MolAttn(MolAttnConfig(("y", "z"), SMALL)).eval()
     model.set_target_scaling([1.0, 100.0], [2.0, 30.0])
     return model
 
@@ -79,7 +79,7 @@ def test_bf16_changes_predictions_by_little(tmp_path, options, members):
 @pytest.mark.parametrize("updates", [False, True])
 def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
-    model = MolAttn(MolAttnConfig(("y",), replace(SMALL, update_edges=updates)))  # pyright: ignore
+    model = MolAttn(MolAttnConfig(("y",), replace(SMALL, update_edges=updates)))
     seen, combined = [], Predictor.with_gaussian_process
 
     def computed(self, *args):
@@ -108,7 +108,7 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich):
     (tmp_path / "in.csv").write_text("smiles;pH;T\nCCO;7,0;300\n")
     console = shown()
     predict_table(rich, tmp_path / "in.csv", tmp_path / "out.csv", console=console)
-    assert "expected a number in each column 'pH', 'T'" in console.file.getvalue()  # pyright: ignore
+    assert "expected a number in each column 'pH', 'T'" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("member, output, bad", [(0, 0, np.nan), (1, 1, -np.inf)])
@@ -146,7 +146,7 @@ def test_names_of_columns_are_no_formulas(tmp_path, model):
 
 
 def test_the_standardized_smiles_is_written_where_it_differs(tmp_path):
-    config = MolAttnConfig("y", SMALL, partner_column="solvent", standardize=True)  # pyright: ignore
+    config = MolAttnConfig("y", SMALL, partner_column="solvent", standardize=True)
     model = MolAttn(config).eval()
     given = ["CC(=O)[O-].[Na+]", "CC(=O)O", "OCC", "C(", "Oc1ccccn1"]
     seconds = ["O", "O", "[O-]C=O.[Na+]", "O", "C("]

@@ -32,7 +32,7 @@ DRUGS = {
     "carbamazepine": "NC(=O)N1c2ccccc2C=Cc2ccccc21",
     "sildenafil": "CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(S(=O)(=O)N2CCN(C)CC2)ccc1OCC",
 }
-ODD = ["F[U](F)(F)(F)(F)F", "[Na+].[Cl-]", "O=[Si]=O"]
+ODD = ["C[Hg]Cl", "C[As](C)C", "C1CC2CC1C3CC23"]
 
 
 @pytest.fixture

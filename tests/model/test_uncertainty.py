@@ -118,7 +118,7 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
 
 
 def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
-    model = MolAttn(MolAttnConfig(("y", "z"), SMALL)).eval()  # pyright: ignore
+    model = MolAttn(MolAttnConfig(("y", "z"), SMALL)).eval()
     prints = read_fingerprints([*KNOWN, *HELD_OUT])
     labeled = np.array([[True, False], [True, True], [False, True]])
     known = FingerprintIndex.from_fingerprints(prints[:3], labeled=labeled)
