@@ -33,7 +33,7 @@ def list_runs(folder: Path) -> list[ListedRun]:
     The score is of the test rows or, without any, of the validation rows: the mean over folds and
     over targets of one kind and unit, otherwise that of the first target. The baseline is the
     random forest, or else a constant prediction. The state is finished, running, interrupted
-    (``--resume`` goes on with it) or failed.
+    (``--resume`` goes on with it), failed or unreadable.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected one with runs")
@@ -45,10 +45,19 @@ def list_runs(folder: Path) -> list[ListedRun]:
             continue
         name = final_folder(path).relative_to(folder).as_posix()
         written = (path / (RESULT_FILE if is_finished else CONFIG_FILE)).stat().st_mtime
-        scores = _scores(read_json(path / RESULT_FILE)) if is_finished else ("", None, None)
-        facts = _facts(read_config_file(path / CONFIG_FILE))
+        state, scores = _state(path), ("", None, None)
+        try:
+            facts = _facts(read_config_file(path / CONFIG_FILE))
+            scores = _scores(read_json(path / RESULT_FILE)) if is_finished else scores
+        except (
+            InputError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ):  # damaged, or of other programs
+            facts, state = ("", "", ""), "unreadable"
         date = f"{datetime.fromtimestamp(written):%Y-%m-%d %H:%M:%S}"
-        found.append(ListedRun(name, date, *facts, *scores, _state(path)))
+        found.append(ListedRun(name, date, *facts, *scores, state))
     return sorted(found, key=lambda run: (run.date, run.name))
 
 
@@ -66,7 +75,7 @@ def _state(path: Path) -> str:
 
 def _facts(options: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the table, the targets and the split of a run with some options."""
-    files = options.get("files") or [options.get("file", "")]
+    files = options["files"] if "files" in options else [options["file"]]
     table = ", ".join(Path(file).name for file in files)
     if not (data := options.get("data")):
         return table, "pretraining", ""

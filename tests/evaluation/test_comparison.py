@@ -211,14 +211,19 @@ def test_trained_runs_are_compared_and_listed(trained, capsys, tmp_path):
     assert "paired differences" in capsys.readouterr().out
     shutil.copytree(trained / "a", trained / "dead.unfinished", dirs_exist_ok=True)
     (trained / "dead.unfinished" / "metrics.json").unlink()
+    for name, text in (("other", "a: 1"), ("damaged", "data: {file")):
+        (trained / name).mkdir(exist_ok=True)
+        (trained / name / "config.yaml").write_text(text)
+        (trained / name / "metrics.json").write_text("{}")
     assert main(["runs", str(trained), "--output", str(tmp_path / "list.csv")]) == 0
     listed = {row["name"]: row for row in rows_of(tmp_path / "list.csv")}
-    assert sorted(listed) == ["a", "again", "b", "cv", "dead"]
-    assert [listed[name]["state"] for name in ("a", "dead")] == ["finished", "failed"]
+    assert sorted(listed) == ["a", "again", "b", "cv", "damaged", "dead", "other"]
+    states = [listed[name]["state"] for name in ("a", "dead", "damaged", "other")]
+    assert states == ["finished", "failed", "unreadable", "unreadable"]
     assert listed["cv"]["split"] == "2 folds, random"
     assert [listed[name]["baseline"] != "" for name in "ab"] == [False, True]
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 8
     assert "RMSE" in next(line for line in lines if line.startswith("cv"))
 
 
