@@ -1,3 +1,4 @@
+import html
 import importlib
 import json
 import os
@@ -38,13 +39,6 @@ def test_tables_of_layers_and_reason_codes_are_current(layer_table):
     assert layer_table in (ROOT / "docs/layers/index.md").read_text()
     rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in REASONS.items())
     assert f"| `error` | Meaning |\n| --- | --- |\n{rows}" in (ROOT / "docs/reasons.md").read_text()
-    endpoints = MolAttn.from_pretrained(PACKAGED / "admet").endpoints
-    page = (ROOT / "docs/admet.md").read_text()
-    for name, one in endpoints.items():
-        coverage = "" if one.coverage is None else f"{one.coverage:.2f}"
-        cells = (one.title, f"`{name}`", one.unit, f"{one.rows:,}", one.scores, coverage)
-        assert f"| {' | '.join(cells)} |" in page
-        assert f"### {one.title}\n\n{one.description}\n\n- Column: `{name}`\n" in page
 
 
 def test_tables_of_measurements_are_current(monkeypatch):
@@ -128,3 +122,19 @@ def test_search_works_from_the_file_system(site, browser):
     page.wait_for_selector(".md-search-result__item")
     assert "conformal" in page.inner_text(".md-search-result__list").lower()
     page.close()
+
+
+def test_properties_of_the_packaged_model_are_described(site):
+    page = re.sub(r"<[^>]+>", "", (site / "admet.html").read_text())
+    for name, one in MolAttn.from_pretrained(PACKAGED / "admet").endpoints.items():
+        assert f"Column: {name}" in page
+        assert html.escape(one.description, quote=False) in page
+
+
+def test_pages_are_short(site):
+    assert sum(len(page.read_text().split()) for page in PAGES) <= 20_000
+    assert len([*site.rglob("*.png")]) <= 25 + 1  # of the theme
+    for page in PAGES:
+        for paragraph in re.split(r"\n\s*\n", page.read_text()):
+            if not paragraph.lstrip().startswith(("|", "```", "<", "#", "-", "1.")):
+                assert len(paragraph.split()) <= 90, (page, paragraph)

@@ -8,8 +8,6 @@ _SUPPORT = {
     "Updates graph": lambda layer: layer.has("update_global"),
     "Gates": lambda layer: layer.has("gate"),
     "Weights sum to 1": lambda layer: layer.normalized,
-    "Bipartite": lambda layer: layer.bipartite,
-    "`CompleteGraphs`": lambda layer: layer.complete_graphs,
 }
 
 
