@@ -94,13 +94,13 @@ def predict_table(
     """
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
+    spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
+    tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
     else:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
-    spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
-    tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
     tasks, width = model.config.tasks, len(model.config.output_names)
     numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:])
