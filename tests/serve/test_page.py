@@ -26,7 +26,7 @@ from ..contract.conftest import serving
 
 PAGE = Path(molattn.__file__).parent / "serve" / "page"
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
-FAR = "F[U](F)(F)(F)(F)F"
+FAR = "C[Hg]Cl"
 MINUS = "\N{MINUS SIGN}"
 LONG = "rate_of_intrinsic_clearance_in_human_hepatocytes_at_37_degrees"
 
