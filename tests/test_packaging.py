@@ -1,10 +1,14 @@
 """The distributions that are built hold what they should."""
 
+import email
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -101,6 +105,24 @@ def test_installed_package_finds_its_data(installed, tmp_path):
     found = Path(python(code, cwd=tmp_path, PYTHONPATH=str(installed)))
     assert found == installed / "molattn" / "solubility.csv"
     assert found.read_bytes() == (ROOT / "datasets" / "solubility.csv").read_bytes()
+
+
+def test_metadata_is_that_of_the_readme_and_the_address(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    make = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    readme, address = (ROOT / "README.md").read_text(), "https://example.org/a/b"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["molattn"]
+    text = make["long_description"](readme, settings["repository"])
+    assert metadata.get_payload(decode=True).decode().strip() == text.strip()
+    assert "all" in metadata.get_all("Provides-Extra")
+    text = make["long_description"](readme, address)
+    links = re.findall(r"\]\(([^)#][^)]*)\)", text)
+    assert all(link.startswith("https://") for link in links)
+    assert f"]({address}/blob/main/docs/accuracy.md)" in text
+    assert f"]({address}/raw/main/docs/images/serve-what-if.png)" in text
+    assert make["project_urls"](address)["Issues"] == f"{address}/issues"
 
 
 @pytest.mark.parametrize("name", ["datasets", "scripts", "tests"])

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def _page_of(name: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the layers' pages in the navigation."""
+    """Name the repository, if it has an address, and list the layers' pages in the navigation."""
+    project = tomllib.loads((_HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    config.repo_url = project["tool"]["molattn"]["repository"] or None
     (reference,) = (section["Reference"] for section in config.nav or [] if "Reference" in section)
     (layers,) = (section["Layers"] for section in reference if "Layers" in section)
     layers += [{layer.conv.__name__: _page_of(name)} for name, layer in LAYERS.items()]

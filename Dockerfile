@@ -1,0 +1,27 @@
+# molattn serve on a CPU:
+#
+#     docker build -t molattn .
+#     docker run -p 8000:8000 -e MOLATTN_TOKEN=... -v "$PWD/runs:/runs:ro" molattn serve --host 0.0.0.0 /runs/mine
+FROM python:3.11-slim
+
+# RDKit draws with these; they are not part of its wheel.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libexpat1 libxext6 libxrender1 \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install --no-cache-dir -c constraints.txt torch --index-url https://download.pytorch.org/whl/cpu
+COPY . .
+RUN pip install --no-cache-dir -c constraints.txt '.[excel,serve]' && rm -rf /src/*
+
+RUN useradd --create-home molattn
+USER molattn
+WORKDIR /home/molattn
+
+EXPOSE 8000
+HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health')"]
+
+# Without MOLATTN_TOKEN it refuses to listen beyond the container.
+ENTRYPOINT ["molattn"]
+CMD ["serve", "--host", "0.0.0.0"]
