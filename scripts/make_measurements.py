@@ -79,13 +79,8 @@ def stored(name: str) -> list[dict[str, str]]:
 
 
 def all_results() -> str:
-    """Return the page of everything that is stored, in Markdown."""
-    parts = [
-        "# All results",
-        "Means and standard deviations over seeds or folds, from the files in",
-    ]
-    parts[1] += " `scripts/experiments`; the best mean is bold. [Accuracy](accuracy.md) and"
-    parts[1] += " [speed](speed.md) say how they were measured."
+    """Return everything that is stored, in Markdown."""
+    parts = []
     for name, title in _FILES.items():
         part = "validation" if name == "folds" else "test"
         parts += [f"## {title}", f"File `{name}.csv`.", scores_text(results(name, part=part))]
@@ -93,7 +88,7 @@ def all_results() -> str:
         rows = stored(name)
         table = markdown_table([*rows[0]], [[*row.values()] for row in rows])
         parts += [f"## {title}", f"File `tables/{name}.csv`.", table]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def compared(name: str, models: Sequence[str], *, deviations: bool, metrics: str = "") -> str:

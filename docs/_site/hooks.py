@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from molattn.cli.program import make_app
 from molattn.nn import LAYERS
@@ -47,8 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Make the pages of layers and results, and those of notebooks by running them."""
-    files.append(File.generated(config, "results.md", content=all_results()))
+    """Make the pages of layers, and those of notebooks by running them."""
     for name, layer in LAYERS.items():
         content = _LAYER_PAGE.format(name=layer.conv.__name__)
         files.append(File.generated(config, _page_of(name), content=content))
@@ -76,10 +76,14 @@ def _run_notebook(path: Path, content: bytes) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in files}
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert the help of the commands, and the properties of the packaged model."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Insert commands, properties and results, and link to the pages of notebooks."""
+    own = PurePosixPath(page.file.src_uri).stem
+    markdown = re.sub(rf"\b(?!{own}\.)(\w+)\.ipynb\)", r"\1.md)", markdown)
     if "<!-- endpoints -->" in markdown:
         markdown = markdown.replace("<!-- endpoints -->", endpoint_sections())
+    if "<!-- results -->" in markdown:
+        markdown = markdown.replace("<!-- results -->", all_results())
     if "<!-- commands -->" in markdown:
         app = make_app(all_options=True)
         commands = app.generate_docs(output_format="markdown", heading_level=2)
