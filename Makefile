@@ -86,7 +86,7 @@ build: $(READY) ## Build the sdist and the wheel into dist/
 	$(PY) -m build --no-isolation
 
 docs: $(READY) ## Build the documentation into site/; a warning fails it
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "site/index.html"
 
 clean: ## Remove the environment, caches and build products; runs/ stays

@@ -26,7 +26,6 @@ _NAMES = {
     "chemprop": "Chemprop",
     "lightgbm": "LightGBM",
     "attentivefp": "AttentiveFP",
-    "svm": "SVM",
     "maplight": "MapLight",
     "minimol": "MiniMol",
 }
@@ -91,30 +90,20 @@ def all_results() -> str:
     return "\n\n".join(parts)
 
 
-def compared(name: str, models: Sequence[str], *, deviations: bool, metrics: str = "") -> str:
+def compared(name: str, models: Sequence[str]) -> str:
     """Return a table with a row for each case and a column for each model."""
     rows = []
     for case in results(name, models):
-        if not metrics or case.metric == metrics:
-            values = {c.model: Summary.of(c.values.values()) for c in case.cells}
-            best = max(values, key=lambda model: case.sign * values[model].mean)
-            cells = []
-            for model in models:
-                text = _number(values.get(model), deviations)
-                cells.append(f"**{text}**" if model == best else text)
-            rows.append([_case(case), case.heading, *cells])
+        values = {c.model: Summary.of(c.values.values()) for c in case.cells}
+        best = max(values, key=lambda model: case.sign * values[model].mean)
+        texts = {model: f"{one.mean:.3f} ± {one.sd:.3f}" for model, one in values.items()}
+        texts[best] = f"**{texts[best]}**"
+        rows.append([_case(case), case.heading, *(texts[model] for model in models)])
     return markdown_table(["Data", "Score", *(_NAMES[model] for model in models)], rows)
 
 
 def _case(case: CaseTable) -> str:
     return f"{_DATA[case.data]}, {case.split}" if case.data in _DATA else case.data
-
-
-def _number(summary: Summary | None, deviations: bool) -> str:
-    if summary is None:
-        return "-"
-    spread = f" ± {summary.sd:.3f}" if deviations and summary.sd is not None else ""
-    return f"{summary.mean:.3f}{spread}"
 
 
 def layers_table() -> str:
@@ -295,13 +284,7 @@ def confidence_chart() -> Figure:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "moleculenet": lambda: compared(
-        "accuracy", ["molattn", "chemprop", "lightgbm", "attentivefp"], deviations=True
-    ),
-    "potency": lambda: compared(
-        "potency", ["molattn", "svm", "lightgbm"], deviations=False, metrics="rmse"
-    ),
-    "admet": lambda: compared("admet", ["molattn", "maplight", "minimol"], deviations=False),
+    "moleculenet": lambda: compared("accuracy", ["molattn", "chemprop", "lightgbm", "attentivefp"]),
     "endpoints": endpoints_table,
     "layers": layers_table,
     "prediction": prediction_table,

@@ -52,7 +52,7 @@ def test_tables_of_measurements_are_current(monkeypatch):
 def site(tmp_path_factory):
     """The built site; a warning fails the build."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", folder]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", folder]
     done = subprocess.run(
         command,
         cwd=ROOT,
