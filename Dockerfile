@@ -9,11 +9,12 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends libexpat1 libxext6 libxrender1 \
     && rm -rf /var/lib/apt/lists/*
 
+# The index of torch has its build without CUDA, 2.x.y+cpu, which pip prefers to 2.x.y.
 WORKDIR /src
-COPY constraints.txt ./
-RUN pip install --no-cache-dir -c constraints.txt torch --index-url https://download.pytorch.org/whl/cpu
 COPY . .
-RUN pip install --no-cache-dir -c constraints.txt '.[excel,serve]' && rm -rf /src/*
+RUN pip install --no-cache-dir -c constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
+        '.[excel,serve]' \
+    && rm -rf /src/*
 
 RUN useradd --create-home molattn
 USER molattn
