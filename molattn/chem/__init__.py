@@ -14,6 +14,7 @@ from molattn.chem.featurizer import Featurizer as Featurizer
 from molattn.chem.groups import same_cluster as same_cluster
 from molattn.chem.groups import same_molecule as same_molecule
 from molattn.chem.groups import same_scaffold as same_scaffold
+from molattn.chem.onnx_inputs import OnnxInputs as OnnxInputs
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.reader import Fields as Fields

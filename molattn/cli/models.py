@@ -1,4 +1,4 @@
-"""The commands of saved models: ``molattn predict``, ``explain``, ``serve``; and ``prepare``."""
+"""The commands of saved models, such as ``molattn predict``; and ``prepare``."""
 
 import os
 import re
@@ -18,6 +18,7 @@ from molattn.cli.options import STREAM, group, make_console, section
 from molattn.config import (
     EmbedConfig,
     ExplainConfig,
+    ExportConfig,
     PredictConfig,
     PrepareConfig,
     ServeConfig,
@@ -26,6 +27,7 @@ from molattn.config import (
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, MolattnError, SmilesError, quoted
 from molattn.utils.console import aligned, counted, print_errors, print_line, rate_text
+from molattn.utils.files import write_file
 from molattn.utils.workers import reuse_memory
 
 ModelFolder = Annotated[
@@ -204,17 +206,55 @@ def serve(
             properties, which is the default. Requests choose one by the last part of its folder;
             without a choice it is the first.
     """
-    try:
+    with _extra("serve", "serve"):
         from molattn.serve.run import run_server
+    console = make_console(stderr=True)
+    run_server(models, config, console)
+
+
+def export(
+    model: ModelFolder,
+    /,
+    *,
+    output: Annotated[Path, group("Output")],
+    config: Annotated[ExportConfig, section("Export")] = ExportConfig(),
+) -> None:
+    """Write the networks of a model as a file that other programs run without torch.
+
+    ONNX: molecules and atoms in any number, predictions in own units, class probabilities, and
+    embeddings; several networks are averaged. The Gaussian process and prediction intervals are
+    left out, as the log says. See "ONNX" in the documentation.
+
+    Args:
+        output: The file, such as model.onnx; an existing one is replaced.
+    """
+    _check_is_path(output)
+    console = make_console()
+    from molattn.model.model import MolAttn
+    from molattn.model.onnx_file import to_onnx
+
+    loaded = MolAttn.from_pretrained(model)
+    with _extra("export", "onnx"):
+        content, exported = to_onnx(loaded)
+    write_file(output, content)
+    kept = counted(len(exported.config.tasks), "target")
+    size = f"{len(content) / 1e6:.1f} MB"
+    left_out = ", ".join(exported.left_out()) or "nothing"
+    print_line(console, f"{kept} written to {output} ({size}); left out: {left_out}")
+
+
+@contextmanager
+def _extra(command: str, extra: str) -> Iterator[None]:
+    """Name what to install if a package of an extra is missing."""
+    try:
+        yield
     except ImportError as error:
         if error.name is None or error.name.startswith("molattn"):
             raise
         raise InputError(
-            f"molattn serve needs the package {error.name}, which is not installed: "
-            "pip install 'molattn[serve]'"
+            f"molattn {command} needs the package {error.name}, which is not installed: "
+            f"pip install 'molattn[{extra}]'"
         ) from error
-    console = make_console(stderr=True)
-    run_server(models, config, console)
 
 
 def verify(model: ModelFolder, /) -> None:

@@ -36,7 +36,7 @@ _COMMON = frozenset(
 """Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
-    *(models.explain, models.fingerprint, models.serve, models.verify),
+    *(models.explain, models.fingerprint, models.serve, models.export, models.verify),
     *(runs.runs, runs.compare),
 )
 _SHORTENED = (train.train, train.pretrain, train.tune, models.prepare)
@@ -63,6 +63,7 @@ _EXAMPLES = """
   molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
+  molattn export runs/solubility --to onnx --output solubility.onnx
   molattn verify runs/solubility
   molattn runs
   molattn runs runs/2026 --output runs.csv

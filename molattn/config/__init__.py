@@ -13,6 +13,7 @@ from molattn.config.data import TransformChoice as TransformChoice
 from molattn.config.data import WorkerOptions as WorkerOptions
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
+from molattn.config.inference import ExportConfig as ExportConfig
 from molattn.config.inference import PredictConfig as PredictConfig
 from molattn.config.inference import ServeConfig as ServeConfig
 from molattn.config.inference import StreamConfig as StreamConfig

@@ -114,6 +114,17 @@ class ExplainConfig(IntervalConfig):
 
 
 @checked
+class ExportConfig:
+    """Options of an export.
+
+    Args:
+        to: Format of the file.
+    """
+
+    to: Literal["onnx"] = "onnx"
+
+
+@checked
 class _ServerOptions:
     """Options of the server.
 

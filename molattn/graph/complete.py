@@ -273,6 +273,11 @@ class CompleteGraphs(OnDevice):
         return len(self.edge_row if self._edges_as_length is None else self._edges_as_length)
 
     @property
+    def is_listed(self) -> bool:
+        """Whether layers read the list of edges: a compiler would do each number of blocks anew."""
+        return torch.compiler.is_compiling()
+
+    @property
     def device(self) -> torch.device:
         """Where the index tensors are."""
         return self.node_row.device
@@ -317,7 +322,7 @@ class CompleteGraphs(OnDevice):
 
     def pairwise_sums(self, receivers: Tensor, senders: Tensor) -> Tensor:
         """Add the rows of each pair's receiver and sender, ``[num_pairs, ...]``."""
-        if torch.compiler.is_compiling():  # which would compile anew for each number of blocks
+        if self.is_listed:
             listed = self.rows_to_nodes(senders)[self.edge_index[0]]
             return self.receivers_to_pairs(receivers) + self.edges_to_pairs(listed)
         parts = [
@@ -328,7 +333,7 @@ class CompleteGraphs(OnDevice):
 
     def pairs_to_receivers(self, pairs: Tensor, rows: Optional[int] = None) -> Tensor:
         """Add up the edges ``[num_pairs, ...]`` of each receiver, ``[num_rows, ...]``."""
-        if torch.compiler.is_compiling():
+        if self.is_listed:
             total = pairs.new_zeros((self.num_nodes, *pairs.shape[1:]))
             listed = self.pairs_to_edges(pairs)
             return self.nodes_to_rows(total.index_add(0, self.edge_index[1], listed))

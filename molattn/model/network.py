@@ -112,7 +112,7 @@ class Network(nn.Module):
         """Predict from what :meth:`encode` returns; see :meth:`forward`."""
         # A custom head need not take features where there are none.
         out = self.head(molecules) if features is None else self.head(molecules, features)
-        if out.shape != (expected := (len(molecules), self.num_outputs)):
+        if out.shape != (expected := (molecules.size(0), self.num_outputs)):
             raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
         return out
 

@@ -333,7 +333,8 @@ class AttentionConv(MessagePassing):
             attn_bias = add_terms(attn_bias, learned)
         terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
         # An empty graph has no block, and the output would have no grad_fn.
-        if not isinstance(edges, CompleteGraphs) or not edges.num_rows or self.needs_messages():
+        is_complete = isinstance(edges, CompleteGraphs)
+        if not is_complete or not edges.num_rows or edges.is_listed or self.needs_messages():
             return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
         inputs, requested = (projected, edges, edge_attr), (return_weights, return_messages)
         if not self.dropout or not self.training:
@@ -350,7 +351,6 @@ class AttentionConv(MessagePassing):
         maps = (self.lin_edge_key, self.lin_edge_value)
         return (
             self._overrides_steps
-            or torch.compiler.is_compiling()
             or bool(self.explain)
             or self.aggr not in _SUMS
             or has_hooks(self.head_score)

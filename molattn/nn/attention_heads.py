@@ -197,7 +197,7 @@ class HeadGate(nn.Module):
     def forward(self, x_src: Tensor, x_dst: Tensor, edges: Edges) -> Tensor:
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
-        if isinstance(edges, CompleteGraphs) and not torch.compiler.is_compiling():
+        if isinstance(edges, CompleteGraphs) and not edges.is_listed:
             most, mean = neighbor_max(edges, projected), neighbor_mean(edges, x_src)
         else:
             sender, receiver = edges.edge_index[0], edges.edge_index[1]

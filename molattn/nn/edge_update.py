@@ -70,7 +70,7 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
         if isinstance(attr, CodedEdges):
             edges, table = attr.codes, edges
         terms = _Terms(weights.to(dtype).t(), nodes, edges, basis, table, last)
-        if is_transformed(weights):
+        if is_transformed(weights) or torch.compiler.is_compiling():
             out = _by_messages(graph, terms)
         elif torch.is_grad_enabled():
             out: Any = _EdgeUpdate.apply(graph, *terms)

@@ -56,8 +56,8 @@ class CodeEmbedding(nn.Module):
         if codes.is_floating_point():
             return codes @ weight
         compiled = torch.compiler.is_compiling()
-        transformed = not compiled and is_transformed(weight)
-        if not (compiled or transformed) and codes.device.type == "cpu" and codes.numel():
+        plain = compiled or is_transformed(weight)
+        if not plain and codes.device.type == "cpu" and codes.numel():
             low, high = codes.aminmax(dim=0)
             if low.min() < 0 or bool((high >= torch.tensor(self.sizes)).any()):
                 raise IndexError(
@@ -65,7 +65,7 @@ class CodeEmbedding(nn.Module):
                     "were they made by another featurizer?"
                 )
         codes = codes.long() + self.offsets
-        if transformed:
+        if plain:
             return F.embedding(codes, weight).sum(dim=-2)
         return F.embedding_bag(codes, weight, mode="sum")
 

@@ -47,7 +47,8 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """Compute in the types of the tensors."""
     kind = x.device.type
     available = torch.amp.is_autocast_available(kind)  # pyright: ignore[reportPrivateImportUsage]
-    return torch.autocast(kind, enabled=False) if available else nullcontext()
+    active = available and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if active else nullcontext()
 
 
 class _FusedAttention(torch.autograd.Function):

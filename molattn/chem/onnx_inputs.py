@@ -1,0 +1,84 @@
+"""Inputs of the networks that ``molattn export`` writes, calculated without torch."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from molattn.chem.descriptors import DescriptorCalculator
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.parse import Molecule
+from molattn.chem.reader import Fields, MoleculeReader
+from molattn.config import MoleculeLimits
+from molattn.record import NO_EDGE, MoleculeRecord
+
+Inputs = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class OnnxInputs:
+    """What an exported network reads of a batch of molecules.
+
+    Args:
+        reader: Reads molecules as the network was trained on them.
+
+    Example:
+        >>> inputs = OnnxInputs(MoleculeReader(Featurizer.default()))(["C", "CCO"])
+        >>> {name: values.shape for name, values in inputs.items()}
+        {'atoms': (2, 3, 10), 'pairs': (2, 3, 3)}
+    """
+
+    reader: MoleculeReader
+
+    @classmethod
+    def from_metadata(cls, text: str) -> Self:
+        """Read the entry ``molattn`` of the file's metadata, JSON."""
+        known = json.loads(text)["inputs"]
+        numbers = DescriptorCalculator(tuple(known["descriptors"]), known["morgan_counts"])
+        featurizer, limits = Featurizer(**known["featurizer"]), MoleculeLimits()
+        options = (limits, known["standardize"], known["radius"])
+        return cls(MoleculeReader(featurizer, Fields(numbers), *options))
+
+    def __call__(
+        self,
+        smiles: Sequence[Molecule],
+        *,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
+    ) -> Inputs:
+        """Return the inputs of a batch of n molecules.
+
+        Args:
+            smiles: SMILES or RDKit molecules.
+            partners: Second molecules, of a network that takes two.
+            features: Columns of the table that the network reads, ``[n, F]`` in own units.
+
+        Raises:
+            SmilesError: An invalid molecule, with its position.
+        """
+        records = self.reader.all(smiles, partners)
+        inputs = _padded(records)
+        numbers = [] if features is None else [np.asarray(features, dtype=np.float64)]
+        columns = [records]
+        if partners is not None:
+            columns.append([record.partner for record in records if record.partner is not None])
+            inputs |= {f"partner_{name}": part for name, part in _padded(columns[1]).items()}
+        for molecules in columns:
+            known = [one.numbers for one in molecules if one.numbers is not None]
+            numbers += [np.stack(known).astype(np.float64)] if known else []
+        return inputs | ({"features": np.concatenate(numbers, axis=1)} if numbers else {})
+
+
+def _padded(records: Sequence[MoleculeRecord]) -> Inputs:
+    """Codes of atoms ``[n, N, A]`` and of pairs ``[n, N, N]``, 255 where there is no pair."""
+    records = [record.with_all_pairs() for record in records]
+    size = max(record.num_atoms for record in records)
+    atoms = np.zeros((len(records), size, records[0].atoms.shape[1]), dtype=np.uint8)
+    pairs = np.full((len(records), size, size), NO_EDGE, dtype=np.uint8)
+    for record, one, codes in zip(records, atoms, pairs, strict=True):
+        count = record.num_atoms
+        one[:count], codes[:count, :count] = record.atoms, record.pairs
+    return {"atoms": atoms, "pairs": pairs}

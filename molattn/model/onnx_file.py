@@ -1,0 +1,215 @@
+"""``molattn export --to onnx``: the networks of a model as an ONNX file."""
+
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from molattn.errors import InputError
+from molattn.graph.batch import MoleculeBatch
+from molattn.graph.padded import PaddedGraphs
+from molattn.model.model import MolAttn
+from molattn.model.module import scaled_numbers
+from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
+from molattn.model.target_transform import own_units
+from molattn.model.uncertainty import Part, ProbabilityScaling
+from molattn.nn.registry import LAYERS
+from molattn.record import NO_EDGE
+from molattn.task import output_slices
+from molattn.version import __version__
+
+OUTPUTS = ("predictions", "embeddings")
+"""Names of the outputs, ``float64 [n, outputs]`` and ``float32 [n, width]``."""
+
+_EXAMPLE = {"molecules": 3, "atoms": 17, "partner_atoms": 19}  # sizes unlike any width
+
+
+class ExportedModel(nn.Module):
+    """The networks of a model, from the codes of padded molecules to predictions in own units.
+
+    The mean of its members, as :meth:`molattn.MolAttn.predict` without a Gaussian process. Where
+    there is one, probabilities are not calibrated: its calibration is that of both together.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, model: MolAttn) -> None:
+        super().__init__()
+        self.model, self.config = copy.deepcopy(model).cpu().float().eval(), model.config
+        sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
+        for name in ("mean", "scale"):  # of each output
+            values = self.model.get_buffer(f"target_{name}").double()
+            self.register_buffer(name, values.repeat_interleave(sizes))
+        is_calibrated = model.uncertainty is not None and model.gaussian_process is None
+        self.calibration: tuple[Part, ...] = ()
+        if is_calibrated and model.uncertainty is not None:
+            self.calibration = model.uncertainty.calibration.parts
+
+    def left_out(self) -> list[str]:
+        """Return what predictions of molattn have, and those of the exported network do not."""
+        model, found = self.model, list[str]()
+        parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
+        if model.gaussian_process is not None:
+            found.append("the Gaussian process")
+            if any(isinstance(part, ProbabilityScaling) for part in parts):
+                found.append("the calibration of probabilities, which is of both together")
+        if any(task.kind == "regression" for task in self.config.tasks) and parts:
+            found.append("prediction intervals")
+        if parts:
+            found.append("training similarity")
+        if self.config.members > 1:
+            found.append(f"the deviation between the {self.config.members} networks")
+        return found
+
+    def example(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return inputs to trace, and the names of their dimensions of any size."""
+        inputs, dims = dict[str, Tensor](), dict[str, Any]()
+        dim = {name: Dim(name, min=1) for name in _EXAMPLE}
+        batch, columns = _EXAMPLE["molecules"], len(self.config.featurizer.atom_sizes)
+        for prefix in ("", "partner_")[: 2 if self.config.has_partner else 1]:
+            size, sizes = _EXAMPLE[f"{prefix}atoms"], dim[f"{prefix}atoms"]
+            inputs[f"{prefix}atoms"] = torch.zeros(batch, size, columns, dtype=torch.uint8)
+            inputs[f"{prefix}pairs"] = torch.zeros(batch, size, size, dtype=torch.uint8)
+            dims[f"{prefix}atoms"] = {0: dim["molecules"], 1: sizes}
+            dims[f"{prefix}pairs"] = {0: dim["molecules"], 1: sizes, 2: sizes}
+        if self.config.num_numbers:
+            inputs["features"] = torch.zeros(batch, self.config.num_numbers, dtype=torch.float64)
+            dims["features"] = {0: dim["molecules"]}
+        return inputs, dims
+
+    def forward(
+        self,
+        atoms: Tensor,
+        pairs: Tensor,
+        partner_atoms: Tensor | None = None,
+        partner_pairs: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Predict n molecules, ``[n, num_outputs]``, and return their embeddings ``[n, width]``.
+
+        For the inputs see :class:`molattn.chem.onnx_inputs.OnnxInputs`.
+        """
+        model, tasks, numbers = self.model, self.config.tasks, None
+        more: dict[str, Any] = {}
+        if partner_atoms is not None and partner_pairs is not None:
+            more["partners"] = self._batch(partner_atoms, partner_pairs)
+            more["partner_index"] = torch.arange(atoms.size(0) + 1)
+        if features is not None:
+            scales = model.feature_mean, model.feature_scale
+            numbers = scaled_numbers(features, *scales, len(self.config.features)).float()
+        batch = self._batch(atoms, pairs, **more)
+        outputs, embeddings = [], []
+        for net in model.networks:
+            molecules = net.encode(batch)[:-1]  # without that of the padding
+            outputs.append(net.decode(molecules, numbers))
+            embeddings.append(net.project(molecules))
+        values = mean_of_members(torch.stack(outputs).double() * self.scale + self.mean, tasks)
+        values = own_units(self._calibrated(values), tasks, self.config.target_transforms)
+        return values, torch.cat(embeddings, dim=-1)
+
+    def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:
+        if pairs.shape != (atoms.size(0), atoms.size(1), atoms.size(1)):
+            raise ValueError("pairs: expected as many atoms as in atoms")
+        kinds = self.config.featurizer.num_pair_codes
+        codes = pairs.mT.long()  # receivers first
+        nodes, edges = (codes != NO_EDGE).any(dim=-1), codes != NO_EDGE
+        if not self.config.network.self_loops:
+            place = torch.arange(codes.size(1))
+            edges = edges & (place.unsqueeze(1) != place)
+        codes = torch.where(edges, codes, kinds)
+        graphs = PaddedGraphs(nodes, edges)
+        known = torch.arange(kinds)
+        return MoleculeBatch(atoms.flatten(0, 1).long(), graphs, codes.flatten(), known, **more)
+
+    def _calibrated(self, outputs: Tensor) -> Tensor:
+        """Convert logits ``[n, num_outputs]`` to probabilities; regressions stay."""
+        tasks = self.config.tasks
+        if not self.calibration:
+            return class_probabilities(outputs, tasks)
+        found = []
+        for task, part, at in zip(tasks, self.calibration, output_slices(tasks), strict=True):
+            values = class_probabilities(outputs[:, at], [task])
+            if isinstance(part, ProbabilityScaling):
+                logits = part.logits(class_logits(outputs[:, at], task))
+                values = logits.softmax(dim=1)[:, -task.num_outputs :]
+            found.append(values)
+        return torch.cat(found, dim=1)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the file says of itself."""
+        config, calculator = self.config, self.config.calculator
+        return {
+            "molattn_version": __version__,
+            "versions": dict(self.model.versions),
+            "tasks": [task.to_dict() for task in config.tasks],
+            "outputs": list(config.output_names),
+            "is_calibrated": [isinstance(part, ProbabilityScaling) for part in self.calibration],
+            "left_out": self.left_out(),
+            "inputs": {
+                "featurizer": config.featurizer.to_dict(),
+                "no_pair": NO_EDGE,
+                "standardize": config.standardize,
+                "radius": config.network.radius,
+                "features": list(config.features),
+                "descriptors": list(calculator.descriptors),
+                "morgan_counts": calculator.morgan_counts,
+                "partner_column": config.partner_column,
+            },
+        }
+
+
+def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
+    """Return the networks of a model as an ONNX file, and what it contains.
+
+    Raises:
+        InputError: A model whose networks cannot be exported, with the reason.
+        ImportError: The package onnx or onnxscript is missing.
+    """
+    net, got = model.config.network, ""
+    if parts := ", ".join(kind for _, kind in model.config.custom_parts):
+        got = f"the custom parts {parts}"
+    elif not LAYERS[net.layer].complete_graphs:
+        got = f"the layer {net.layer}, which reads a list of edges"
+    elif model.has_untrained_head:
+        got = "a Gaussian process that predicts alone (--predictor gp)"
+    if got:
+        message = f"onnx expected trained networks of layers for complete graphs, got {got}"
+        raise InputError(message, option="to")
+    exported = ExportedModel(model)
+    inputs, dims = exported.example()
+    try:
+        with _silent(), torch.no_grad():
+            program = torch.export.export(exported, (), inputs, dynamic_shapes=dims, strict=False)
+            names: Any = {"input_names": [*inputs], "output_names": [*OUTPUTS]}
+            names |= {"dynamic_shapes": dims, "dynamo": True, "verbose": False}
+            found: Any = torch.onnx.export(program, kwargs=inputs, **names)
+            found.model.metadata_props["molattn"] = json.dumps(exported.metadata())
+            return found.model_proto.SerializeToString(), exported
+    except ImportError:
+        raise
+    except Exception as error:
+        got = f"the layer {net.layer} with the readout {net.readout}"
+        message = f"onnx expected a network that torch exports for all sizes, got {got}"
+        raise InputError(message, option="to") from error
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what torch and onnxscript log and print as they try one way after another."""
+    nowhere, level = io.StringIO(), logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

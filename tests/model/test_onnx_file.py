@@ -1,0 +1,139 @@
+"""Exported networks: the numbers of the model for molecules of all sizes, without torch."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from torch import nn
+
+from molattn import InputError, MolAttn, MolAttnConfig
+from molattn.chem import OnnxInputs
+from molattn.cli import main
+from molattn.config import NetworkConfig
+from molattn.model.onnx_file import to_onnx
+from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.task import Task
+
+for needed in ("onnx", "onnxscript"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed (molattn[onnx])")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+SMALL = {"width": 8, "heads": 2, "layers": 2, "edge_width": 4}
+SMILES = ["[He]", "C", "[Na+].[Cl-]", "F/C=C/[C@H](O)Cl", "c1ccccc1C(=O)NC", "CCO", "C" * 100]
+
+
+def session_of(content):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(content, options)
+
+
+def run(session, smiles, size, **given):
+    """Predictions and embeddings, in batches."""
+    metadata = session.get_modelmeta().custom_metadata_map["molattn"]
+    inputs = OnnxInputs.from_metadata(metadata)
+    parts = []
+    for start in range(0, len(smiles), size):
+        rows = slice(start, start + size)
+        more = {name: values[rows] for name, values in given.items()}
+        parts.append(session.run(None, inputs(smiles[rows], **more)))
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+NETWORKS = {
+    "edge_attention": {"update_edges": True},
+    "gaan": {"self_loops": False, "layers": 1},
+    "mat": {"radius": 3, "layers": 1, "edge_width": NetworkConfig.edge_width},
+    "graph_network": {"readout": "mean+max"},
+    "egt": {"update_edges": True},
+    "grit": {"layers": 1},
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS if name > "edge_attention"]
+
+
+@pytest.mark.parametrize("layer", ["edge_attention", *SLOW])  # the exporter takes 10 s
+def test_every_layer_has_its_numbers_for_all_sizes(layer):
+    network = NetworkConfig(**{**SMALL, "layer": layer, **NETWORKS[layer]})
+    model = MolAttn(MolAttnConfig(("y",), network)).eval()
+    session = session_of(to_onnx(model)[0])
+    expected = model.predict(SMILES), model.embed(SMILES)
+    alone, together = run(session, SMILES, 1), run(session, SMILES, len(SMILES))
+    for got in (alone, together):
+        np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
+        np.testing.assert_allclose(got[1], expected[1], atol=1e-4)
+    assert np.ptp(expected[0]) > 1e-3  # or equal numbers would say nothing
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A calibrated ensemble with every kind of input, and what it is predicted with."""
+    tasks = Task("y", unit="h"), Task("b", "binary", ("0", "1")), Task("c", "multiclass", "uvw")
+    options = {
+        "partner_column": "solvent",
+        "features": ("t",),
+        "descriptors": ("MolWt",),
+        "morgan_counts": 4,
+        "members": 2,
+        "target_transforms": (LogTransform(), TargetTransform(), TargetTransform()),
+        "standardize": True,
+    }
+    network = NetworkConfig(**SMALL | {"layers": 1})
+    model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
+    count = model.config.num_numbers
+    model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)
+    model.set_target_scaling([3.0, 0, 0], [2.0, 1, 1], model.config.target_transforms)
+    smiles = SMILES * 6
+    rng = np.random.default_rng(0)
+    given = {"partners": ["O", "CCO"] * 21, "features": rng.normal(size=(42, 1))}
+    labels = np.stack([rng.random(42) + 1, *(rng.integers(0, k, 42) for k in (2, 3))], axis=1)
+    model.calibrate(smiles, labels, smiles[:2], **given)
+    return model, smiles, given
+
+
+def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
+    model, smiles, given = trained
+    content, exported = to_onnx(model)
+    session = session_of(content)
+    expected = model.predict(smiles, **given)
+    np.testing.assert_allclose(run(session, smiles, 5, **given)[0], expected, rtol=1e-5)
+    names = [one.name for one in session.get_inputs()]
+    assert names == ["atoms", "pairs", "partner_atoms", "partner_pairs", "features"]
+    known = json.loads(session.get_modelmeta().custom_metadata_map["molattn"])
+    assert known["outputs"] == [*model.config.output_names]
+    assert [task["unit"] for task in known["tasks"]] == ["h", "", ""]
+    assert known["is_calibrated"] == [False, True, True]
+    assert known["left_out"] == exported.left_out()
+    assert "prediction intervals" in known["left_out"]
+
+
+def test_the_command_says_what_is_left_out_and_no_torch_is_needed(trained, tmp_path, capfd):
+    trained[0].save_pretrained(tmp_path / "model")
+    file = tmp_path / "model.onnx"
+    words = [str(tmp_path / "model"), "--to", "onnx", "--output", str(file)]
+    assert main(["export", *words]) == 0
+    assert "left out: prediction intervals" in " ".join(capfd.readouterr().out.split())
+    code = (
+        "import sys, onnxruntime; from molattn.chem import OnnxInputs; "
+        "session = onnxruntime.InferenceSession(sys.argv[1]); "
+        "text = session.get_modelmeta().custom_metadata_map['molattn']; "
+        "inputs = OnnxInputs.from_metadata(text)(['CCO'], partners=['O'], features=[[1]]); "
+        "print(session.run(['predictions'], inputs)[0].shape); assert 'torch' not in sys.modules"
+    )
+    shown = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
+    assert shown.stdout.strip() == "(1, 5)", shown.stderr
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path, capfd):
+    config = MolAttnConfig(("y",), NetworkConfig(**SMALL))
+    head = nn.Linear(MolAttn(config).nets[0].molecule_width, 1)
+    unsorted = MolAttnConfig(("y",), NetworkConfig(**SMALL, readout="set_transformer"))
+    for model, got in ((MolAttn(config, head=head), "Linear"), (MolAttn(unsorted), "set_trans")):
+        with pytest.raises(InputError, match=got) as error:
+            to_onnx(model.eval())
+        assert error.value.option == "to"
+    assert main(["export", "base", "--to", "pmml", "--output", str(tmp_path / "m")]) == 2
+    line = capfd.readouterr().err
+    assert "--to" in line
+    assert "onnx" in line
