@@ -238,7 +238,8 @@ def endpoints_table() -> str:
     for name, one in MolAttn.from_pretrained("admet").endpoints.items():
         score = next(s for s in one.scores.split(", ") if s.startswith(("MAE", "ROC-AUC")))
         coverage = "" if one.coverage is None else f"{one.coverage:.2f}"
-        rows.append([one.title, f"`{name}`", one.unit, f"{one.rows:,}", score, coverage])
+        unit = one.unit.removeprefix("probability of ").removeprefix("being ")
+        rows.append([one.title, f"`{name}`", unit, f"{one.rows:,}", score, coverage])
     header = ["Property", "Column", "Unit or class 1", "Labels", "Score", "Coverage"]
     return markdown_table(header, rows)
 
