@@ -16,7 +16,7 @@ from molattn.chem.parse import parse_accepted
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.data.labels import label_values
-from molattn.data.table import escape_formula, listed
+from molattn.data.table import escape_formula, listed, open_table
 from molattn.errors import InputError
 from molattn.evaluation.metrics import METRICS, metrics_of, percentile_interval, sample_scores
 from molattn.evaluation.tables import tasks_of
@@ -84,7 +84,9 @@ def _read(folder: Path) -> RunPredictions:
     parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
     parts["output"] = numbers([name for task in tasks for name in task.output_names])
     keys = [texts("round" if data.folds is not None and data.only_fold is None else None)]
-    keys += [texts(data.smiles_column), texts(data.partner_column)]
+    table = open_table(folder / "predictions.csv")
+    smiles = _unescaped(table.header[table.column(data.smiles_column, "smiles_column")])
+    keys += [texts(smiles), texts(data.partner_column)]
     keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))
     return RunPredictions(folder, config, tasks, frame.sort_index(kind="stable"))

@@ -83,8 +83,9 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
     """Return rows and their predictions, with so many nearest training molecules, as JSON types."""
     served, header, model = work.served, work.table.header, work.served.model.config
     columns = [*served.spec(work.level).columns]
-    names = {"name": "name"} | ({"partner": model.partner_column} if model.partner_column else {})
-    texts = {key: header.index(name) for key, name in names.items() if name in header}
+    texts = {"name": work.table.name_column()}
+    if model.partner_column and model.partner_column in header:
+        texts["partner"] = header.index(model.partner_column)
     answers = list[Molecule]()
     for row, values, code in predicted:
         cells: dict[str, Any] = {} if code else dict(zip(columns, values, strict=True))
@@ -105,7 +106,8 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
             name = "parent" if model.standardize == "parent" else "standardized_smiles"
             answer[name] = (row.record and row.record.standardized) or None
         for key, column in texts.items():
-            answer[key] = row.table_row.cells[column]
+            if column is not None:
+                answer[key] = row.table_row.cells[column]
         if model.features:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)

@@ -308,7 +308,9 @@ def test_files_are_read_and_written_in_each_format(opened, ask, tmp_path):
         page.locator("#downloads:visible").wait_for()
         assert page.locator("tbody tr").count() == 2
         # A table whose SMILES are in a column of another name.
-        (tmp_path / "in.csv.gz").write_bytes(gzip.compress(b"code,what\na,CCO\nb,CCN\nc,C\n"))
+        (tmp_path / "in.csv.gz").write_bytes(
+            gzip.compress(b"other,what\nCC,CCO\nCCC,CCN\nCCCC,C\n")
+        )
         page.set_input_files("#file", tmp_path / "in.csv.gz")
         page.fill("#column", "what")
         page.click("text=Use it")

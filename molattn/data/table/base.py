@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from molattn.errors import InputError, ReasonCode, did_you_mean, quoted
+from molattn.errors import InputError, ReasonCode, SmilesError, did_you_mean, quoted
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -32,6 +33,10 @@ _SAMPLE = 4096
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
 _COLUMNS_SHOWN = 10
+_SMILES = "smiles"
+_SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "mol"
+_NAMES = "name compoundname moleculename drugname title compoundid moleculeid id compound".split()
+_STRUCTURE_ROWS = 50  # of which nine in ten are molecules, in a column of structures
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
@@ -197,7 +202,14 @@ class Table(ABC):
         return f"{self.unit} {line}"
 
     def column(self, name: str, option: str) -> int:
-        """Return the index of a column."""
+        """Return the index of a column.
+
+        In place of ``smiles``, the default, that no column is named, it is the only column of
+        structures: of the first 50 cells that are not empty at least nine in ten are SMILES, and
+        half have three atoms or more. Of several, it is the first of ``canonical_smiles``,
+        ``isomeric_smiles``, ``smiles_string``, ``structure``, ``molecule`` and ``mol``, whatever
+        their letter case, spaces and signs.
+        """
         names = {column for column in self.header if column.lower() == name.lower()}
         if name not in names and len(names) == 1:
             name = names.pop()
@@ -207,11 +219,37 @@ class Table(ABC):
             raise InputError(
                 f"{self.path}: {found} columns are named {quoted(name)} ({option}), expected one"
             )
+        if name == _SMILES and (structures := self._structure_column()) is not None:
+            remark = f"structures are read from column {quoted(self.header[structures])}"
+            self.remarks = (*{**dict.fromkeys(self.remarks), remark: None},)
+            return structures
         hint = did_you_mean(name, self.header)
         raise InputError(
             f"{self.path}: no column {quoted(name)} ({option}); the columns are "
             f"{listed(self.header)}{hint}"
         )
+
+    def name_column(self) -> int | None:
+        """Return the index of the column of the molecules' names, such as ``Compound ID``."""
+        return _first_named(_NAMES, dict(enumerate(self.header)))
+
+    def _structure_column(self) -> int | None:
+        from molattn.chem.parse import parse_smiles  # RDKit is slow to import
+
+        def atoms(cell: str) -> int:
+            try:
+                return parse_smiles(cell).GetNumAtoms()
+            except SmilesError:
+                return 0
+
+        rows = [row.cells for row in islice(self, _STRUCTURE_ROWS) if not row.code]
+        found = dict[int, str]()
+        for index, cells in enumerate(zip(*rows, strict=True)):
+            sizes = [atoms(cell) for cell in cells if cell.strip()]
+            is_read = 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
+            if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
+                found[index] = self.header[index]
+        return next(iter(found)) if len(found) == 1 else _first_named(_SMILES_NAMES, found)
 
     def check_header(self) -> None:
         """Check the number of columns and their names."""
@@ -291,6 +329,12 @@ def free_name(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def _first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
+    """Return the column whose name is the first of those known, by letters and digits alone."""
+    plain = {re.sub(r"[\W_]", "", name).lower(): index for index, name in reversed(columns.items())}
+    return next((plain[name] for name in known if name in plain), None)
 
 
 def listed(names: Sequence[str]) -> str:

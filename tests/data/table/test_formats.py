@@ -102,3 +102,27 @@ def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, co
             write([row.line, *row.cells])
     assert open_table(copy).header == header
     assert [row.cells for row in open_table(copy)] == [[str(r.line), *r.cells] for r in rows]
+
+
+@pytest.mark.parametrize(
+    "header, rows, found",
+    [
+        ("Compound ID,Structure,y", ["A-1,CCO,1", "A-2,c1ccccc1O,2"], "Structure"),
+        ("id,canonical_smiles,parent", ["1,CCO.Cl,CCO", "2,CCN.Cl,CCN"], "canonical_smiles"),
+        ("code,what", ["a,CCO", "b,CCN", "c,C"], "what"),
+        ("a,b", ["CCO,CCN", "CCC,CCO"], None),  # two, of which no name tells
+        ("phase,Structure", ["N,see page 4", "C,see page 5"], None),
+        ("Structure,y", ["CCO,1", "CCN,2", "a line,3"], None),  # a third are not
+    ],
+)
+def test_structures_are_found_where_no_column_is_named_smiles(tmp_path, header, rows, found):
+    (tmp_path / "in.csv").write_text("\n".join([header, *rows]))
+    table = open_table(tmp_path / "in.csv")
+    if found is None:
+        with pytest.raises(InputError, match="no column 'smiles'"):
+            table.column("smiles", "--smiles-column")
+    else:
+        assert table.header[table.column("smiles", "--smiles-column")] == found
+        assert [found in remark for remark in table.remarks] == [True]
+    with pytest.raises(InputError, match="no column 'absent'"):
+        table.column("absent", "--smiles-column")
