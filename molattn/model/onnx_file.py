@@ -19,7 +19,7 @@ from molattn.graph.padded import PaddedGraphs
 from molattn.model.model import MolAttn
 from molattn.model.module import scaled_numbers
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
-from molattn.model.target_transform import own_units
+from molattn.model.target_transform import TargetTransform, own_units
 from molattn.model.uncertainty import Part, ProbabilityScaling
 from molattn.nn.registry import LAYERS
 from molattn.record import NO_EDGE
@@ -65,7 +65,7 @@ class ExportedModel(nn.Module):
         if any(task.kind == "regression" for task in self.config.tasks) and parts:
             found.append("prediction intervals")
         if parts:
-            found.append("training similarity")
+            found += ["training similarity", "confidence"]
         if self.config.members > 1:
             found.append(f"the deviation between the {self.config.members} networks")
         return found
@@ -113,7 +113,10 @@ class ExportedModel(nn.Module):
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
         values = mean_of_members(torch.stack(outputs).double() * self.scale + self.mean, tasks)
-        values = own_units(self._calibrated(values), tasks, self.config.target_transforms)
+        if any(task.classes for task in tasks):
+            values = self._calibrated(values)
+        if any(one != TargetTransform() for one in self.config.target_transforms):
+            values = own_units(values, tasks, self.config.target_transforms)
         return values, torch.cat(embeddings, dim=-1)
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,21 +109,19 @@ def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
     assert "prediction intervals" in known["left_out"]
 
 
-def test_the_command_says_what_is_left_out_and_no_torch_is_needed(trained, tmp_path, capfd):
-    trained[0].save_pretrained(tmp_path / "model")
+def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_path, capfd):
+    model = MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL | {"layers": 1}))).eval()
+    model.calibrate(SMILES * 6, np.zeros((42, 1)), SMILES)
+    model.save_pretrained(tmp_path / "model")
     file = tmp_path / "model.onnx"
     words = [str(tmp_path / "model"), "--to", "onnx", "--output", str(file)]
     assert main(["export", *words]) == 0
     assert "left out: prediction intervals" in " ".join(capfd.readouterr().out.split())
-    code = (
-        "import sys, onnxruntime; from molattn.chem import OnnxInputs; "
-        "session = onnxruntime.InferenceSession(sys.argv[1]); "
-        "text = session.get_modelmeta().custom_metadata_map['molattn']; "
-        "inputs = OnnxInputs.from_metadata(text)(['CCO'], partners=['O'], features=[[1]]); "
-        "print(session.run(['predictions'], inputs)[0].shape); assert 'torch' not in sys.modules"
-    )
-    shown = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True)
-    assert shown.stdout.strip() == "(1, 5)", shown.stderr
+    script = Path(__file__).parents[2] / "scripts" / "example_onnx.py"  # asserts this itself
+    command = [sys.executable, script, file, "CCO"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split() == ["CCO", "y_predicted", f"{model.predict(['CCO'])[0, 0]:.4g}"]
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path, capfd):

