@@ -253,11 +253,13 @@ class ReportConfig:
         baselines: Also score a constant and a random forest.
         interval: Nominal coverage of the prediction intervals reported for the test rows.
         bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
+        title: Title of the report; by default the name of the table.
     """
 
     baselines: bool = True
     interval: Between = 0.9
     bootstrap: Annotated[int, Interval(ge=0, le=10**6)] = 1000
+    title: Name | None = None
 
 
 @checked

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from molattn.evaluation.comparison import RunPredictions
 from molattn.evaluation.metrics import METRICS, main_metric
-from molattn.evaluation.run_files import molecule_image
+from molattn.evaluation.molecules import molecule_image
 from molattn.evaluation.tables import ScoreTable, format_interval, format_score, target_label
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import PAGE_FILE

@@ -15,8 +15,11 @@ from rich.console import Console
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
+from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
-from molattn.data.table import free_name, write_table
+from molattn.data.table import escape_formula, free_name, write_table
+from molattn.evaluation.metrics import score_tasks
+from molattn.evaluation.plots import TaskResults, task_results
 from molattn.evaluation.run_files import (
     card_scores,
     write_fold_page,
@@ -27,6 +30,7 @@ from molattn.evaluation.run_files import (
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS, format_mean
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.uncertainty import Prediction
 from molattn.training.loop import check_processes
 from molattn.training.out_of_fold import (
     OUT_OF_FOLD_FILE,
@@ -119,7 +123,8 @@ def cross_validate(
             summary["final"] = work.train_final(predicted, summary)
     _write_predictions(todo, folder)
     write_skipped(table, folder)
-    write_fold_page(config, table, summary, folder / PAGE_FILE)
+    results = _out_of_fold_results(todo, splits, table, summary, folder)
+    write_fold_page(config, table, summary, results, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
 
@@ -266,6 +271,45 @@ def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int 
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}
     return means
+
+
+def _out_of_fold_results(
+    todo: Sequence[Round],
+    splits: Sequence[Split],
+    table: TrainingTable,
+    summary: Mapping[str, Any],
+    folder: Path,
+) -> list[TaskResults]:
+    """Return the predictions of all rows, each by the round of the first repeat that tested it."""
+    tasks, rows = table.tasks, len(table.rows)
+    predicted = np.full((rows, sum(task.num_outputs for task in tasks)), np.nan)
+    similarity, labels = np.full((rows, len(tasks)), np.nan), np.full((rows, len(tasks)), np.nan)
+    for one, split in zip(todo, splits, strict=True):
+        if one.repeat > 1:
+            continue
+        frame, tested = pd.read_csv(folder / one.name / "predictions.csv"), split.test
+
+        def column(name: str, frame: pd.DataFrame = frame) -> Any:
+            found = escape_formula(free_name(name, table.header))
+            return pd.to_numeric(frame[found]) if found in frame else None
+
+        names = [name for task in tasks for name in task.output_names]
+        predicted[tested] = np.column_stack([column(name) for name in names])
+        for index, task in enumerate(tasks):
+            found = column(f"{task.name}_training_similarity")
+            found = column("training_similarity") if found is None else found
+            similarity[tested, index] = np.nan if found is None else found
+        labels[tested] = table.targets[tested]
+    labels[~np.isfinite(predicted).all(axis=1)] = np.nan
+    scores, levels = score_tasks(predicted, labels, tasks).tasks, dict[str, Any]()
+    for task in tasks if "uncertainty" in summary else ():
+        found = [one["uncertainty"].get(task.name, {}) for one in summary["folds"]]
+        mean = pd.DataFrame([one.get("coverage_at", {}) for one in found]).mean()
+        levels[task.name] = {"coverage_at": {str(level): float(x) for level, x in mean.items()}}
+    unknown = np.full_like(labels, np.nan)
+    others = unknown, unknown, unknown, unknown[:, 0], similarity, unknown.astype(str), unknown
+    metrics = {"test": scores, "uncertainty": levels}
+    return task_results(Prediction(predicted, *others), labels, tasks, metrics)
 
 
 def _write_predictions(todo: Sequence[Round], folder: Path) -> None:

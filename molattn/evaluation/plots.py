@@ -1,6 +1,7 @@
 """Plots of a run: its learning curve, and its predictions and uncertainty against the labels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +73,8 @@ def task_results(
 
 def learning_curve(histories: Sequence[History]) -> Figure:
     """Plot the losses of each model against the epoch, with the epoch of its checkpoint marked."""
-    figure = Figure(figsize=(6, _HEIGHT))
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(4.5, _HEIGHT))
+    axes = figure.add_subplot(box_aspect=1)
     best = ", ".join(str(history.kept_epoch) for history in histories)
     for history in histories:
         is_first = history is histories[0]
@@ -99,6 +100,21 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     axes.set(xlabel="epoch", ylabel="loss", title="Learning curve")
     axes.legend(frameon=False, loc="upper right")
     return figure
+
+
+def save_plot(figure: Figure, path: Path) -> list[Array]:
+    """Save a figure, and return where the points of each scatter plot are in the file.
+
+    Positions ``[n, 2]`` are fractions of its width, from the left, and height, from the top.
+    """
+    figure.savefig(path, **PNG)
+    box = figure.get_tightbbox().padded(PNG["pad_inches"])  # as savefig crops it
+    found = []
+    for axes in figure.axes:
+        for points in axes.collections[:1]:
+            inches = axes.transData.transform(points.get_offsets()) / figure.dpi
+            found.append((inches - [box.x0, box.y1]) / [box.width, -box.height])
+    return found
 
 
 def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
@@ -181,6 +197,7 @@ def _similarity(axes: Axes, result: TaskResults) -> None:
     if means:
         axes.plot(*zip(*means, strict=True), color=_VERMILLION, marker="o")
     axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to nearest training molecule")
+    axes.set_box_aspect(1)
     axes.set_ylabel(f"absolute error of {_plain(target_label(result.task))}")
     axes.set_title(f"line: mean per similarity quintile   n = {len(errors)}", fontsize=10)
 

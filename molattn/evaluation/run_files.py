@@ -2,7 +2,6 @@
 
 import platform
 import warnings
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,17 +11,25 @@ from typing import Any
 
 import numpy as np
 import yaml
-from markupsafe import Markup
+from numpy.typing import NDArray
 
-from molattn.chem.draw import draw_molecule
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
-from molattn.errors import MolattnError, reason_meaning
+from molattn.errors import reason_meaning
+from molattn.evaluation.headline import make_headline
 from molattn.evaluation.metrics import main_metric, metrics_of
-from molattn.evaluation.plots import PNG, TaskResults, learning_curve, run_plots, task_results
+from molattn.evaluation.molecules import Point, plot_points, worst_molecules
+from molattn.evaluation.plots import (
+    PNG,
+    TaskResults,
+    learning_curve,
+    run_plots,
+    save_plot,
+    task_results,
+)
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.tables import (
     confidence_table,
@@ -52,16 +59,12 @@ from molattn.training.run_folder import (
     write_history,
 )
 from molattn.utils.files import write_file, write_json
-from molattn.utils.html import page_environment
+from molattn.utils.html import data_image, page_environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
-_MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
-_WORST = 8
 _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
-_UNDRAWN = Markup('<p class="undrawn">{}</p>')
-_IMAGE = Markup('<img class="{}" alt="{}" src="data:image/{};base64,{}">')
 _FIGURES = {
     "learning_curve.png": "Training and validation loss by epoch",
     "parity.png": "Predicted vs. measured, test rows",
@@ -96,10 +99,8 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     if len(run.split.test):
         labels = run.table.targets[run.split.test]
         results = task_results(scores.prediction, labels, run.table.tasks, scores.metrics)
-    with _any_font():
-        for name, figure in run_plots(results).items():
-            figure.savefig(folder / name, **PNG)
-    write_run_page(run, scores.metrics, results, folder)
+    points = write_plots(run.table, run.split.test, results, folder)
+    write_run_page(run, scores.metrics, results, folder, points)
     write_json(folder / RESULT_FILE, scores.metrics)
 
 
@@ -119,6 +120,18 @@ def write_histories(histories: Sequence[History], folder: Path) -> None:
     if histories:
         with _any_font():
             learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
+
+
+def write_plots(
+    table: TrainingTable,
+    tested: NDArray[np.int64],
+    results: Sequence[TaskResults],
+    folder: Path,
+) -> dict[str, list[Point]]:
+    """Write the plots of results, and return which molecule is where in them."""
+    with _any_font():
+        saved = {name: save_plot(one, folder / name) for name, one in run_plots(results).items()}
+    return plot_points(table, tested, results, {name: one for name, one in saved.items() if one})
 
 
 def write_skipped(table: TrainingTable, folder: Path) -> None:
@@ -154,7 +167,11 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
 
 
 def write_run_page(
-    run: TrainingRun, metrics: Mapping[str, Any], results: Sequence[TaskResults], folder: Path
+    run: TrainingRun,
+    metrics: Mapping[str, Any],
+    results: Sequence[TaskResults],
+    folder: Path,
+    points: Mapping[str, list[Point]],
 ) -> None:
     """Write the report of a run, given the content of ``metrics.json``, beside its plots.
 
@@ -167,11 +184,6 @@ def write_run_page(
     has_regression = any(task.kind == "regression" for task in tasks)
     if not intervals.frame.empty or (not has_test and has_regression):
         promise = interval_promise(data, tested=has_test)
-    figures = [
-        (title, _image("figure", f"{title}.", "png", (folder / name).read_bytes()))
-        for name, title in _FIGURES.items()
-        if (folder / name).exists()
-    ]
     _write_page(
         folder / PAGE_FILE,
         "run.html",
@@ -182,11 +194,10 @@ def write_run_page(
         scored=scored_rows(metrics),
         has_intervals=has_test and bool(metrics["test_mean"]["intervals"]),
         kept=_kept_epochs(run),
-        figures=figures,
-        tasks=[_worst(run, result) for result in results[:_MOST_TASKS]],
-        task_count=len(tasks),
+        figures=_figures(folder, points),
+        tasks=[worst_molecules(run.table, run.split.test, one) for one in results[:_MOST_TASKS]],
+        weights=_weights([metrics]),
         parts=[(name, metrics[key]) for name, key in _SPLITS.items()],
-        split=_split_text(data),
         promise=promise,
         uncalibrated=known.calibration.shortfalls(level)[:_MOST_TASKS] if known else [],
         intervals=intervals,
@@ -198,19 +209,31 @@ def write_run_page(
 
 
 def write_fold_page(
-    config: TrainConfig, table: TrainingTable, summary: Mapping[str, Any], path: Path
+    config: TrainConfig,
+    table: TrainingTable,
+    summary: Mapping[str, Any],
+    results: Sequence[TaskResults],
+    path: Path,
 ) -> None:
-    """Write the report of a cross-validation, beside its rounds, to whose reports it links."""
+    """Write the report of a cross-validation, beside its rounds, to whose reports it links.
+
+    ``results`` are those of all rows, each predicted by the model of the round that tested it.
+    """
     folds, tasks = summary["folds"], tasks_of(summary)
     shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
-    final = summary.get("final", {})
+    final, tested = summary.get("final", {}), np.arange(len(table.rows))
+    points = write_plots(table, tested, results, path.parent)
     _write_page(
         path,
         "folds.html",
         config,
         table,
         folds[0],
+        summary=summary,
         score_tables=score_tables(tasks, summary),
+        figures=_figures(path.parent, points),
+        tasks=[worst_molecules(table, tested, one) for one in results[:_MOST_TASKS]],
+        weights=_weights(folds),
         headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
         promise=interval_promise(config.data),
         intervals=interval_table(tasks, summary, config),
@@ -234,8 +257,26 @@ def write_fold_page(
             for fold in folds
         ],
         shown=len(shown),
-        task_count=len(tasks),
     )
+
+
+def _figures(folder: Path, points: Mapping[str, list[Point]]) -> list[dict[str, Any]]:
+    """Return the plots of a folder for its page, each with its caption and points."""
+    return [
+        {
+            "title": title,
+            "image": data_image("figure", f"{title}.", "png", (folder / name).read_bytes()),
+            "points": points.get(name, []),
+        }
+        for name, title in _FIGURES.items()
+        if (folder / name).exists()
+    ]
+
+
+def _weights(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Return the weight of the Gaussian process for each task, the mean over runs."""
+    found = [one["gaussian_process_weights"] for one in runs if "gaussian_process_weights" in one]
+    return [(task, float(np.mean([one[task] for one in found]))) for task in (found or [{}])[0]]
 
 
 def _write_page(
@@ -244,12 +285,17 @@ def _write_page(
     config: TrainConfig,
     table: TrainingTable,
     metrics: Mapping[str, Any],
+    *,
+    summary: Mapping[str, Any] | None = None,
     **content: Any,
 ) -> None:
     """Write a report from a template and its variables. Text is escaped, ``Markup`` is not."""
     page = page_environment(_TEMPLATES).get_template(template)
     text = page.render(
-        name=Path(config.file).name,
+        name=config.report.title or Path(config.file).name,
+        headline=make_headline(tasks_of(summary or metrics), summary or metrics, path.parent),
+        split=_split_text(config.data),
+        task_count=len(metrics["tasks"]),
         options=yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True),
         made=datetime.now(UTC),
         system=platform.platform(terse=True),
@@ -259,22 +305,6 @@ def _write_page(
         **content,
     )
     write_file(path, text.encode(errors="replace"))
-
-
-def _image(kind: str, label: str, suffix: str, content: bytes) -> Markup:
-    """Return an image of a page, described for screen readers by the label."""
-    return _IMAGE.format(kind, label, suffix, b64encode(content).decode())
-
-
-def molecule_image(smiles: str, label: str) -> Markup:
-    """Return a molecule as an image of a page, or why it is not drawn as a paragraph."""
-    try:
-        drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
-    except MolattnError as error:
-        return _UNDRAWN.format(error)
-    if drawing is None:
-        return _UNDRAWN.format("too large to draw")
-    return _image("molecule", label, "svg+xml", drawing.encode())
 
 
 def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
@@ -293,33 +323,6 @@ def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
         "molecules that are drawn as those (exchangeable), and nothing for others, such as a new "
         f"chemical series. {result}"
     )
-
-
-def _worst(run: TrainingRun, result: TaskResults) -> dict[str, Any]:
-    """Return the test molecules with the largest errors, or the least probable measured class."""
-    task, prediction, target, *_ = result
-    is_regression, molecules = task.kind == "regression", []
-    if is_regression:
-        errors = prediction[:, 0] - target
-    else:
-        both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
-        errors = 1.0 - both[np.arange(len(target)), target.astype(int)]
-    for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
-        row = int(run.split.test[result.rows[index]])
-        predicted, truth = task.cells(prediction[index].tolist())[0], float(target[index])
-        smiles, where = run.table.smiles[row], run.table.where(row)
-        error = errors[index] if is_regression else 1.0 - errors[index]
-        molecule = {
-            "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
-            "smiles": [smiles, *(run.table.partners[row : row + 1] if run.table.partners else [])],
-            "where": where,
-            "measured": format_score(truth) if is_regression else task.classes[int(truth)],
-            "predicted": predicted if isinstance(predicted, str) else format_score(predicted),
-            "error": f"{error:+.3f}" if is_regression else f"{error:.3f}",
-        }
-        molecules.append(molecule)
-    label = target_label(task)
-    return {"label": label, "is_regression": is_regression, "worst": molecules}
 
 
 def _kept_epochs(run: TrainingRun) -> str:

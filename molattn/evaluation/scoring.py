@@ -17,6 +17,7 @@ from molattn.data.dataset import MOST_BASELINE_ROWS
 from molattn.errors import quoted
 from molattn.evaluation.metrics import TaskScores, score_tasks
 from molattn.model.confidence import CONFIDENCES
+from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.model.uncertainty import ConformalScores, Prediction
@@ -38,7 +39,8 @@ class RunScores(NamedTuple):
     """Predictions of the test rows with their uncertainty, and the content of ``metrics.json``.
 
     These are, by task, the scores of the ``test`` rows, of each baseline on them and of the
-    ``validation`` rows, each with its mean over the tasks (``test_mean``); the ``uncertainty`` of
+    ``validation`` rows, each with its mean over the tasks (``test_mean``); those of ``network`` and
+    ``gaussian_process`` alone, and the weights of the latter; the ``uncertainty`` of
     :func:`score_uncertainty` and the ``confidence`` of :func:`score_confidence`; the ``count`` of
     ``censored`` test labels, which the scores leave out, and how many predictions are on the
     ``permitted`` side of the bound; and facts of the run.
@@ -59,7 +61,8 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     model, table, level = run.model, run.table, run.config.report.interval
     molecules = table.molecules(run.split.test)
     with threads(run.config.training.threads):
-        outputs = model.predict_outputs(molecules.records, features=molecules.features)
+        networks = model.network_outputs(molecules.records, features=molecules.features)
+        outputs = model.with_gaussian_process(*networks)
     test = model.prediction(outputs, table.fingerprints(run.split.test), level)
     metrics: dict[str, Any] = {"uncertainty": {}, "censored": {}, "interval_level": level}
     metrics |= _facts(run)
@@ -70,6 +73,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         metrics |= _named("validation", score_tasks(validation, labels, table.tasks))
     if len(run.split.test):
         metrics |= _test_scores(run, test, outputs, console)
+        metrics |= _part_scores(run, test, *networks)
         if molecules.bounds is not None:
             metrics["censored"] = _censored(test.prediction, molecules.bounds, table.tasks)
     for name, found in metrics["censored"].items():
@@ -108,6 +112,25 @@ def _test_scores(
         metrics[f"{name}_seconds"] = round(time.perf_counter() - start, 3)
     metrics["uncertainty"] = score_uncertainty(run.model, test, outputs, labels, config.interval)
     metrics["confidence"] = score_confidence(tasks, test, labels)
+    return metrics
+
+
+def _part_scores(
+    run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
+) -> dict[str, Any]:
+    """Return the scores of network and Gaussian process alone, and the weights of the latter."""
+    model, head, tasks = run.model, run.model.gaussian_process, run.table.tasks
+    if head is None or not run.config.trains_network:
+        return {}
+    options = {"resamples": run.config.report.bootstrap, "seed": run.config.training.seed}
+    weights = zip(tasks, head.shares.tolist(), strict=True)
+    metrics = {"gaussian_process_weights": {task.name: weight for task, weight in weights}}
+    parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
+    for name, outputs in parts.items():
+        mean = mean_of_members(torch.from_numpy(model.to_transformed(outputs)), tasks).numpy()
+        values = model.in_own_units(mean)
+        labels = _labels(values + 0.0 * test.prediction, run.table.targets[run.split.test])
+        metrics |= _named(name, score_tasks(values, labels, tasks, **options))
     return metrics
 
 

@@ -17,7 +17,13 @@ from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, print_line
 
 _RESAMPLES = 1000  # of the bootstrap
-MODELS = {"test": "molattn", "random_forest": "random forest", "baseline": "mean baseline"}
+MODELS = {
+    "test": "molattn",
+    "network": "its network alone",
+    "gaussian_process": "its Gaussian process alone",
+    "random_forest": "random forest",
+    "baseline": "mean baseline",
+}
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 
 
@@ -49,7 +55,8 @@ def format_mean(score: Mapping[str, Any]) -> str:
     return mean if sd is None else f"{mean} ± {format_score(sd)}"
 
 
-def _cell(scores: Mapping[str, Any], name: str) -> str:
+def score_cell(scores: Mapping[str, Any], name: str) -> str:
+    """Return a score of a run, or its mean and standard deviation over rounds, as text."""
     value = scores.get(name)
     return format_mean(value) if isinstance(value, Mapping) else format_score(value)
 
@@ -107,7 +114,7 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
             for key in models:
                 row = {"task": label, "model": _model_label(key, some[0].kind)}
                 for name, metric in shown.items():
-                    row[metric.heading] = _cell(scores[key], name)
+                    row[metric.heading] = score_cell(scores[key], name)
                     if len(row) == 3 and (intervals := scores[key].get("intervals")):
                         bounds = intervals.get(name)
                         row["95% CI"] = format_interval(*bounds) if bounds else "-"
@@ -132,13 +139,13 @@ def interval_table(
             continue
         mean, sd = scores.get("coverage_expected"), scores.get("coverage_sd")
         row = {"task": target_label(task), "model": ""}
-        row[f"{100 * config.report.interval:g}% PI coverage"] = _cell(scores, "coverage")
+        row[f"{100 * config.report.interval:g}% PI coverage"] = score_cell(scores, "coverage")
         if "folds" not in metrics:
             row["labels"] = f"{scores['count']:,}"
             row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
             if not is_exchangeable(config.data):
                 row["expected ± 2 SD"] = "not promised"
-        rows.append({**row, "mean width": _cell(scores, "mean_width")})
+        rows.append({**row, "mean width": score_cell(scores, "mean_width")})
     return ScoreTable("prediction intervals", pd.DataFrame(rows))
 
 

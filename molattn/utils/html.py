@@ -1,16 +1,24 @@
 """The Jinja environment, the frame and the style of all HTML pages."""
 
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from molattn.version import __version__
 
-__all__ = ["SHARED_TEMPLATES", "page_environment"]
+__all__ = ["SHARED_TEMPLATES", "data_image", "page_environment"]
 
 SHARED_TEMPLATES = Path(__file__).parent / "templates"
 """Folder of what all pages share."""
+_IMAGE = Markup('<img class="{}" alt="{}" src="data:image/{};base64,{}">')
+
+
+def data_image(kind: str, label: str, suffix: str, content: bytes) -> Markup:
+    """Return an image of a page, described for screen readers by the label."""
+    return _IMAGE.format(kind, label, suffix, b64encode(content).decode())
 
 
 @cache

@@ -1,0 +1,76 @@
+"""What a report begins with: the main scores beside a baseline, and what follows from them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from molattn.evaluation.metrics import main_metric
+from molattn.evaluation.tables import MODELS, format_interval, score_cell, scored_rows, target_label
+from molattn.task import Task
+from molattn.training.run_folder import final_folder
+from molattn.utils.console import counted
+
+_MOST_SCORES = 4
+_BASELINES = {"random_forest": "random forest", "baseline": "constant baseline"}
+
+
+class Headline(NamedTuple):
+    """The beginning of a report: scores of the first tasks, one conclusion, and a command."""
+
+    scores: list[tuple[str, str]]
+    conclusion: str
+    command: str
+
+
+def make_headline(tasks: Sequence[Task], metrics: Mapping[str, Any], folder: Path) -> Headline:
+    """Summarize the ``metrics.json`` of a run or of a cross-validation in a folder."""
+    part, scores = scored_rows(metrics), []
+    for task in tasks[:_MOST_SCORES]:
+        key, metric = main_metric(task.kind)
+        own = metrics[part].get(task.name, {})
+        bounds = (own.get("intervals") or {}).get(key)
+        shown = f" (95% CI {format_interval(*bounds)})" if bounds else ""
+        scores.append((f"{metric.heading}, {target_label(task)}", score_cell(own, key) + shown))
+    folder = final_folder(folder)
+    relative = os.path.relpath(folder)
+    name = folder.name if relative.startswith("..") else Path(relative).as_posix()
+    command = f"molattn predict {name} molecules.csv --output predictions.csv"
+    return Headline(scores, _conclusion(tasks, metrics), command)
+
+
+def _conclusion(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> str:
+    """Say whether the model is better than the best baseline that was scored."""
+    if scored_rows(metrics) == "validation":
+        return "There was no test: scores of validation rows are slightly too good."
+    key = next((name for name in _BASELINES if name in metrics), None)
+    if key is None:
+        return "No baseline was scored: whether a simpler model does as well is not known."
+    found = [_comparison(task, metrics, key) for task in tasks]
+    better, clearly = sum(gain > 0 for gain, _ in found), sum(clear for _, clear in found)
+    name = f"the {_BASELINES[key]}"
+    if len(tasks) > 1:
+        outside = f", clearly in {clearly}" if "folds" not in metrics else ""
+        return f"Better than {name} in {better} of {counted(len(tasks), 'task')}{outside}."
+    metric = main_metric(tasks[0].kind)
+    other = f"{metric[1].heading} {score_cell(metrics[key][tasks[0].name], metric[0])}"
+    if not better:
+        return f"The model is not better than {name} ({other})."
+    if "folds" in metrics:
+        return f"On average over the folds, the model is better than {name} ({other})."
+    if clearly:
+        return f"The model is better than {name} ({other}, outside of the model's 95% interval)."
+    return f"The model is better than {name} ({other}), but within the 95% interval."
+
+
+def _comparison(task: Task, metrics: Mapping[str, Any], baseline: str) -> tuple[float, bool]:
+    """Return by how much the model is better, and if the baseline is outside of its interval."""
+    key, metric = main_metric(task.kind)
+    both = [metrics[name].get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
+    values = [one.get(key) for one in both]
+    if None in values:
+        return 0.0, False
+    first, second = (one["mean"] if isinstance(one, Mapping) else one for one in values)
+    gain = (first - second) * (1 if metric.higher_is_better else -1)
+    bounds = (both[0].get("intervals") or {}).get(key)
+    return gain, bool(gain > 0 and bounds and not bounds[0] <= second <= bounds[1])

@@ -1,0 +1,122 @@
+"""Molecules of a report: cards of the largest errors, and the points of plots."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from molattn.chem.draw import draw_molecule
+from molattn.data.dataset import TrainingTable
+from molattn.errors import MolattnError
+from molattn.evaluation.plots import TaskResults
+from molattn.evaluation.tables import format_score, target_label
+from molattn.utils.html import data_image
+
+_MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
+_WORST = 8
+_MOST_POINTS = 1000  # of a figure; those with the largest errors
+_UNDRAWN = Markup('<p class="undrawn">{}</p>')
+_NAMES = "name id title compound molecule compound_id compound_name molecule_name drug".split()
+
+
+class Point(NamedTuple):
+    """A molecule of a plot: its position in percent of width and height, name, SMILES, values."""
+
+    left: float
+    top: float
+    name: str
+    smiles: str
+    values: str
+
+
+def molecule_image(smiles: str, label: str) -> Markup:
+    """Return a molecule as an image of a page, or why it is not drawn as a paragraph."""
+    try:
+        drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+    except MolattnError as error:
+        return _UNDRAWN.format(error)
+    if drawing is None:
+        return _UNDRAWN.format("too large to draw")
+    return data_image("molecule", label, "svg+xml", drawing.encode())
+
+
+def _name(table: TrainingTable, row: int) -> str:
+    """Return the content of a column of names, if the table has one, or ""."""
+    headings = [heading.strip().lower() for heading in table.header]
+    column = next((headings.index(name) for name in _NAMES if name in headings), None)
+    return "" if column is None else table.rows[row].cells[column].strip()
+
+
+def _errors(result: TaskResults) -> NDArray[np.float64]:
+    """Return predicted minus measured, or 1 minus the probability of the measured class."""
+    task, prediction, target = result.task, result.prediction, result.target
+    if task.kind == "regression":
+        return prediction[:, 0] - target
+    both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
+    return 1.0 - both[np.arange(len(target)), target.astype(int)]
+
+
+def worst_molecules(
+    table: TrainingTable, tested: NDArray[np.int64], result: TaskResults
+) -> dict[str, Any]:
+    """Return the molecules with the largest errors, or the least probable measured class.
+
+    ``tested`` are the rows of the table that the results are of.
+    """
+    task, errors, molecules = result.task, _errors(result), []
+    is_regression = task.kind == "regression"
+    for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
+        row = int(tested[result.rows[index]])
+        values = result.prediction[index].tolist()
+        predicted, truth = task.cells(values)[0], float(result.target[index])
+        smiles, where = table.smiles[row], table.where(row)
+        error = errors[index] if is_regression else 1.0 - errors[index]
+        molecule = {
+            "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
+            "name": _name(table, row),
+            "smiles": [smiles, *(table.partners[row : row + 1] if table.partners else [])],
+            "where": where,
+            "measured": format_score(truth) if is_regression else task.classes[int(truth)],
+            "predicted": predicted if isinstance(predicted, str) else format_score(predicted),
+            "error": f"{error:+.3f}" if is_regression else f"{error:.3f}",
+        }
+        molecules.append(molecule)
+    label = target_label(task)
+    return {"label": label, "is_regression": is_regression, "worst": molecules}
+
+
+def plot_points(
+    table: TrainingTable,
+    tested: NDArray[np.int64],
+    results: Sequence[TaskResults],
+    positions: Mapping[str, Sequence[NDArray[np.float64]]],
+) -> dict[str, list[Point]]:
+    """Return the molecules of each plot, given the positions in its panels, one for each task."""
+    shown = [one for one in results if one.task.kind == "regression"]
+    points = {}
+    for file, panels in positions.items():
+        drawn = shown if file == "parity.png" else [one for one in shown if one.coverage]
+        most = _MOST_POINTS // max(1, len(panels))
+        panel_points = (
+            _points(table, tested, result, places, most)
+            for result, places in zip(drawn, panels, strict=False)
+        )
+        points[file] = [point for panel in panel_points for point in panel]
+    return points
+
+
+def _points(
+    table: TrainingTable,
+    tested: NDArray[np.int64],
+    result: TaskResults,
+    places: NDArray[np.float64],
+    most: int,
+) -> Iterator[Point]:
+    for index in np.argsort(-np.abs(_errors(result)), kind="stable")[:most]:
+        row, (left, top) = int(tested[result.rows[index]]), (100 * places[index]).tolist()
+        measured, predicted = float(result.target[index]), float(result.prediction[index, 0])
+        values = f"measured {format_score(measured)}, predicted {format_score(predicted)}"
+        name = _name(table, row) or table.where(row)
+        yield Point(round(left, 2), round(top, 2), name, table.smiles[row], values)
