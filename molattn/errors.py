@@ -136,6 +136,12 @@ def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:
         raise InputError(message, option=option)
 
 
+def matching(name: str, known: Iterable[str]) -> list[str]:
+    """Return which of the known names are meant: the one that is equal, or else all in any case."""
+    known = [*dict.fromkeys(known)]
+    return [name] if name in known else [one for one in known if one.lower() == name.lower()]
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return a hint at the closest of the known names, whatever the case; "" if none is close."""
     spelled = {one.lower(): one for one in known}

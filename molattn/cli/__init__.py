@@ -5,5 +5,11 @@ whatever is not 0 comes with one line on stderr that begins with ``error:``. Hea
 inside the commands, so that ``--help`` answers at once.
 """
 
-from molattn.cli.program import main as main
-from molattn.cli.program import run as run
+import sys
+
+try:
+    from molattn.cli.program import main as main
+    from molattn.cli.program import run as run
+except KeyboardInterrupt:  # before the program has its handlers
+    print("error: interrupted", file=sys.stderr)
+    raise SystemExit(130) from None

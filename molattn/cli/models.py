@@ -60,13 +60,9 @@ def predict(
     If there is a column of a target of the model, the predictions are scored.
 
     Args:
-        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
-            predictions (for classification, the most probable class and the class probabilities),
-            and error, the reason code of a row without a prediction (see "Reason codes" in the
-            documentation). A column that the input has already gets an underscore. An existing file
-            is replaced. An interrupted CSV, TSV, SDF or SMILES file is kept in FILE.unfinished:
-            --resume goes on with it, without --resume it is replaced. By default, and as -, CSV on
-            standard output; on a terminal, predictions of SMILES are aligned.
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input,
+            the predictions, and error, why a row has none. By default, and as -, CSV on standard
+            output.
     """
     console = make_console(stderr=True)
     table = input_table(inputs, config)
@@ -74,6 +70,7 @@ def predict(
     from molattn.evaluation.tables import print_label_scores
     from molattn.inference import predict_table
     from molattn.inference.parts import resume_hint
+    from molattn.inference.streaming import with_workers
 
     written: Path | IO[bytes] = BytesIO()
     file = None if output is None or str(output) == STREAM else output
@@ -84,7 +81,7 @@ def predict(
     elif not (isinstance(table, SMILESList) and sys.stdout.isatty()):
         written = sys.stdout.buffer
     with nullcontext() if file is None else _resumable(file, resume_hint):
-        predicted = predict_table(model, table, written, config, console)
+        predicted = predict_table(model, table, written, with_workers(config, table), console)
     if isinstance(written, BytesIO):
         text = written.getvalue().decode(errors="replace")
         print(aligned(text, shutil.get_terminal_size().columns), end="")
@@ -145,10 +142,8 @@ def explain(
     """Explain the prediction of each molecule in a table.
 
     Args:
-        output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
-            and atoms.csv, bonds.csv, other_inputs.csv, explanations.json and attention.npz. Rows
-            that cannot be explained are listed with a reason code (see "Reason codes" in the
-            documentation). Earlier explanations in it are replaced.
+        output: Folder for index.html (a self-contained page), pictures and tables. Earlier
+            explanations in it are replaced.
     """
     _check_is_path(output)
     console = make_console()
@@ -171,10 +166,9 @@ def fingerprint(
     """Write the learned embedding of each molecule in a table.
 
     Args:
-        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
-            columns embedding_0, embedding_1, ... (see "Embeddings" in the documentation; for an
-            ensemble, that of each member in turn), and error, the reason code of a row without an
-            embedding (see "Reason codes").
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input,
+            the columns embedding_0, embedding_1, ... (for an ensemble, of each member in turn), and
+            error, why a row has none.
     """
     _check_is_path(output)
     console = make_console()
@@ -182,9 +176,10 @@ def fingerprint(
     reuse_memory()
     from molattn.inference import embed_table
     from molattn.inference.parts import resume_hint
+    from molattn.inference.streaming import with_workers
 
     with _resumable(output, resume_hint):
-        counts = embed_table(model, table, output, config, console)
+        counts = embed_table(model, table, output, with_workers(config, table), console)
     rows = f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error"
     print_line(console, f"{rows}; written to {output}")
 

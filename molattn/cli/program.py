@@ -25,7 +25,8 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
-_LONG = ("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report")
+_OF_MODELS = ("Prediction", "Embedding", "Explanation")
+_LONG = ("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report", *_OF_MODELS)
 _COMMON = frozenset(
     "--resume --overwrite --dataset --smiles-column --target-columns --split --split-column "
     "--folds --final --validation-size --test-size --descriptors --exclude --max-atoms "
@@ -33,13 +34,26 @@ _COMMON = frozenset(
     "--checkpoint --max-hours --batch-size --learning-rate --ensemble --seed "
     "--device --baselines".split()
 )
+_COMMON_OF_MODELS = frozenset(
+    "--smiles-column --device --num-workers --resume --interval --neighbors --atoms --method "
+    "--target --check --limit".split()
+)
 """Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(train.train, train.pretrain, models.predict, train.tune, models.prepare),
-    *(models.explain, models.fingerprint, models.serve, models.export, models.verify),
-    *(runs.runs, runs.compare),
+    *(train.train, models.predict, models.explain, runs.compare, runs.runs, models.serve),
+    *(models.export, train.tune, models.fingerprint, models.prepare, train.pretrain),
+    models.verify,
 )
-_SHORTENED = (train.train, train.pretrain, train.tune, models.prepare)
+"""In the order of use."""
+_SHORTENED = (
+    *(train.train, train.pretrain, train.tune, models.prepare),
+    *(models.predict, models.explain, models.fingerprint),
+)
+_FIRST_EXAMPLES = """Examples:
+  molattn predict admet "CCO" "c1ccccc1O"
+  molattn train assay.csv --target-columns pIC50 --output runs/assay
+
+molattn COMMAND --help shows the options of a command."""
 _EXAMPLES = """
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
@@ -77,6 +91,7 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
     app = App(
         name="molattn",
         help="Attention models for molecules: train, predict, explain, embed.",
+        help_epilogue=_FIRST_EXAMPLES,
         config=(options_file or OptionsFile(),),
         help_flags=_HELP,
         help_format="plaintext",
@@ -84,11 +99,12 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
-    for command in _COMMANDS:
+    for position, command in enumerate(_COMMANDS):
         own = [line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line]
         is_short = command in _SHORTENED and not all_options
         more = ["", f"molattn {command.__name__} {_HELP_ALL} shows all options."] * is_short
-        app.command(command, help_epilogue="\n".join(["Examples:", *own, *more]))
+        epilogue = "\n".join(["Examples:", *own, *more])
+        app.command(command, help_epilogue=epilogue, sort_key=position)
     return app
 
 
@@ -97,9 +113,9 @@ def _print_group(console: Any, options: Any, panel: Any, *, all_options: bool) -
     from cyclopts.help import DefaultFormatter, PanelSpec
     from rich.box import Box
 
-    entries = []
+    entries, common = [], _COMMON_OF_MODELS if panel.title in _OF_MODELS else _COMMON
     for entry in panel.entries:
-        if all_options or panel.title not in _LONG or _COMMON & {*entry.names}:
+        if all_options or panel.title not in _LONG or common & {*entry.names}:
             help = getattr(entry.description, "primary_renderable", entry.description)
             text = " ".join(str(help or "").split())
             entries.append(entry.copy(description=text, default=entry.default or None))

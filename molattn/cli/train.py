@@ -113,7 +113,7 @@ class TrainOptions:
 
     def train_config(self, table: Path | None) -> TrainConfig:
         """Return the run on a table, a named dataset, or else the bundled solubility data."""
-        from molattn.data.labels import find_columns
+        from molattn.data.labels import find_columns, with_target
 
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
@@ -121,8 +121,16 @@ class TrainOptions:
             config = _with_named_dataset(config, self.dataset)
         elif not config.file:
             config = _with_bundled_data(config)
-        find_columns(open_table(config.file), config.data)  # before torch and RDKit are loaded
+        opened = open_table(config.file)
+        config = replace(config, data=with_target(opened, config.data))
+        find_columns(opened, config.data)  # before torch and RDKit are loaded
         return config
+
+    def print_target(self, config: TrainConfig, console: "Console") -> None:
+        """Print which column is the target where none is given."""
+        if not self.data.target_columns:
+            names = ", ".join(config.data.target_columns)
+            print_line(console, f"target: {names} (others: --target-columns)")
 
     def run_name(self, file: str) -> str:
         """Return the default name of the folder of a run on a table."""
@@ -132,7 +140,7 @@ class TrainOptions:
 
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
     data = config.data
-    if data.target_columns in ((), (BUNDLED_TARGET,)):
+    if [one.lower() for one in data.target_columns] in ([], [BUNDLED_TARGET.lower()]):
         units = data.target_units or (BUNDLED_UNIT,)
         data = replace(data, target_columns=(BUNDLED_TARGET,), target_units=units)
     chosen = {data.split, data.split_column, data.folds, data.test_size}
@@ -166,6 +174,7 @@ def train(
     config = options.train_config(table)
     if needs_processes(config.training):
         return config.training  # to be launched in several processes
+    options.print_target(config, console)
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
         if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)
@@ -284,6 +293,7 @@ def tune(
     from molattn.tuning.study import BEST_FILE, run_study, trials_table
 
     console = make_console()
+    options.print_target(config, console)
     name = f"{options.run_name(config.file)}-study"
     folder = run.resume or run.output or free_folder(Path("runs") / name)
     searched = None if space is None else read_space(space)

@@ -66,7 +66,7 @@ class TableColumns(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
-        target_columns: Columns to predict.
+        target_columns: Columns to predict; by default the only one that is left.
         relation_columns: Column with the relation of each target's labels, > or < if censored.
         weight_column: Column of row weights, used in training and not in scores.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
@@ -154,7 +154,7 @@ class DataConfig(TableColumns):
     folds: Annotated[int, Ge(2)] | None = None
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     only_fold: Count | None = None
-    final: bool = False
+    final: bool = True
     validation_size: BelowOne = 0.1
     test_size: BelowOne = 0.1
     keep_training_molecules: bool = False
@@ -190,9 +190,14 @@ class DataConfig(TableColumns):
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
 
+    @property
+    def trains_final(self) -> bool:
+        """Whether a model of all rows follows the folds."""
+        return self.folds is not None and self.only_fold is None and self.final
+
     def _check_length(self, name: str, *others: int) -> None:
         """Check that an option has a value for each target, or one of the other numbers."""
-        got, targets = len(getattr(self, name)), len(self.target_columns)
+        got, targets = len(getattr(self, name)), len(self.target_columns) or 1
         if got not in (targets, *others):
             message = f"got {got} values for {targets} target columns, expected one for each"
             raise InputError(message, option=name)

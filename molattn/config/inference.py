@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, MinLen
 
-from molattn.config.base import Between, Count, Name, Names, Threads, checked
+from molattn.config.base import Between, Count, Name, Names, NonNegativeInt, Threads, checked
 from molattn.config.data import MoleculeLimits, WorkerOptions
 from molattn.config.training import Device
 from molattn.errors import InputError
@@ -27,6 +27,7 @@ class _TableOptions:
             organic fragment, neutral (admet).
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
+        device: Device to predict on; auto is a GPU if there is one.
     """
 
     smiles_column: str = "smiles"
@@ -34,6 +35,7 @@ class _TableOptions:
     as_given: bool = False
     batch_size: Count = 256
     threads: Threads = 1
+    device: Device = "auto"
 
 
 @checked
@@ -46,14 +48,16 @@ class StreamConfig(WorkerOptions, TableConfig):
     """Options of the commands that write a table with the columns of the input.
 
     Args:
+        num_workers: Worker processes; auto is one for each core, at most 8, for 5,000 rows or more
+            on a CPU, else 0.
         escape_formulas: In CSV and TSV files, write an apostrophe before text, other than numbers,
             that a spreadsheet would take for a formula, as it begins with =, +, - or @.
-        resume: Go on with an interrupted command that wrote to the same --output (CSV, TSV, SDF or
-            SMILES) with the same model, input and options, if there is one.
+        resume: Go on with the same command, if it was interrupted (CSV, TSV, SDF and SMILES).
         precision: Floating-point precision of the network: fp32, or bf16 (mixed precision), which
             rounds to two or three digits and is faster on a CPU with AMX.
     """
 
+    num_workers: NonNegativeInt | Literal["auto"] = field(default="auto", kw_only=True)
     escape_formulas: bool = True
     resume: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"

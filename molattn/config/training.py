@@ -286,8 +286,9 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         data = self.data
-        reason = "cannot be used without validation rows, by --final or --validation-size 0"
-        has_none = data.final or data.validation_size == 0.0
+        reason = "cannot be used without validation rows, by --validation-size 0 or of the final "
+        reason += "model after --folds (to leave it out: --no-final)"
+        has_none = data.trains_final or data.validation_size == 0.0
         check_unused(self.training, (has_none, "checkpoint patience", reason))
         if not self.trains_network:
             self._check_without_training()

@@ -5,6 +5,7 @@ They are checked before the packages that read molecules and train are loaded.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import isnan, nan
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ _RELATIONS = {
     **dict.fromkeys(("<", "<=", "<<", "≤"), -1),
 }
 _RELATION_WITHIN = re.compile(r"([<>=~≥≤]*)\s*(.*)", re.DOTALL)
+_NO_TARGET = re.compile(
+    r"|unnamed: 0|index|row|split|fold|set|subset|inchi|cas([ _-]?(rn|no|number))?|"
+    r"(.*[ _-])?(id|ids|name|names|smiles|inchikey|structure)|chembl_?id|molid|mol"
+)
+"""Names of columns of structures, names, identifiers and splits, in lower case."""
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
 _POSITIVE = re.compile(r"\(?\+.*|.*\+\)?|t(rue)?|y(es)?|active|pos(itive)?|toxic|hit")
 _NEGATIVE = re.compile(
@@ -166,6 +172,7 @@ class TrainingColumns(NamedTuple):
 
 def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     """Return which columns of a table a model is trained on."""
+    config = with_target(table, config)
 
     def columns(option: str) -> list[int]:
         names = getattr(config, option)
@@ -177,10 +184,6 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         return found
 
     (smiles,) = columns("smiles_column")
-    if not config.target_columns:
-        others = [name for index, name in enumerate(table.header) if index != smiles]
-        known = f"the other columns are {listed(others)}" if others else "there is no other column"
-        raise InputError(f"{table.path}: --target-columns is required; {known}")
     targets, features = columns("target_columns"), columns("feature_columns")
     relations = columns("relation_columns") or [None] * len(targets)
     partner, weight, split = (
@@ -193,6 +196,32 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
             "--weight-column, --feature-columns or --relation-columns)"
         )
     return TrainingColumns(smiles, targets, relations, features, partner, weight, split)
+
+
+def with_target(table: Table, config: DataConfig) -> DataConfig:
+    """Return the columns of a training; without a target, the one column that is left is it.
+
+    Columns of structures, names, identifiers and splits are not left, nor those of other options.
+
+    Raises:
+        InputError: No column is left, or more than one.
+    """
+    if config.target_columns:
+        return config
+    structure = table.column(config.smiles_column, "--smiles-column")
+    used = {config.partner_column, config.weight_column, config.split_column}
+    used = {name.lower() for name in used if name} | {table.header[structure].lower()}
+    used |= {name.lower() for name in (*config.relation_columns, *config.feature_columns)}
+    others = [one for one in table.header if one.lower() not in used]
+    named = table.name_column()
+    names = ["" if named is None else table.header[named]]
+    names += [one for one in others if _NO_TARGET.fullmatch(one.strip().lower())]
+    found = [one for one in others if one not in names]
+    if len(found) != 1:
+        others = found or others
+        known = f"the other columns are {listed(others)}" if others else "there is no other column"
+        raise InputError(f"{table.path}: --target-columns is required; {known}")
+    return replace(config, target_columns=(found[0],))
 
 
 def read_targets(

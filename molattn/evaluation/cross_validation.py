@@ -70,7 +70,7 @@ def rounds(config: TrainConfig) -> list[Round]:
         training = replace(config.training, seed=config.training.seed + repeat - 1)
         for fold in range(1, (config.data.folds or 0) + 1):
             name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
-            data = replace(config.data, only_fold=fold, repeats=1, final=False)
+            data = replace(config.data, only_fold=fold, repeats=1, final=True)
             found.append(Round(name, repeat, fold, replace(config, data=data, training=training)))
     return found
 
@@ -118,7 +118,7 @@ def cross_validate(
             return {}
         done, predicted = work.run(todo, splits)
         summary = _summary(todo, done)
-        if config.data.final:
+        if config.data.trains_final:
             print_line(console, "final model of all rows")
             summary["final"] = work.train_final(predicted, summary)
     _write_predictions(todo, folder)
@@ -142,7 +142,7 @@ class _CrossValidation:
         for one, split in zip(todo, splits, strict=True):
             if one.name not in self.finished:
                 train_on_split(replace(self.job, config=one.config, split=split, folder=None))
-        if self.job.config.data.final:
+        if self.job.config.data.trains_final:
             fit_model(replace(self.job, folder=None))
 
     def run(
@@ -170,7 +170,7 @@ class _CrossValidation:
     def train(self, one: Round, split: Split) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
         path = self.folder / one.name
-        predict = self.group_size > 1 or (self.job.config.data.final and one.repeat == 1)
+        predict = self.group_size > 1 or (self.job.config.data.trains_final and one.repeat == 1)
         if one.name in self.finished:
             self.metrics(one)
             return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None

@@ -22,7 +22,7 @@ from molattn.explain.faithfulness import Faithfulness, measure_instances
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
 from molattn.explain.page import ExplanationPage, InvalidRow
-from molattn.explain.target import Target, find_target
+from molattn.explain.target import Target, find_target, target_name
 from molattn.inference.streaming import (
     ReadRow,
     RowCounts,
@@ -85,6 +85,8 @@ def explain_table(
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
+    if config.target is not None:
+        config = replace(config, target=target_name(model, config.target))
     target = find_target(model, config.target)  # before anything is written
     meanings = _remarks(model, config, target, console)
     facts: dict[str, Any] = {"molattn": __version__, "model": str(model_folder)}

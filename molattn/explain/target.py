@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molattn.errors import check_one_of
+from molattn.errors import InputError, check_one_of, matching, quoted
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
 from molattn.model.uncertainty import ProbabilityScaling
@@ -87,6 +87,27 @@ class Target:
         return logits[..., index] - logits[..., others].logsumexp(dim=-1)
 
 
+def target_name(model: MolAttn, name: str, *, option: str = "target") -> str:
+    """Return the name of the task, or the column of the class, that a name means.
+
+    It may be written in any case, and be the title of the task (``model.endpoints``).
+
+    Raises:
+        InputError: The model has none such, or several.
+    """
+    tasks = model.config.tasks
+    titles = {one.title: name for name, one in model.endpoints.items()}
+    known = [*(task.name for task in tasks), *(one for task in tasks for one in task.output_names)]
+    found = matching(name, [*known, *titles])
+    names = [*dict.fromkeys(one if one in known else titles[one] for one in found)]
+    if len(names) > 1:
+        message = f"got {quoted(name)}, expected one of {', '.join(names)}"
+        raise InputError(message, option=option)
+    if not names:
+        check_one_of(option, name, known)
+    return names[0]
+
+
 def find_target(
     model: MolAttn,
     name: Optional[str],
@@ -98,7 +119,8 @@ def find_target(
 
     Args:
         model: The model.
-        name: A task, or a class by its column of predictions; None = the first task.
+        name: A task, or a class by its column of predictions, see :func:`target_name`; None = the
+            first task.
         predicted: Predictions for the molecule: of a multiclass task without a class, the most
             probable class is the target. None = its first class.
         option: What a message calls the name.
@@ -107,10 +129,9 @@ def find_target(
         InputError: The model has no such target.
     """
     tasks = model.config.tasks
-    name = tasks[0].name if name is None else name
+    name = tasks[0].name if name is None else target_name(model, name, option=option)
     known = {one: k for k, task in reversed([*enumerate(tasks)]) for one in task.output_names}
     known |= {task.name: k for k, task in enumerate(tasks)}
-    check_one_of(option, name, known)
     k, index = known[name], 0
     if tasks[k].kind == "multiclass" and name != tasks[k].name:
         index = tasks[k].output_names.index(name)

@@ -15,7 +15,7 @@ from molattn.chem.reader import Fields
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import Row, Table
-from molattn.errors import InputError, ReasonCode
+from molattn.errors import ReasonCode, matching
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
@@ -111,9 +111,10 @@ class _LabelCounter:
 
     def __init__(self, model: MolAttn, table: Table) -> None:
         self._tasks = model.config.tasks
-        self._labels = [_column(table, task.name) for task in self._tasks]
+        titles = {name: [one.title] for name, one in model.endpoints.items()}
+        self._labels = [_column(table, [a.name, *titles.get(a.name, ())]) for a in self._tasks]
         relations = model.config.relation_columns or [""] * len(self._tasks)
-        self._relations = [_column(table, name) for name in relations]
+        self._relations = [_column(table, [name]) for name in relations]
         columns = [*PredictionColumns(model).columns]
         self._outputs = [columns.index(name) for name in model.config.output_names]
         name = "training_similarity"
@@ -148,12 +149,10 @@ class _LabelCounter:
         return tally
 
 
-def _column(table: Table, name: str) -> int | None:
-    """Return the index of a column, None if there is not exactly one."""
-    try:
-        return table.column(name, "")
-    except InputError:
-        return None
+def _column(table: Table, names: Sequence[str]) -> int | None:
+    """Return the index of the column with the first of the names that there is; None = none."""
+    found = next((name for name in names if name and matching(name, table.header)), None)
+    return None if found is None else table.column(found, "a target of the model")
 
 
 def prediction_spec(

@@ -4,14 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Union
+from typing import IO, Any, Literal, NamedTuple, TypeVar, Union
 
 import torch
+from joblib import cpu_count
 from rich.console import Console
 
 from molattn.chem.limits import read_mol_block
@@ -48,12 +49,14 @@ from molattn.utils.console import (
     print_parents,
     row_progress,
 )
-from molattn.utils.devices import threads, without_onednn
+from molattn.utils.devices import check_device, threads, torch_device, without_onednn
 from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
 
 _BLOCK_ROWS = 64  # rows of a block, or more: whole batches
+_ROWS_FOR_WORKERS, _MOST_WORKERS = 5000, 8  # a worker starts in the time of 2,000 rows
 
+Stream = TypeVar("Stream", bound=StreamConfig)
 Cells = Sequence[Union[float, int, str, None]]
 
 
@@ -163,6 +166,21 @@ def map_table(
             advance(counts.total, counts.errors)
     _print_counts(file.tally, model, console)
     return file.tally
+
+
+def with_workers(config: Stream, table: Table) -> Stream:
+    """Return options with a number of workers in place of ``auto``.
+
+    Only for a program whose main module may be imported again, as that of the commands: each worker
+    does that, and has a copy of the model (0.6 GB).
+    """
+    if config.num_workers != "auto":
+        return config
+    count = cpu_count(only_physical_cores=True) // config.threads
+    is_alone = count < 2 or config.engine == "ray" or torch_device(config.device) != "cpu"
+    if is_alone or sum(1 for _ in islice(table, _ROWS_FOR_WORKERS)) < _ROWS_FOR_WORKERS:
+        count = 0
+    return replace(config, num_workers=min(count, _MOST_WORKERS))
 
 
 def _blocks(table: Table, size: int, start: int = 0) -> Iterator[list[tuple[int, Row]]]:
@@ -364,7 +382,8 @@ def open_with_model(
         print_line(console, f"{table.path}: {remark}")
     model = model_folder
     if not isinstance(model, MolAttn):
-        model = MolAttn.from_pretrained(find_model(model))
+        check_device(config.device)
+        model = MolAttn.from_pretrained(find_model(model)).to(torch_device(config.device))
     if remark := model.inputs_remark():
         print_line(console, remark)
     return table, model.as_given() if config.as_given else model

@@ -202,6 +202,8 @@ def _check_layer_options(network: NetworkConfig) -> None:
                 isinstance(default, (bool, float)) and not isinstance(options[name], (int, float))
             ):
                 raise ValueError(f"got {quoted(text)}, expected NAME=VALUE, such as clip=3")
+        if options.get("flow", "source_to_target") != "source_to_target":
+            raise ValueError("flow: expected source_to_target in networks")
         edges = len(layer.edge_columns) or network.edge_width
         sizes = network.width, network.width, network.heads
         layer.make(*sizes, edge_dim=edges, root_weight=False, **options)

@@ -55,9 +55,10 @@ def worker_map(
     ``options`` are :class:`molattn.config.WorkerOptions`; Ray reserves so many CPUs as ``threads``
     for each worker. Each gets a pickled copy of the function once. Items are consumed lazily.
     """
+    count = 0 if options.num_workers == "auto" else options.num_workers
     if options.engine == "local":
-        return parallel_map(function, items, options.num_workers)
-    return ray_map(function, items, options.num_workers, options.ray_address, threads)
+        return parallel_map(function, items, count)
+    return ray_map(function, items, count, options.ray_address, threads)
 
 
 def _in_order(

@@ -1,14 +1,18 @@
 """The roads of tables through ``predict`` and the other commands of models."""
 
+import copy
 import gzip
 import io
+import json
 import os
 import re
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,9 +22,12 @@ from molattn import MolAttn
 from molattn.cli import main
 from molattn.cli.models import input_table
 from molattn.cli.options import STREAM
-from molattn.config import NetworkConfig, TableConfig
+from molattn.config import NetworkConfig, PredictConfig, TableConfig
+from molattn.data.table import open_table
 from molattn.errors import InputError
+from molattn.inference.streaming import with_workers
 from molattn.model.model import MolAttnConfig
+from molattn.model.training_set import Endpoint
 from molattn.utils import console
 
 from ..conftest import rows_of
@@ -66,6 +73,45 @@ def test_words_a_file_and_standard_input_give_the_same(model_folder, capfd, monk
             texts.append(Path(table).read_text())
         assert texts[0] == texts[1]
         assert texts[0].rstrip().endswith(",name")
+
+
+def test_labels_are_found_by_the_name_or_the_title_of_a_target_in_any_case(model, tmp_path, capsys):
+    named = copy.deepcopy(model)
+    named.endpoints = {"z": Endpoint("Clearance")}
+    named.save_pretrained("named")
+    for header in ("Y,clearance", "y,Z"):
+        Path("in.csv").write_text(f"smiles,{header}\nCCO,1,2\nCCN,0,1\n")
+        assert predict("named", "in.csv", "--output", "o.csv") == 0
+        assert "2 rows with labels:" in capsys.readouterr().err
+    Path("in.csv").write_text("smiles,Clearance,CLEARANCE\nCCO,1,2\n")
+    assert predict("named", "in.csv", "--output", "o.csv") == 0  # one is equal
+    Path("in.csv").write_text("smiles,clearance,CLEARANCE\nCCO,1,2\n")
+    assert predict("named", "in.csv", "--output", "o.csv") == 2
+    assert "'clearance', 'CLEARANCE'" in capsys.readouterr().err
+    words = ["explain", "named", "CCO", "--output", "out", "--method", "occlusion", "--target"]
+    assert main([*words, "clearance"]) == 0
+    assert json.loads(Path("out/explanations.json").read_text())["target"] == "z"
+    assert main([*words, "clear"]) == 2
+
+
+def test_workers_are_for_large_tables_on_more_than_one_core(monkeypatch):
+    table = open_table(pd.DataFrame({"smiles": ["C"] * 5000}))
+    few = open_table(pd.DataFrame({"smiles": ["C"] * 4999}))
+    monkeypatch.setattr("molattn.inference.streaming.cpu_count", lambda **_: 16)
+    config = PredictConfig(device="cpu")
+    assert with_workers(config, table).num_workers == 8
+    assert with_workers(replace(config, threads=4), table).num_workers == 4
+    assert with_workers(config, few).num_workers == 0
+    assert with_workers(replace(config, num_workers=3), few).num_workers == 3
+    monkeypatch.setattr("molattn.inference.streaming.cpu_count", lambda **_: 1)
+    assert with_workers(config, table).num_workers == 0
+
+
+def test_a_gpu_that_is_not_there_is_refused(model_folder, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert predict(model_folder, "CCO", "--device", "gpu") == 2
+    assert "--device: got gpu" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

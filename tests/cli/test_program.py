@@ -48,6 +48,54 @@ def test_help_shows_the_common_options_and_help_all_every_one_with_its_default(c
             assert f"[default: {option.default}]" in shown[found.start() :]
 
 
+def test_the_help_of_models_is_a_screen_and_the_commands_are_in_the_order_of_use(capsys):
+    for command in ("predict", "explain", "fingerprint"):
+        assert main([command, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert 24 <= len(text.splitlines()) <= 40
+        assert "--device" in text
+        assert "--max-seconds" not in text
+        assert main([command, "--help-all"]) == 0
+        assert "--max-seconds" in capsys.readouterr().out
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert len(re.findall("^  molattn (train|predict) ", text, re.M)) == 2
+    order = [text.index(f"\n  {name} ") for name in ("train", "predict", "explain", "serve")]
+    assert order == sorted(order)
+
+
+def test_an_interrupt_while_the_program_is_loaded_is_a_line():
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'cyclopts': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from molattn.cli import run"
+    )
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_the_only_column_that_is_left_is_the_target(monkeypatch, capsys, fails):
+    def stop(config, console, folder):
+        raise MolattnError(f"target: {config.data.target_columns}")
+
+    monkeypatch.setattr("molattn.training.run.train", stop)
+    Path("one.csv").write_text("Compound ID,SMILES,Split,IC50\na,C,train,1\n")
+    Path("two.csv").write_text("name,smiles,y,z\na,C,1,2\n")
+    Path("none.csv").write_text("name,smiles\na,C\n")
+    Path("case.csv").write_text("smiles,LogS,logs\nC,1,2\n")
+    assert "('IC50',)" in fails(1, "train", "one.csv")
+    assert "('z',)" in fails(1, "train", "two.csv", "--feature-columns", "Y")
+    assert main(["train", "one.csv"]) == 1
+    assert "target: IC50 (" in capsys.readouterr().out
+    assert "'y', 'z'" in fails(2, "train", "two.csv")
+    assert "'name'" in fails(2, "train", "none.csv")
+    assert "'LogS', 'logs'" in fails(2, "train", "case.csv", "--target-columns", "LOGS")
+
+
 HEAVY = "fastapi lightning matplotlib numpy pandas rdkit scipy sklearn sympy torch"
 
 
@@ -83,6 +131,7 @@ def test_help_and_a_wrong_column_load_nothing_heavy(words, small_table):
         ("train --epochs 1 --epochs 2", "--epochs"),
         ("train --freeze all", "--freeze: 'all' 'encoder'"),
         ("train --layer foo", "--layer: 'foo' edge_attention"),
+        ("train t.csv --target-columns y --folds 3 --patience 2", "--patience: --no-final"),
         ("train --resume a --config b", "--resume: --config"),
         ("train a.csv --dataset esol", "--dataset a.csv"),
         ("train t.csv --target-columns y", "t.csv line 3 'y' '1,5'"),

@@ -183,7 +183,7 @@ def table(tmp_path_factory):
 
 def train_folds(table, output):
     more = words_of(validation_size=0, predictor="both", epochs=3, folds=4, output=output)
-    return main(["train", str(table), "--target-columns", "logS", "--final", *more])
+    return main(["train", str(table), "--target-columns", "logS", *more])
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ def test_each_censored_label_is_counted_once(capsys):
     Path("t.csv").write_text("\n".join(lines) + "\n")
     words = ["train", "t.csv", "--target-columns", "logS", "--relation-columns", "relation"]
     more = words_of(folds=2, repeats=2, validation_size=0, output="cv")
-    assert main([*words, "--final", *more]) == 0
+    assert main([*words, *more]) == 0
     metrics = metrics_of("cv")
     bounds = [one["censored"]["logS"] for one in metrics["folds"]]
     assert sum(one["count"] for one in bounds) == 32

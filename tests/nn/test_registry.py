@@ -42,7 +42,16 @@ def test_arguments_of_a_layer_reach_it():
 
 
 @pytest.mark.parametrize(
-    "text", ["clip", "clip=x", "clip=: [", "unknown=1", "edge_dim=2", "attn_bias=3"]
+    "text",
+    [
+        "clip",
+        "clip=x",
+        "clip=: [",
+        "unknown=1",
+        "edge_dim=2",
+        "attn_bias=3",
+        "flow=target_to_source",
+    ],
 )
 def test_wrong_arguments_of_a_layer_are_refused(text):
     with pytest.raises(InputError) as error:

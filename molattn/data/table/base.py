@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from molattn.errors import InputError, ReasonCode, SmilesError, did_you_mean, quoted
+from molattn.errors import InputError, ReasonCode, SmilesError, did_you_mean, matching, quoted
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -210,9 +210,12 @@ class Table(ABC):
         ``isomeric_smiles``, ``smiles_string``, ``structure``, ``molecule`` and ``mol``, whatever
         their letter case, spaces and signs.
         """
-        names = {column for column in self.header if column.lower() == name.lower()}
-        if name not in names and len(names) == 1:
-            name = names.pop()
+        names = matching(name, self.header)
+        if len(names) > 1:
+            raise InputError(
+                f"{self.path}: got {quoted(name)} ({option}), expected one of {listed(names)}"
+            )
+        name = names[0] if names else name
         if (found := self.header.count(name)) == 1:
             return self.header.index(name)
         if found:
