@@ -115,7 +115,7 @@ def test_each_repeat_has_a_seed_and_folders_of_its_own(config, capsys):
     names = ["repeat_1_fold_1", "repeat_1_fold_2", "repeat_2_fold_1", "repeat_2_fold_2"]
     assert seeds == [*zip(names, [7, 7, 8, 8], strict=True)]
     words = ["train", config.file, "--target-columns", "y", "--folds", "2", "--repeats", "2"]
-    assert main([*words, *words_of(), "--output", "cv"]) == 0
+    assert main([*words, *words_of(), "--no-final", "--output", "cv"]) == 0
     files = ["config.yaml", "metrics.json", "predictions.csv", *names, "report.html", "skipped.csv"]
     assert sorted(path.name for path in Path("cv").iterdir()) == files
     assert [one["seed"] for one in metrics_of("cv")["folds"]] == [0, 0, 1, 1]
