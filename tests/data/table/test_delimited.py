@@ -44,7 +44,7 @@ def test_an_unclosed_quote_is_refused_in_bounded_memory(tmp_path, monkeypatch):
 def test_columns_are_found_or_the_nearest_name_is_suggested(tmp_path):
     table = open_table(saved(tmp_path, "SMILES,pH,ph,Ph,Y,Y\nC,1,2,3,4,5\n"))
     assert [table.column(name, "--x") for name in ("smiles", "pH", "ph", "Ph")] == [0, 1, 2, 3]
-    for name, words in (("smile", "'SMILES'"), ("PH", "mean"), ("Y", "2 "), ("y", "2 ")):
+    for name, words in (("smile", "'SMILES'"), ("PH", "'ph', 'Ph'"), ("Y", "2 "), ("y", "2 ")):
         with pytest.raises(InputError, match=rf"x\).*{words}|{words}.*x\)"):
             table.column(name, "--x")
     with pytest.raises(InputError, match="columns are 'SMILES', 'pH'") as error:
