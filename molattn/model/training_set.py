@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -29,6 +29,7 @@ class Threshold:
     low: int | float | None = None  # smallest value of the range
     high: int | float | None = None  # its upper end, which is not part of it
     source: str = ""  # who uses it
+    verdict: Literal["", "good", "poor"] = ""  # of values in the range; empty = neither, or unknown
 
     def __str__(self) -> str:
         low, high = self.low, self.high

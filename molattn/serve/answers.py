@@ -16,7 +16,7 @@ from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, PredictConfig
 from molattn.data.table import FORMATS
-from molattn.errors import SmilesError, check_one_of, reason_meaning
+from molattn.errors import InputError, SmilesError, check_one_of, reason_meaning
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
@@ -231,11 +231,20 @@ class Explanations:
 
 
 @lru_cache(maxsize=256)
-def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
-    """Draw a molecule; the atoms that differ from another one are marked."""
+def depict(
+    smiles: str,
+    other: str | None,
+    atoms: tuple[int, ...],
+    width: int,
+    height: int,
+    limits: MoleculeLimits,
+) -> str:
+    """Draw a molecule; the atoms that differ from another one, or those given, are marked."""
     for text in (smiles, smiles if other is None else other):
-        read_molecule(text, limits, bool)
-    marked = [] if other is None else differing_atoms(smiles, other)
+        mol, _ = read_molecule(text, limits, bool)
+    marked = list(atoms) if other is None else differing_atoms(smiles, other)
+    if other is None and any(atom >= mol.GetNumAtoms() for atom in atoms):
+        raise InputError(f"atoms: got {max(atoms)}, expected numbers below {mol.GetNumAtoms()}")
     if (drawing := draw_molecule(smiles, width, height, marked)) is not None:
         return drawing
     lines = "".join(

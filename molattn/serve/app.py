@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
 
 from molattn.chem.limits import is_fast
+from molattn.chem.physchem import Physchem, physchem
 from molattn.config import ServeConfig
 from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
@@ -120,6 +121,7 @@ def _add_pages(app: FastAPI) -> None:
         "/docs": _PAGE / "docs.html",
         "/static/colors.css": SHARED_TEMPLATES / "colors.css",
         "/static/shared.js": SHARED_TEMPLATES / "shared.js",
+        "/static/logo.svg": SHARED_TEMPLATES / "logo.svg",
     }
 
     async def file(request: Request) -> FileResponse:
@@ -229,7 +231,8 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
     @router.get(
         "/depict",
         summary="Draw a molecule as SVG",
-        description="With `other`, the atoms that differ from that molecule are marked.",
+        description="With `other`, the atoms that differ from that molecule are marked, else "
+        "those of `atoms`.",
         response_class=Response,
         responses={
             200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
@@ -238,11 +241,23 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
     )
     async def depiction(asked: Annotated[bodies.Depiction, Query()]) -> Response:
         pool = worker.quick if asked.other is None and is_fast(asked.smiles) else worker.slow
-        values = asked.smiles, asked.other, asked.width, asked.height
+        values = asked.smiles, asked.other, tuple(asked.atoms), asked.width, asked.height
         with worker.reserve(1):
             svg = await in_thread(pool, depict, *values, config)
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
+
+    @router.get(
+        "/physchem",
+        summary="Physicochemical properties and structural alerts of a molecule",
+        description="Of the form that the model predicts: its parent, unless `as_given`. The "
+        "atoms of alerts are those of `smiles` of the answer, from 0.",
+        responses=bodies.error_responses(422, 429),
+    )
+    async def properties(asked: Annotated[bodies.PhyschemOptions, Query()]) -> Physchem:
+        standardize = catalog.find(asked.model, asked.as_given).model.config.standardize
+        with worker.reserve(1):
+            return await in_thread(worker.slow, physchem, asked.smiles, config, standardize)
 
 
 def _check_token(token: str) -> Callable[..., None]:

@@ -86,8 +86,19 @@ class Depiction(BaseModel):
 
     smiles: str = Field(json_schema_extra={"examples": ["CCO"]})
     other: str | SkipJsonSchema[None] = None
+    atoms: list[Annotated[int, Field(ge=0)]] = Field([], max_length=200)
     width: int = Field(250, ge=50, le=2000)
     height: int = Field(180, ge=50, le=2000)
+
+
+class PhyschemOptions(BaseModel):
+    """A molecule whose physicochemical properties are calculated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    smiles: str = Field(json_schema_extra={"examples": ["CCO"]})
+    model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
+    as_given: _AsGiven = Field(default_factory=bool)
 
 
 class ExplainRequest(_Strict):

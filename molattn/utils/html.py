@@ -3,6 +3,7 @@
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -37,4 +38,6 @@ def page_environment(templates: Path) -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["version"] = __version__
+    logo = (SHARED_TEMPLATES / "logo.svg").read_text(encoding="utf-8")
+    environment.globals["icon"] = f"data:image/svg+xml,{quote(logo)}"
     return environment

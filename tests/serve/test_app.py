@@ -10,6 +10,7 @@ import pytest
 from molattn import MolAttn
 from molattn.chem import fingerprint_index
 from molattn.chem.fingerprint_index import read_fingerprints
+from molattn.chem.physchem import physchem
 from molattn.config import MoleculeLimits, PredictConfig
 from molattn.data.table import bundled_dataset, open_table, write_table
 from molattn.errors import reason_meaning
@@ -364,7 +365,8 @@ def test_the_pages_come_from_this_server(client):
     assert client.get("/docs/assets/swagger-ui-bundle.js").status_code == 200
     assert "openapi.json" in client.get("/static/docs.js").text
     paths = client.get("/openapi.json").json()["paths"]
-    assert {*paths} == {"/models", "/predict", "/explain", "/depict", "/health", "/metrics"}
+    expected = {"/models", "/predict", "/explain", "/depict", "/physchem", "/health", "/metrics"}
+    assert {*paths} == expected
     assert error(client.get("/static/../app.py"), 404) == "not_found"
     assert error(client.put("/predict"), 405) == "method_not_allowed"
 
@@ -488,3 +490,15 @@ def test_too_much_waiting_is_refused_until_later(served):
             assert client.post("/predict", json={"smiles": ["C"]}).status_code == 200
         assert client.post("/predict", content="smiles\nC\n", headers=CSV).status_code == 200
         assert worker.reserved == 0
+
+
+def test_physicochemistry_is_of_what_is_predicted_and_alerts_can_be_drawn(client):
+    found = client.get("/physchem", params={"smiles": "O=C1CSC(=S)N1", "model": "mixed"}).json()
+    assert found == physchem("O=C1CSC(=S)N1")
+    alert = found["alerts"][-1]
+    asked = {"smiles": found["smiles"], "atoms": alert["atoms"]}
+    plain = client.get("/depict", params={"smiles": found["smiles"]}).text
+    marked = client.get("/depict", params=asked).text
+    assert marked.count("<ellipse") == plain.count("<ellipse") + len(alert["atoms"])
+    assert client.get("/depict", params={"smiles": "CCO", "atoms": [3]}).status_code == 422
+    assert client.get("/physchem", params={"smiles": "C1CC"}).json()["error"] == "ring_closure"

@@ -230,6 +230,81 @@ def test_a_table_is_sorted_filtered_and_opened(opened, ask, tasks):
         assert page.locator("thead button", has_text=title).count() == 0
 
 
+def test_a_table_is_sorted_by_several_columns(opened, ask, tasks):
+    smiles = ["CCO", "CCCO", "c1ccccc1", "CC(=O)O", "CCN", "CCCCCCCC"]
+    molecules = ask("predict", smiles=smiles)["molecules"]
+    first = next(task for task in tasks if task["name"] == "hia_hou")["card"]["title"]
+    second = tasks[0]["card"]["title"]
+    keys = []
+    for place, one in enumerate(molecules):
+        share = one["predictions"]["hia_hou"]["probabilities"]["1"]
+        value = one["predictions"][tasks[0]["name"]]["value"]
+        keys.append((round(100 * share), -float(f"{value:.3g}"), place))
+    assert len({share for share, *_ in keys}) < len(keys)  # the second column decides
+    with opened() as page:
+        predict(page, "\n".join(f"{one} {place}" for place, one in enumerate(smiles)))
+        page.click(f"thead button:text('{first}')")
+        for _ in range(2):  # descending
+            page.click(f"thead button:text('{second}')", modifiers=["Shift"])
+        names = page.locator("tbody th").all_inner_texts()
+        assert [int(name) for name in names] == [place for *_, place in sorted(keys)]
+        assert page.locator("thead sup").all_inner_texts() == ["2", "1"]
+
+
+def test_a_result_has_an_address_that_opens_it_again(opened, address):
+    with opened() as page:
+        predict(page, f"{ASPIRIN} aspirin")
+        page.locator(".structure img").wait_for()
+        assert page.evaluate("document.querySelector('.structure').getBoundingClientRect().top") < (
+            0.8 * page.viewport_size["height"]
+        )
+        assert "#smiles=" in page.url
+        values = page.locator(".value b").all_inner_texts()
+        page.reload()
+        page.locator(".structure img").wait_for()
+        assert page.inner_text("#molecule-name") == "aspirin"
+        assert page.locator(".value b").all_inner_texts() == values
+        predict(page, "CCO one\nCCN two\nCCC three")
+        page.click("button.link:text('two')")
+        page.reload()
+        page.locator("#molecule-name:text('two')").wait_for()
+        page.click("#to-table")
+        assert page.locator("tbody th").all_inner_texts() == ["one", "two", "three"]
+
+
+def test_calculated_values_and_alerts_are_shown_with_their_atoms(opened, ask):
+    salt, free = "[Na+].CC(=O)Oc1ccccc1C(=O)[O-]", ASPIRIN
+    found = ask(f"physchem?smiles={free.replace('=', '%3D')}")
+    with opened() as page:
+        predict(page, salt)
+        page.locator(".tiles dt").first.wait_for()
+        assert page.locator(".tiles dt").all_inner_texts() == [
+            one["title"] for one in found["properties"]
+        ]
+        assert page.locator(".tiles dd").first.inner_text() == "180.2 g/mol"
+        page.click(".alert:text('phenol ester')")
+        page.locator(".structure img[alt='Structure with phenol ester marked']").wait_for()
+        page.click(".alert:text('phenol ester')")
+        page.locator(f".structure img[alt='Structure of {salt}']").wait_for()
+        assert page.locator(".alert[aria-pressed=true]").count() == 0
+
+
+def test_values_are_marked_as_desired_or_not(opened, ask, tasks):
+    (answer,) = ask("predict", smiles=[ASPIRIN])["molecules"]
+    given = answer["predictions"]
+    with opened() as page:
+        predict(page, ASPIRIN)
+        for name, low in (("herg", True), ("hia_hou", False), ("bbb_martins", None)):
+            title = next(one["card"]["title"] for one in tasks if one["name"] == name)
+            share = given[name]["probabilities"]["1"]
+            good = 1 - share if low else share
+            expected = (
+                "" if low is None else "good" if good >= 0.7 else "poor" if good <= 0.3 else ""
+            )
+            row = page.locator(".property", has_text=title).first
+            assert row.locator(".value b").get_attribute("class") == expected
+
+
 def test_ten_thousand_molecules_are_shown_a_page_at_a_time_or_cancelled(opened):
     smiles = ["C" * (1 + place % 40) + "O" for place in range(10_000)]
     paste = """text => {

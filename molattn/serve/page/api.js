@@ -47,6 +47,8 @@ const askJson = async (path, query, signal) =>
 
 export const getModels = async () => (await askJson("models")).models;
 
+export const physchem = (query, signal) => askJson(`physchem?${new URLSearchParams(query)}`, undefined, signal);
+
 export const explain = (query, signal) => askJson("explain", query, signal);
 
 // The answer for one molecule.
@@ -61,8 +63,10 @@ const drawings = new Map();
 const DRAWINGS = 400;
 
 // The drawing of a molecule as SVG text; null if it has none.
-export function depict(smiles, width, height, other = null) {
-  const path = `depict?${new URLSearchParams({ smiles, width, height, ...(other !== null && { other }) })}`;
+export function depict(smiles, width, height, other = null, atoms = []) {
+  const query = new URLSearchParams({ smiles, width, height, ...(other !== null && { other }) });
+  for (const atom of atoms) query.append("atoms", atom);
+  const path = `depict?${query}`;
   if (!drawings.has(path)) {
     if (drawings.size >= DRAWINGS) drawings.clear();
     drawings.set(path, ask(path).then((response) => response.text()).catch(({ status }) => {

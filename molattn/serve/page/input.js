@@ -9,7 +9,8 @@ const TSV = "text/tab-separated-values";
 const PARQUET = "application/vnd.apache.parquet";
 export const TYPES = { csv: CSV, tsv: TSV, tab: TSV, parquet: PARQUET, pq: PARQUET, sdf: SDF, sd: SDF, mol: SDF, smi: SMI,
   smiles: SMI, ism: SMI, txt: SMI, xlsx: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" };
-const HEADER = /(^|[,;\t])\s*"?smiles"?\s*([,;\t]|$)/i; // of a table
+const HEADER = /(^|[,;\t])\s*"?((canonical|isomeric)?[ _]?smiles|structure)"?\s*([,;\t]|$)/i; // of a table
+const LONGEST = 4000; // characters of text in an address
 
 const EXAMPLES = {
   "Aspirin": "CC(=O)Oc1ccccc1C(=O)O aspirin",
@@ -32,11 +33,7 @@ export class Input {
     this.complain = (text) => { this.forget(); complain(text); };
     this.text = $("smiles");
     this.file = null; // the file that was read last, until the text is changed
-    $("examples").append(...Object.entries(EXAMPLES).map(([name, text]) => button(name, () => {
-      this.setText(text);
-      this.toEditor();
-      this.submit();
-    }, { class: "quiet" })));
+    $("examples").append(...Object.entries(EXAMPLES).map(([name, text]) => button(name, () => this.open(text), { class: "quiet" })));
     $("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       this.submit();
@@ -152,7 +149,10 @@ export class Input {
   submit() {
     const text = this.text.value;
     if (this.file) this.run(this.file);
-    else if (text.trim()) this.run({ ...this.tableOf(text), name: "the text" });
+    else if (text.trim()) {
+      const given = $("extra").hidden && text.length < LONGEST ? text.trim() : ""; // for the address of the result
+      this.run({ ...this.tableOf(text), name: "the text", text: given });
+    }
     else {
       this.complain("Draw a molecule, or write its SMILES, first.");
       this.text.focus();
@@ -169,6 +169,13 @@ export class Input {
       ...molecules.map((own) => [...own, ...fields.map(({ value }) => value.trim())])];
     const cell = (one) => `"${one.replaceAll('"', '""')}"`;
     return { body: rows.map((row) => row.map(cell).join(",")).join("\n"), type: CSV };
+  }
+
+  // Predicts the text of an address.
+  open(text) {
+    this.setText(text);
+    this.toEditor();
+    this.submit();
   }
 
   // Fields for what the chosen model needs besides the structure.

@@ -1,8 +1,10 @@
 // One molecule: its structure, what is known near it, and each property; with a changed one beside it.
 import { depict, explain, predict } from "./api.js";
 import { openEditor } from "./editor.js";
+import { PhyschemCard } from "./physchem.js";
+import { profileOf } from "./profile.js";
 import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber,
-  standing, thresholdText, titleOf, unitOf, valueText } from "./properties.js";
+  standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { announce, button, debounced, element, number, percent, picture, plural } from "./shared.js";
 
 const NEAREST = 3;
@@ -10,9 +12,9 @@ const hidden = (...text) => element("span", { class: "hidden" }, ...text);
 const note = (...text) => element("p", { class: "note" }, ...text);
 
 // Puts the drawing of a molecule into a place that has its size already.
-export async function draw(host, smiles, width, height, { other = null, label = `Structure of ${smiles}` } = {}) {
-  const asked = host.dataset.asked = `${smiles} ${other}`;
-  const svg = smiles ? await depict(smiles, width, height, other) : null;
+export async function draw(host, smiles, width, height, { other = null, atoms = [], label = `Structure of ${smiles}` } = {}) {
+  const asked = host.dataset.asked = `${smiles} ${other} ${atoms}`;
+  const svg = smiles ? await depict(smiles, width, height, other, atoms) : null;
   if (host.dataset.asked !== asked) return;
   host.replaceChildren(svg === null ? element("p", { class: "undrawn" }, "not drawn") : picture(svg, label));
 }
@@ -78,6 +80,8 @@ export class MoleculeView {
     this.legend = place("below-drawing");
     this.nearest = place("nearest");
     this.properties = place("property-groups");
+    this.profile = place("profile-of");
+    this.physchem = new PhyschemCard(this.context, (alert) => this.markAlert(alert));
     this.confidence = element("p", { class: "confidence", hidden: true });
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
     this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false" });
@@ -91,12 +95,26 @@ export class MoleculeView {
             element("figure", { class: "structure" }, this.figure, this.legend),
             standardized && note("Predicted as ", element("code", {}, standardized)),
             element("div", { class: "actions" }, this.whatIf)),
-          this.nearest),
-        this.properties));
+          this.profile, this.nearest),
+        element("div", { class: "values" }, this.physchem.host, this.properties)));
     draw(this.figure, this.smiles, 360, 260);
     this.showConfidence();
     this.showProperties();
     this.showNearest();
+    this.physchem.show(this.smiles, this.abort.signal);
+  }
+
+  // The atoms of a structural alert in the drawing, or none.
+  markAlert(alert) {
+    this.plain();
+    const figure = this.pair.hidden ? this.figure : this.figures[1];
+    if (alert === null) {
+      draw(figure, this.after?.smiles ?? this.smiles, 360, 260);
+      return;
+    }
+    const { smiles, atoms, words } = alert;
+    draw(figure, smiles, 360, 260, { atoms, label: `Structure with ${words} marked` });
+    this.legend.replaceChildren(note("Marked: ", element("strong", {}, words), "."));
   }
 
   showConfidence() {
@@ -104,7 +122,8 @@ export class MoleculeView {
     const found = Object.entries(grades(answer)).filter(([, size]) => size);
     const { training_similarity: similarity } = answer;
     this.confidence.hidden = !found.length;
-    this.confidence.className = `confidence ${isMostlyLow(answer) ? "low" : ""}`;
+    const most = isMostlyLow(answer) ? "low" : [...found].sort(([, a], [, b]) => b - a)[0]?.[0];
+    this.confidence.className = `confidence ${most}`;
     this.confidence.replaceChildren(this.after ? "The changed molecule: " : "",
       element("strong", {}, `Confidence: ${found.map(([grade, size]) => `${size} ${grade}`).join(", ")}.`),
       similarity == null ? "" : ` Its nearest training molecule has a similarity of ${number(similarity, 2)} (1 is the same).`);
@@ -137,6 +156,7 @@ export class MoleculeView {
   showProperties() {
     const open = new Set([...this.properties.querySelectorAll("[aria-expanded=true]")].map((one) => one.id));
     const level = percent(this.answer.level ?? this.context.options().level);
+    this.profile.replaceChildren(profileOf(this.context.model.tasks, this.after ?? this.answer, this.context.against()) ?? "");
     this.properties.replaceChildren(...groups(this.context.model.tasks).map(([name, tasks], place) =>
       element("section", { "aria-labelledby": `group-${place}` },
         element("div", { class: "group-head" }, element("h3", { id: `group-${place}` }, name), !place && this.key(level)),
@@ -150,12 +170,14 @@ export class MoleculeView {
     const numbers = tasks.some(isNumber);
     const classes = tasks.some((task) => task.training?.class_counts);
     const entry = (mark, text) => element("span", {}, element("i", { class: mark }), text);
-    return element("p", { class: "key", "aria-hidden": "true" },
+    return element("p", { class: "key", "aria-hidden": "true" }, ...[
       entry("here", "predicted"),
+      tasks.some((task) => task.card?.direction) && [["good", "desired"], ["poor", "not desired"]]
+        .map(([mark, text]) => entry(`verdict ${mark}`, text)),
       numbers && entry("band", `${level} interval`),
       this.after && entry("before", "before"),
       numbers && entry("ticks", "quarters of the molecules"),
-      numbers && classes && entry("limit", "limit, or share in training"));
+      numbers && classes && entry("limit", "limit, or share in training")].flat());
   }
 
   property(task, id, open, level) {
@@ -166,6 +188,7 @@ export class MoleculeView {
     const interval = isNumber(task) && intervalText(task, shown);
     const place = standing(task, shown, against);
     const moved = after && change(task, this.answer, after, against);
+    const { verdict, why } = verdictOf(task, shown);
     const about = element("div", { class: "about", id: `${id}-text`, hidden: !open.has(id) }, ...this.about(task));
     const title = button(titleOf(task), () => {
       about.hidden = !about.hidden;
@@ -175,7 +198,7 @@ export class MoleculeView {
       element("div", { class: "name" }, title),
       element("div", { class: "value" },
         moved && element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")),
-        element("b", {}, main), unit && element("span", { class: "unit" }, unit),
+        element("b", { class: verdict, title: verdict && why }, main), verdict && hidden(` (${verdict})`), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
         confidenceTag(task, shown),
         moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text)),
@@ -228,6 +251,7 @@ export class MoleculeView {
 
   plain() {
     this.colored = null;
+    this.physchem.release();
     for (const one of this.properties.querySelectorAll(".color[aria-pressed=true]")) one.setAttribute("aria-pressed", "false");
     this.legend.replaceChildren();
     this.figure.classList.remove("colored");
@@ -271,7 +295,7 @@ export class MoleculeView {
     this.whatIf.textContent = opens ? "End what-if" : "What if I change it?";
     this.pair.hidden = !opens;
     this.host.classList.toggle("comparing", opens);
-    if (this.colored) this.plain();
+    this.plain();
     if (opens) this.openPair();
     else {
       this.trial?.abort();
@@ -285,6 +309,7 @@ export class MoleculeView {
   // The values of the changed molecule, or again those of the molecule itself.
   showAfter(answer) {
     this.after = answer;
+    this.physchem.show(answer?.smiles ?? this.smiles, this.abort.signal);
     this.showConfidence();
     this.showProperties();
   }

@@ -47,6 +47,35 @@ function showProgress(started, waits = false) {
   $("said").textContent = parts.join(" \u00b7 ");
 }
 
+// The address of what is shown, from which the page opens it again: `#smiles=...&row=3`.
+function address(row = null) {
+  const { model } = context;
+  const parts = new URLSearchParams();
+  if (state.asked?.text) parts.set("smiles", state.asked.text);
+  if (state.asked?.text && model.predicts_parents && !$("parent").checked) parts.set("as_given", 1);
+  if (state.asked?.text && $("model").options.length > 1) parts.set("model", model.name);
+  if (row && state.total > 1) parts.set("row", row.place);
+  return parts.size ? `#${parts}` : location.pathname + location.search;
+}
+
+const fromAddress = () => new URLSearchParams(location.hash.slice(1));
+
+// Predicts what the address of the page names, if anything.
+function openAddress() {
+  const given = fromAddress();
+  const text = given.get("smiles");
+  if (!text || text === state.asked?.text) return false;
+  const at = [...$("model").options].findIndex((one) => one.text === given.get("model"));
+  if (at >= 0 && at !== $("model").selectedIndex) {
+    $("model").selectedIndex = at;
+    $("model").onchange();
+  }
+  $("parent").checked = !given.has("as_given");
+  state.wanted = Number(given.get("row"));
+  input.open(text);
+  return true;
+}
+
 // Forgets what was asked before.
 function clear() {
   state.abort?.abort();
@@ -54,7 +83,7 @@ function clear() {
   complain("");
   view.close();
   table.close();
-  history.replaceState(null, "", location.pathname);
+  history.replaceState(null, "", location.pathname + location.search);
   $("downloads").hidden = true;
 }
 
@@ -114,8 +143,14 @@ function finish(problem) {
   if (!rows.length) showResults(false);
   else if (total > 1) table.refresh();
   else open(rows[0]);
+  if (rows.length && problem === null) {
+    if (!location.hash) history.replaceState(null, "", address());
+    const wanted = total > 1 && rows[state.wanted - 1];
+    if (wanted) open(wanted);
+  }
+  state.wanted = 0;
   const { top } = $("results").getBoundingClientRect();
-  if (top > 0.7 * innerHeight) $("progress").scrollIntoView({ block: "start" });
+  if (top > 0.4 * innerHeight) $("progress").scrollIntoView({ block: "start" });
 }
 
 // A table, and one molecule of it
@@ -125,7 +160,7 @@ function open(row) {
   $("molecule").hidden = false;
   view.show(row);
   if (state.total === 1) return;
-  if (location.hash !== `#${row.place}`) history.pushState(null, "", `#${row.place}`);
+  if (location.hash !== address(row)) history.pushState(null, "", address(row));
   $("table").hidden = true;
   $("back").hidden = false;
   $("molecule-name").focus({ preventScroll: true });
@@ -162,7 +197,8 @@ async function download({ currentTarget: pressed }, ending) {
 }
 
 addEventListener("popstate", () => {
-  const row = state.rows.find(({ place }) => location.hash === `#${place}`);
+  if (openAddress()) return;
+  const row = state.rows.find(({ place }) => fromAddress().get("row") === String(place));
   if (row) open(row);
   else if (state.total > 1) showTable();
 });
@@ -223,6 +259,7 @@ async function start() {
     choose(models[0]);
     $("predict").disabled = false;
     say("Ready.");
+    openAddress();
   } catch (error) {
     complain(error.message);
     if (error.status === 401) askToken();

@@ -76,11 +76,12 @@ export const isMostlyLow = (answer) => {
   return low > high + medium;
 };
 
+const isWithin = ({ low, high }, value) => (low !== null || high !== null) &&
+  (low === null || value >= low) && (high === null || value < high);
+
 // The words of the threshold that a value is in.
 function wordOf(task, value) {
-  const within = ({ low, high }) => (low !== null || high !== null) &&
-    (low === null || value >= low) && (high === null || value < high);
-  return task.card?.thresholds?.find(within)?.text ?? "";
+  return task.card?.thresholds?.find((one) => isWithin(one, value))?.text ?? "";
 }
 
 export function thresholdText({ low, high, text, source }, unit) {
@@ -111,12 +112,32 @@ const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
 const RULES = new Intl.PluralRules("en", { type: "ordinal" });
 const ordinal = (place) => `${Math.round(place)}${ENDINGS[RULES.select(Math.round(place))]}`;
 
+// Which end is desired: "higher", "lower", or empty where it depends.
+export const desiredOf = (task) => /^(higher|lower)/.exec(task.card?.direction ?? "")?.[0] ?? "";
+
+// A value as `good` or `poor`, and by which rule; for probabilities the bounds of ADMETlab 2.0.
+export function verdictOf(task, answer) {
+  const value = quantity(task, answer);
+  if (value === null || task.kind === "multiclass") return { verdict: "", why: "" };
+  if (isNumber(task)) {
+    const found = task.card?.thresholds?.filter((one) => one.verdict && isWithin(one, value)) ?? [];
+    return found.length ? { verdict: found[0].verdict, why: thresholdText(found[0], unitOf(task)) } : { verdict: "", why: "" };
+  }
+  const desired = desiredOf(task);
+  const share = desired === "lower" ? 1 - value : value;
+  const verdict = desired && (share >= 0.7 ? "good" : share <= 0.3 ? "poor" : "");
+  return { verdict, why: `${desired} is desired: good and poor by the outer 30% of probability (ADMETlab 2.0)` };
+}
+
 // A place from 0 to 100 on the bar of a property; null if there is none.
 function placeOf(task, value, against) {
   if (value === null || !isNumber(task)) return value && 100 * value;
   const { quantiles } = compared(task, against);
   return quantiles ? percentile(value, quantiles) : null;
 }
+
+export const placeIn = (task, answer, against) =>
+  (task.kind === "multiclass" ? null : placeOf(task, quantity(task, answer), against));
 
 // The share of the training molecules that are of the last class.
 function baseRate(task) {

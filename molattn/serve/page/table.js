@@ -1,11 +1,12 @@
 // Many molecules as a table: sorted, filtered, a page of rows at a time.
 import { draw } from "./molecule.js";
-import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, quantity, titleOf, unitOf, valueText } from "./properties.js";
+import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, quantity, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { button, count, debounced, element, number, plural } from "./shared.js";
 
 const ROWS = 50;
 const KINDS = { all: "all molecules", fair: "mostly high or medium confidence", low: "mostly low confidence",
   failed: "without a prediction" };
+const rounded = (value, isNumeric) => value && (isNumeric ? Number(value.toPrecision(3)) : Math.round(100 * value));
 const kindOf = (answer) => (answer.error !== null ? "failed" : isMostlyLow(answer) ? "low" : "fair");
 
 export class MoleculeTable {
@@ -24,7 +25,7 @@ export class MoleculeTable {
   }
 
   show(rows) {
-    Object.assign(this, { rows, sort: { key: "place", down: false }, page: 0, excluded: new Set(), drawn: null });
+    Object.assign(this, { rows, sort: [{ key: "place", down: false }], page: 0, excluded: new Set(), drawn: null });
     this.build();
     this.refresh();
   }
@@ -91,19 +92,38 @@ export class MoleculeTable {
     return this.sorted(kept);
   }
 
+  // By the first column that is sorted by, then by the next where that is equal.
   sorted(rows) {
-    const { key, down } = this.sort;
+    const order = this.sort.map(({ key, down }) => [this.valueBy(key), down ? -1 : 1]);
+    return rows.map((row) => [order.map(([of]) => of(row)), row]).sort(([a, one], [b, other]) => {
+      for (const [at, [, turn]] of order.entries()) {
+        const [left, right] = [a[at], b[at]];
+        if (left === right) continue;
+        if (left === null || right === null) return left === null ? 1 : -1; // last, always
+        return left < right ? -turn : turn;
+      }
+      return one.place - other.place;
+    }).map(([, row]) => row);
+  }
+
+  // What rows are sorted by: as it is printed, so that values that look equal are.
+  valueBy(key) {
     const task = this.context.model.tasks.find(({ name }) => `=${name}` === key);
-    const of = task ? (row) => quantity(task, row.answer) : {
+    return task ? (row) => rounded(quantity(task, row.answer), isNumber(task)) : {
       place: (row) => row.place,
       molecule: (row) => (row.name || row.answer.smiles || row.smiles).toLowerCase(),
       similarity: (row) => row.answer.training_similarity,
     }[key];
-    const turn = down ? -1 : 1;
-    return rows.map((row) => [of(row), row]).sort(([a, one], [b, other]) => {
-      if (a === null || b === null) return (a === null) - (b === null) || one.place - other.place; // last, always
-      return (a < b ? -turn : a > b ? turn : 0) || one.place - other.place;
-    }).map(([, row]) => row);
+  }
+
+  // A column alone, or with Shift after those that are sorted by already.
+  sortBy(key, adds) {
+    const known = this.sort.find((one) => one.key === key);
+    const next = { key, down: known ? !known.down : false };
+    if (!adds) this.sort = [next];
+    else if (known) known.down = !known.down;
+    else this.sort = [...this.sort.filter((one) => one.key !== "place"), next];
+    this.turn(0);
   }
 
   refresh() {
@@ -141,12 +161,12 @@ export class MoleculeTable {
 
   head(tasks) {
     const cell = (key, text, unit = "", attributes = {}) => {
-      const current = this.sort.key === key;
-      const sort = current ? (this.sort.down ? "descending" : "ascending") : "none";
-      return element("th", { scope: "col", "aria-sort": sort, ...attributes }, button(text, () => {
-        this.sort = { key, down: current && !this.sort.down };
-        this.turn(0);
-      }, { "data-key": `head ${key}` }), unit && element("small", {}, unit));
+      const at = this.sort.findIndex((one) => one.key === key);
+      const sort = at < 0 ? "none" : this.sort[at].down ? "descending" : "ascending";
+      const place = at >= 0 && this.sort.length > 1 && element("sup", {}, String(at + 1));
+      return element("th", { scope: "col", "aria-sort": sort, ...attributes },
+        button(text, (event) => this.sortBy(key, event.shiftKey), { "data-key": `head ${key}`,
+          title: "Sort; with Shift after the columns already sorted by" }), place, unit && element("small", {}, unit));
     };
     const named = groups(tasks);
     const starts = new Set(named.map(([, [task]]) => task));
@@ -178,7 +198,10 @@ export class MoleculeTable {
     return [cell(number(answer.training_similarity, 2)), ...tasks.map((task) => {
       const { main, unit } = valueText(task, answer);
       const text = task.kind === "multiclass" ? `${className(task, main)} ${unit}` : main;
-      return cell(text, barOf(task, answer, this.context.against()), confidenceTag(task, answer));
+      const { verdict, why } = verdictOf(task, answer);
+      const value = element("span", { class: verdict, title: verdict && why }, text,
+        verdict && element("span", { class: "hidden" }, ` ${verdict}`));
+      return cell(value, barOf(task, answer, this.context.against()), confidenceTag(task, answer));
     })];
   }
 }
