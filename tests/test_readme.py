@@ -24,11 +24,11 @@ def test_python_blocks_run(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
-    molecules, alpha, e = names["molecules"], names["alpha"], names["e_new"]
-    assert isinstance(molecules, torch.Tensor)
+    nodes, alpha, e = names["x_new"], names["alpha"], names["e_new"]
+    assert isinstance(nodes, torch.Tensor)
     assert isinstance(alpha, torch.Tensor)
     assert isinstance(e, torch.Tensor)
-    assert molecules.shape == (3, 64)
+    assert nodes.shape == (13, 64)
     assert alpha.shape == (e.size(0), 8)
     assert e.size(1) == 5
 
