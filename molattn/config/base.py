@@ -5,6 +5,7 @@ bounds (``annotated_types``), and by the rules of ``__post_init__`` that relate 
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import cache, wraps
@@ -160,6 +161,31 @@ class RunConfig:
                 from_pretrained = one.metadata.get("from_pretrained", True)
                 found[one.name] = Option(section, hints[one.name], one.default, from_pretrained)
         return found
+
+    def changes(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, by name."""
+        return {
+            name: value
+            for name, option in self.options().items()
+            if (value := getattr(getattr(self, option.section), name)) != option.default
+        }
+
+    def command_line(self, command: str) -> str:
+        """Return the command of this run, with file names in place of paths."""
+        files = getattr(self, self.file_key())
+        files = (files,) if isinstance(files, str) else files
+        words = ["molattn", command, *(Path(file).name for file in files)]
+        for name, value in self.changes().items():
+            option = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(option if value else option.replace("--", "--no-", 1))
+            else:
+                values = value if isinstance(value, tuple) else (value,)
+                is_path = name == "exclude" or (
+                    name == "init_from" and Path(values[0]).is_absolute()
+                )
+                words += [option, *(Path(one).name if is_path else str(one) for one in values)]
+        return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""

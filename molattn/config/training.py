@@ -409,14 +409,6 @@ class PretrainConfig(RunConfig):
         check_unused(self.molecules, (not has_columns, "pretraining_columns", reason))
         check_unused(self.network, (True, "radius", "cannot be used in pretraining"))
 
-    def changes(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, by name."""
-        return {
-            name: value
-            for name, option in self.options().items()
-            if (value := getattr(getattr(self, option.section), name)) != option.default
-        }
-
 
 @checked
 class TuneConfig:

@@ -22,6 +22,7 @@ from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.plots import TaskResults, task_results
 from molattn.evaluation.run_files import (
     card_scores,
+    save_with_card,
     write_fold_page,
     write_histories,
     write_run,
@@ -228,7 +229,7 @@ class _CrossValidation:
             "cross-validation; this model, of all rows, was not tested itself"
         )
         card = card_scores(table.tasks, summary["test"], format_mean, rows)
-        model.save_pretrained(self.folder / "model", scores=card)
+        save_with_card(model, config, summary, card, self.folder)
         write_histories(histories, self.folder)
         return {
             "rows_train": len(split.train),

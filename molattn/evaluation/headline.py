@@ -16,7 +16,7 @@ _BASELINES = {"random_forest": "random forest", "baseline": "constant baseline"}
 
 
 class Headline(NamedTuple):
-    """The beginning of a report: scores of the first tasks, one conclusion, and a command."""
+    """The beginning of a report: scores of the first tasks, one conclusion, and how to predict."""
 
     scores: list[tuple[str, str]]
     conclusion: str
@@ -36,6 +36,8 @@ def make_headline(tasks: Sequence[Task], metrics: Mapping[str, Any], folder: Pat
     relative = os.path.relpath(folder)
     name = folder.name if relative.startswith("..") else Path(relative).as_posix()
     command = f"molattn predict {name} molecules.csv --output predictions.csv"
+    if "folds" in metrics and "final" not in metrics:
+        command = ""  # there is no model of all rows
     return Headline(scores, _conclusion(tasks, metrics), command)
 
 

@@ -21,6 +21,7 @@ from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
 from molattn.evaluation.headline import make_headline
 from molattn.evaluation.metrics import main_metric, metrics_of
+from molattn.evaluation.model_card import model_card
 from molattn.evaluation.molecules import Point, plot_points, worst_molecules
 from molattn.evaluation.plots import (
     PNG,
@@ -41,6 +42,7 @@ from molattn.evaluation.tables import (
     target_label,
     tasks_of,
 )
+from molattn.model.model import MolAttn
 from molattn.model.predictor import (
     PredictionColumns,
     cell_text,
@@ -90,7 +92,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     card = card_scores(
         tasks if scored in scores.metrics else (), scores.metrics[scored], format_score, rows
     )
-    run.model.save_pretrained(folder / "model", scores=card)
+    save_with_card(run.model, run.config, scores.metrics, card, folder)
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)
@@ -151,6 +153,24 @@ def card_scores(
         values = [f"{metric.heading} {cell(own[key])}" for key, metric in shown if key in own]
         card[task.name] = f"{', '.join(values)}{rows.format(count=own.get('count'))}"
     return card
+
+
+def save_with_card(
+    model: MolAttn,
+    config: TrainConfig,
+    metrics: Mapping[str, Any],
+    scores: Mapping[str, str],
+    folder: Path,
+) -> None:
+    """Save the model of a run, given its ``metrics.json``, with a card that has some scores."""
+    model.save_pretrained(folder / "model", scores=scores)
+    headline = make_headline(tasks_of(metrics), metrics, folder)
+    facts, split = metrics, _split_text(config.data)
+    if "folds" in metrics:
+        facts = {**metrics["folds"][0], "rows_train": metrics["folds"][0]["rows_used"]}
+        facts |= {"rows_validation": 0, "rows_test": 0}
+    text = model_card(model, config, facts, scores, folder / "model", split, headline.conclusion)
+    write_file(folder / "model" / "README.md", text.encode())
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
@@ -336,7 +356,7 @@ def _kept_epochs(run: TrainingRun) -> str:
 def _split_text(data: DataConfig) -> str:
     if data.split_column is not None:
         return f"column {data.split_column!r}"
-    if data.folds is not None:
+    if data.only_fold is not None:
         return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
     return str(data.split or "random")
 

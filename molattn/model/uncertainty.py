@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from annotated_types import Gt
 from numpy.typing import NDArray
 from torch import Tensor
@@ -31,6 +32,7 @@ Array = NDArray[np.float64]
 _FEWEST_LABELS = 30
 _FEWEST_ERRORS = 10
 _MOST_SCORES = 1000
+_FOLDS = 5  # of the rows that probabilities are calibrated by
 
 
 @checked
@@ -137,6 +139,21 @@ class ProbabilityScaling:
         log_scale, *bias = parameters.detach().tolist()
         return cls(math.exp(log_scale), tuple(bias))
 
+    @classmethod
+    def fit_validated(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
+        """Fit, or change nothing if that makes the labels of other rows more likely.
+
+        The likelihood of each fifth of the rows is that with the scaling of the others.
+        """
+        fold, gain = np.arange(len(labels)) % _FOLDS, 0.0
+        for number in range(_FOLDS):
+            others = fold != number
+            given, target = torch.from_numpy(logits[~others]), torch.from_numpy(labels[~others])
+            scaled = cls.fit(logits[others], labels[others]).logits(given)
+            before, after = (F.cross_entropy(x, target, reduction="sum") for x in (given, scaled))
+            gain += float(before - after)
+        return cls.fit(logits, labels) if gain > 0.0 else cls(1.0, (0.0,) * logits.shape[1])
+
     def __call__(self, logits: Array) -> Array:
         """Return calibrated probabilities of logits ``[n, K]``."""
         return self.logits(torch.from_numpy(logits)).softmax(dim=1).numpy()
@@ -147,6 +164,8 @@ class ProbabilityScaling:
         return self.scale * logs + logs.new_tensor(self.bias)
 
     def __str__(self) -> str:
+        if self.scale == 1.0 and not any(self.bias):
+            return "probabilities as predicted: calibration made labels of other rows less likely"
         return f"probabilities calibrated (Platt scaling, scale {self.scale:.2f})"
 
 
@@ -196,7 +215,7 @@ class Calibration:
                 parts.append(Uncalibrated("all labels are of one class"))
             else:
                 logits = class_logits(torch.from_numpy(predicted), task).numpy()
-                parts.append(ProbabilityScaling.fit(logits, labels.astype(int)))
+                parts.append(ProbabilityScaling.fit_validated(logits, labels.astype(int)))
         return cls(tuple(tasks), tuple(parts))
 
     def calibrated(self, outputs: Array) -> Array:

@@ -1,6 +1,5 @@
 """A pretraining run, from tables of molecules to a model, and its files."""
 
-import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -310,18 +309,5 @@ def _model_card(run: PretrainingRun) -> str:
     facts = {**run.metrics, "validation": describe_scores(run.metrics["validation"])}
     shown = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
     note = run.config.molecules.data_note or ""
-    return _CARD.format(use=use, note=note, command=_command(run.config), facts=shown)
-
-
-def _command(config: PretrainConfig) -> str:
-    """Return the command that reproduces the model, with file names in place of paths."""
-    words = ["molattn", "pretrain", *(Path(file).name for file in config.files)]
-    for name, value in config.changes().items():
-        option = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(option if value else option.replace("--", "--no-", 1))
-        else:
-            values = value if isinstance(value, tuple) else (value,)
-            is_path = name == "exclude" or (name == "init_from" and Path(values[0]).is_absolute())
-            words += [option, *(Path(one).name if is_path else str(one) for one in values)]
-    return shlex.join([*words, "--output", "pretrained"])
+    command = f"{run.config.command_line('pretrain')} --output pretrained"
+    return _CARD.format(use=use, note=note, command=command, facts=shown)

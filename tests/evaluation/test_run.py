@@ -210,6 +210,50 @@ def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
     ]
 
 
+def test_network_and_gaussian_process_are_scored_alone_with_their_weights(results):
+    run, scores, folder = results
+    metrics, process = scores.metrics, run.model.gaussian_process
+    weight = metrics["gaussian_process_weights"][EVIL]
+    assert weight == process.shares[0]
+    rows = run.split.test[~np.isnan(run.table.targets[run.split.test, 0])]
+    smiles = [run.table.smiles[row] for row in rows]
+    network = run.model.predict(smiles, members=True)  # with the process in each
+    assert network.shape[0] == 1
+    squares = np.square(network[0, :, 0] - run.table.targets[rows, 0])
+    assert metrics["test"][EVIL]["rmse"] == pytest.approx(np.sqrt(squares.mean()), rel=1e-5)
+    alone = MolAttn.from_pretrained(folder / "model")
+    alone.gaussian_process = alone.uncertainty = None
+    squares = np.square(alone.predict(smiles)[:, 0] - run.table.targets[rows, 0])
+    assert metrics["network"][EVIL]["rmse"] == pytest.approx(np.sqrt(squares.mean()), rel=1e-5)
+    page = Document((folder / "report.html").read_text(encoding="utf-8"))
+    assert f"soluble {100 * metrics['gaussian_process_weights']['soluble']:.0f}%" in page.text("p")
+
+
+def test_each_point_of_a_plot_says_which_molecule_it_is(results):
+    run, scores, folder = results
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count('<i style="left:') == 2 * scores.metrics["test"][EVIL]["count"]
+    lefts = [float(left) for left in re.findall(r'<i style="left:([\d.]+)%', page)]
+    assert 0 < min(lefts) < max(lefts) < 100
+    row = run.split.test[~np.isnan(run.table.targets[run.split.test, 0])][0]
+    measured = f"measured {run.table.targets[row, 0]:.3f}, predicted "
+    assert re.search(rf"{run.table.smiles[row]}</code>{measured}", page)
+
+
+def test_the_card_of_a_model_names_data_rows_command_and_the_files_that_are_there(results):
+    run, scores, folder = results
+    card = (folder / "model" / "README.md").read_text(encoding="utf-8")
+    files = re.findall(r"^- `([\w.]+\.(?:json|safetensors))`$", card, re.MULTILINE)
+    assert {*files} == {path.name for path in (folder / "model").iterdir()} - {"README.md"}
+    for name in ("train", "validation", "test"):
+        assert str(scores.metrics[f"rows_{name}"]) in card
+    assert scores.metrics["data_sha256"] in card
+    assert "License:" in card
+    command = next(line for line in card.splitlines() if "molattn train" in line)
+    assert "--validation-size 0.2" in command
+    assert str(Path(run.config.file).parent) not in card
+
+
 @pytest.mark.parametrize("split", [None, "scaffold", "cluster"])
 def test_what_intervals_promise_is_said_beside_their_coverage(results, split, tmp_path):
     """A random split promises a coverage; one by scaffolds does not, and shows what it was."""

@@ -91,6 +91,18 @@ def test_the_likelihood_of_its_own_labels_never_falls(seed):
     assert log_loss(labels, after, labels=range(4)) <= log_loss(labels, given, labels=range(4))
 
 
+def test_a_scaling_that_does_not_help_other_rows_is_not_applied():
+    rng = np.random.default_rng(3)
+    right, labels = draw_classes(rng, 60, 1.0)
+    given = Calibration.fit([SEVERAL], right, labels[:, None], np.zeros((60, 1)))
+    np.testing.assert_allclose(given.calibrated(right), softmax(right, axis=1))
+    assert "less likely" in given.lines()[0]
+    wrong, labels = draw_classes(rng, 60, 5.0)
+    mended = Calibration.fit([SEVERAL], wrong, labels[:, None], np.zeros((60, 1)))
+    fresh, labels = draw_classes(rng, 2000, 5.0)
+    assert log_loss(labels, mended.calibrated(fresh)) < log_loss(labels, softmax(fresh, axis=1))
+
+
 @pytest.mark.parametrize(
     "labels, reason",
     [
