@@ -62,7 +62,8 @@ def _conclusion(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> str:
         return f"On average over the folds, the model is better than {name} ({other})."
     if clearly:
         return f"The model is better than {name} ({other}, outside of the model's 95% interval)."
-    return f"The model is better than {name} ({other}), but within the 95% interval."
+    inside = "not clearly, as that is within the model's 95% interval"
+    return f"The model is better than {name} ({other}), but {inside}."
 
 
 def _comparison(task: Task, metrics: Mapping[str, Any], baseline: str) -> tuple[float, bool]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.draw import draw_molecule
 from molattn.data.dataset import TrainingTable
+from molattn.data.table import name_column
 from molattn.errors import MolattnError
 from molattn.evaluation.plots import TaskResults
 from molattn.evaluation.tables import format_score, target_label
@@ -18,7 +19,6 @@ _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readab
 _WORST = 8
 _MOST_POINTS = 1000  # of a figure; those with the largest errors
 _UNDRAWN = Markup('<p class="undrawn">{}</p>')
-_NAMES = "name id title compound molecule compound_id compound_name molecule_name drug".split()
 
 
 class Point(NamedTuple):
@@ -44,8 +44,7 @@ def molecule_image(smiles: str, label: str) -> Markup:
 
 def _name(table: TrainingTable, row: int) -> str:
     """Return the content of a column of names, if the table has one, or ""."""
-    headings = [heading.strip().lower() for heading in table.header]
-    column = next((headings.index(name) for name in _NAMES if name in headings), None)
+    column = name_column(table.header)
     return "" if column is None else table.rows[row].cells[column].strip()
 
 

@@ -17,7 +17,7 @@ from molattn.model.model import MolAttn
 
 _RESAMPLES = 2000
 _RANDOM_ORDERS = 5
-_FEW = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
+FEWEST = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
 _WORDS = {1: "better", 0: "no better", -1: "worse"}
 
 
@@ -114,7 +114,7 @@ class Faithfulness:
     @property
     def is_conclusive(self) -> bool:
         """Whether there are enough molecules for a verdict."""
-        return self.molecules >= _FEW
+        return self.molecules >= FEWEST
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON types."""
@@ -136,7 +136,7 @@ class Faithfulness:
         """The methods that passed and those that failed."""
         tests = f"Deletion and insertion tests on {self.molecules:,} molecules"
         if not self.is_conclusive:
-            return f"{tests}: too few for a verdict (at least {_FEW} needed)."
+            return f"{tests}: too few for a verdict (at least {FEWEST} needed)."
         verdicts = {row.method.replace("_", " "): row.verdict for row in self.rows[:-2]}
         passed = [method for method, verdict in verdicts.items() if verdict == "beats random"]
         failed = [f"{method} ({verdicts[method]})" for method in verdicts if method not in passed]

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
-from molattn.data.table import Table, write_table
+from molattn.data.table import Table, name_column, write_table
 from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
 from molattn.explain.explainer import Explanation, explain_instance, make_instances
-from molattn.explain.faithfulness import Faithfulness, measure_instances
+from molattn.explain.faithfulness import FEWEST, Faithfulness, measure_instances
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
 from molattn.explain.page import ExplanationPage, InvalidRow
@@ -88,12 +88,15 @@ def explain_table(
     if config.target is not None:
         config = replace(config, target=target_name(model, config.target))
     target = find_target(model, config.target)  # before anything is written
+    if config.check:
+        line = f"--check tests up to {_MOST_CHECKED} molecules; a verdict needs at least {FEWEST}"
+        print_line(console, line)
     meanings = _remarks(model, config, target, console)
     facts: dict[str, Any] = {"molattn": __version__, "model": str(model_folder)}
     facts |= {"table": str(table.path), "target": config.target or model.config.tasks[0].name}
     facts |= {"methods": list(config.method), "other_inputs": other_inputs(model.config)}
     with threads(config.threads), atomic_folder(Path(output)) as folder, ExitStack() as stack:
-        files = _Files(folder, config, stack)
+        files = _Files(folder, config, stack, table.header, target.task.name)
         with row_progress(console, "explain") as advance:
             for row, explained in _explained_rows(table, model, config):
                 advance(1)
@@ -184,7 +187,15 @@ def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> F
 class _Files:
     """The files of explanations in a folder, written row by row; the stack closes them."""
 
-    def __init__(self, folder: Path, config: ExplainConfig, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: ExplainConfig,
+        stack: ExitStack,
+        header: Sequence[str],
+        task: str,
+    ) -> None:
+        self._shown = name_column(header), header.index(task) if task in header else None
         self.page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
         self.errors: list[InvalidRow] = []
         self.sample: list[Instance] = []
@@ -214,7 +225,7 @@ class _Files:
             return
         instance, explanations = explained
         self._write(number, explanations)
-        self.page.add(number, explanations)
+        self.page.add(number, explanations, *(self._cell(row, one) for one in self._shown))
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)
         # A uniform random sample for the check (reservoir sampling), without caches.
@@ -222,6 +233,10 @@ class _Files:
         if k < _MOST_CHECKED:
             self.sample[k : k + 1] = [replace(instance)]
         self.done += 1
+
+    @staticmethod
+    def _cell(row: ReadRow, column: int | None) -> str:
+        return "" if column is None else row.table_row.cells[column].strip()
 
     def _write(self, row: int, explanations: Sequence[Explanation]) -> None:
         first = explanations[0]

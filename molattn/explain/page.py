@@ -13,9 +13,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from molattn.chem.draw import NOT_DRAWN
+from molattn.chem.parse import parse_accepted
 from molattn.explain.drawing import outline
 from molattn.explain.explainer import Explanation
 from molattn.explain.faithfulness import Faithfulness
+from molattn.explain.fragments import find_fragments
 from molattn.utils.html import SHARED_TEMPLATES, page_environment
 
 _MOST_SHOWN = 2000  # molecules; the other files contain all
@@ -44,8 +46,13 @@ class ExplanationPage:
         self._blobs: list[str] = []
         self._total, self._largest = 0, 0.0
 
-    def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Add the explanations of a row (counted from 1), one for each method."""
+    def add(
+        self, row: int, explanations: Sequence[Explanation], name: str = "", measured: str = ""
+    ) -> None:
+        """Add the explanations of a row (counted from 1), one for each method.
+
+        ``name`` and the ``measured`` value are texts of the table, empty where it has none.
+        """
         self._total += 1
         if self._total > _MOST_SHOWN:
             return
@@ -54,13 +61,13 @@ class ExplanationPage:
         index |= {"unit": first.unit, "layers": axes["layer"], "heads": axes["head"]}
         self._largest = max(self._largest, float(first.attention.max(initial=0.0)))
         for one in explanations:
-            name = one.method.replace("_", " ")
-            index["limits"][name] = max(index["limits"].get(name, 0.0), one.score_limit)
+            method = one.method.replace("_", " ")
+            index["limits"][method] = max(index["limits"].get(method, 0.0), one.score_limit)
         if first.target not in index["targets"]:
             index["targets"].append(first.target)
         numbers = [first.prediction, first.low, first.high, first.num_atoms, first.score_limit]
         target = index["targets"].index(first.target)
-        index["molecules"].append([row, first.smiles, *numbers, target])
+        index["molecules"].append([row, first.smiles, *numbers, target, name, measured])
         self._blobs.append(pack(explanations))
 
     def write(
@@ -107,11 +114,13 @@ def pack(explanations: Sequence[Explanation]) -> str:
     and head, so with an error of at most half of a 255th of it.
     """
     first = explanations[0]
+    mol = first.mol or parse_accepted(first.smiles)
     weights, weight_scales = _quantized(first.attention)
     gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
     head = {
         "names": first.atom_names,
         "bonds": first.bonds,
+        "fragments": find_fragments(mol),
         "outline": outline(first.mol or first.smiles),
         "not_drawn": " ".join(NOT_DRAWN),
         "shape": first.attention.shape[:2],

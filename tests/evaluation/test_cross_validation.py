@@ -1,6 +1,7 @@
 """Rounds with validation rows, and folds without them and the final model that follows."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,11 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
     rmse = metrics["test"]["y"]["rmse"]
     assert f"{rmse['mean']:.3f} ± {rmse['sd']:.3f}" in page
     assert 'href="fold_3/report.html"' in page
+    joint = pd.read_csv(folder / "predictions.csv")
+    worst = (joint["y_predicted"] - joint["y"]).abs().idxmax()
+    (cards,) = re.findall(r"<summary>y</summary>(.*?)</details>", page, re.DOTALL)
+    assert joint["smiles"][worst] in cards.split("</li>")[0]
+    assert f"<dd>{joint['y'][worst]:.3f}</dd>" in cards.split("</li>")[0]
     assert "31 rows read, 30 used, 1 skipped" in page
     assert [row["code"] for row in rows_of(folder / "skipped.csv")] == ["ring_closure"]
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from molattn.config import ExplainConfig
@@ -54,6 +55,7 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
         return chosen[atom] if towards else chosen[:, atom]
 
     with open_page(explained / "index.html") as page:
+        page.locator("#network summary").click()
         hits = page.locator("#attention svg circle.hit")
         hits.first.wait_for()
         assert hits.count() == len(names)
@@ -102,6 +104,7 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
 def test_the_matrix_follows_the_pointer_and_the_keys(open_page, explained, numbers):
     weights = numbers[1]["attention_1"].astype(float).mean(axis=(0, 1))
     with open_page(explained / "index.html") as page:
+        page.locator("#network summary").click()
         page.locator("#parts svg circle.hit").first.wait_for()
         canvas = page.locator("#matrix")
         canvas.scroll_into_view_if_needed()
@@ -151,7 +154,8 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
 def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme):
     with open_page(explained / "index.html", width, color_scheme=scheme) as page:
         page.locator("#parts svg circle.hit").first.wait_for()
-        page.locator(".detail summary").click()
+        for summary in page.locator(".detail summary").all():
+            summary.click()
         page.locator("#numbers tbody tr").nth(12).wait_for()
         assert page.locator("#numbers tbody tr").count() == 13
         assert_fits_and_can_be_read(page, width)
@@ -164,6 +168,33 @@ def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme)
             "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])",
         )
         assert all(0 <= left <= right <= width for left, right in boxes)
+
+
+@pytest.mark.browser
+def test_fragments_names_and_measured_values_are_beside_the_structure(
+    open_page, small_model, tmp_path
+):
+    small_model.save_pretrained(tmp_path / "model")
+    frame = pd.DataFrame({"Name": ["aspirin"], "smiles": [GOOD[1]], TARGET: ["-1.72"]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    explain_table(tmp_path / "model", tmp_path / "t.csv", tmp_path / "out")
+    (row,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
+    (own,) = row["explanations"]
+    with open_page(tmp_path / "out" / "index.html") as page:
+        page.locator("#fragments li").first.wait_for()
+        shown = dict(text.split("\n") for text in page.locator("#fragments li").all_inner_texts())
+        groups = {"methyl": [0], "ester": [1, 2, 3], "benzene": range(4, 10)}
+        groups["carboxylic acid"] = range(10, 13)
+        for name, atoms in groups.items():
+            total = sum(own["atom_scores"][atom] for atom in atoms)
+            assert number(shown.pop(name)) == pytest.approx(total, rel=0.006)
+        assert not shown
+        page.locator("#fragments li").filter(has_text="ester").hover()
+        assert page.locator("#parts circle.marked").count() == 3
+        assert page.locator("#row").inner_text() == "aspirin (row 1)"
+        facts = page.locator("#facts").inner_text()
+        error = re.search(r"measured\s+-1.72\s+error\s+(\S+)", facts)[1]
+        assert number(error) == pytest.approx(own["prediction"] + 1.72, rel=0.006)
 
 
 @pytest.mark.browser

@@ -24,6 +24,7 @@ from molattn.data.table.base import TableWriter as TableWriter
 from molattn.data.table.base import escape_formula as escape_formula
 from molattn.data.table.base import free_name as free_name
 from molattn.data.table.base import listed as listed
+from molattn.data.table.base import name_column as name_column
 from molattn.data.table.text import DelimitedTable, DelimitedWriter, SMITable, SMIWriter
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write

@@ -33,6 +33,7 @@ _SAMPLE = 4096
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
 _COLUMNS_SHOWN = 10
+_NAMES = "name id title compound molecule compound_id compound_name molecule_name drug".split()
 _SMILES = "smiles"
 _SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "mol"
 _NAMES = "name compoundname moleculename drugname title compoundid moleculeid id compound".split()
@@ -338,6 +339,12 @@ def _first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
     """Return the column whose name is the first of those known, by letters and digits alone."""
     plain = {re.sub(r"[\W_]", "", name).lower(): index for index, name in reversed(columns.items())}
     return next((plain[name] for name in known if name in plain), None)
+
+
+def name_column(header: Sequence[str]) -> int | None:
+    """Return the column that names the molecules, if a heading says so."""
+    headings = [heading.strip().lower() for heading in header]
+    return next((headings.index(name) for name in _NAMES if name in headings), None)
 
 
 def listed(names: Sequence[str]) -> str:

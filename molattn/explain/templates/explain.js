@@ -1,4 +1,5 @@
 // The view of one molecule, and its controls.
+const MOST_FRAGMENTS = 14;
 const state = { place: 0, atom: 0 };
 const chosen = (id) => ($(id).value === "mean" ? null : Number($(id).value));
 const towards = () => $("direction").value === "to";
@@ -14,7 +15,7 @@ async function show(place) {
   const molecule = await load(place);
   if (state.place !== place) return; // another molecule was chosen in the meantime
   const one = index.molecules[place];
-  $("row").textContent = `Row ${one[ROW]}`;
+  $("row").textContent = one[NAME] ? `${one[NAME]} (row ${one[ROW]})` : `Row ${one[ROW]}`;
   $("smiles").textContent = one[SMILES];
   history.replaceState(null, "", `#row-${one[ROW]}`);
   list.choose(place);
@@ -39,8 +40,31 @@ function showScores() {
     legend($("parts-legend"), "share", ["0", number(limit, 2)], `importance of each atom by ${method} (unsigned)`);
   }
   $("parts-caption").textContent = isSigned ? "Contributions to the prediction" : "Importance of each atom";
+  showFragments();
   showFacts();
   showScore();
+}
+
+// The sums of the scores of ring systems and substituents, largest first; pointing at one marks its atoms.
+function showFragments() {
+  const { fragments } = state.molecule;
+  const { atom_scores: atoms, signed: isSigned } = scores();
+  const sums = fragments.map(([, group]) => group.reduce((total, atom) => total + atoms[atom], 0));
+  const most = Math.max(...sums.map(Math.abs));
+  const mark = (group) => state.parts?.hits.forEach((hit, atom) => hit.classList.toggle("marked", group.includes(atom)));
+  const rows = largest(sums.map(Math.abs), MOST_FRAGMENTS).map((place) => {
+    const [name, group] = fragments[place];
+    const bar = element("i", { class: isSigned ? (sums[place] > 0 ? "raise" : "lower") : "share" });
+    bar.style.width = `${most && 100 * Math.abs(sums[place]) / most}%`;
+    const [on, off] = [() => mark(group), () => mark([])];
+    return element("li", { tabindex: 0, on: { pointerenter: on, pointerleave: off, focus: on, blur: off } },
+      element(name.includes("*") ? "code" : "span", {}, name),
+      element("span", { class: "bar", "aria-hidden": "true" }, bar),
+      element("span", { class: "value" }, isSigned ? signed(sums[place]) : number(sums[place])));
+  });
+  $("fragments").replaceChildren(...rows);
+  const others = fragments.length - rows.length;
+  $("other-fragments").textContent = others ? `and ${plural(others, "smaller fragment")}` : "";
 }
 
 function showFacts() {
@@ -50,6 +74,11 @@ function showFacts() {
   const rows = [[targetOf(one), withUnit(number(one[PREDICTION]))]];
   if (probability !== null) rows.push(["probability", number(probability)]);
   if (one[LOW] !== null) rows.push([index.interval, `${number(one[LOW])} to ${number(one[HIGH])}`]);
+  if (one[MEASURED]) {
+    const error = probability === null ? one[PREDICTION] - Number(one[MEASURED]) : NaN;
+    rows.push(["measured", one[MEASURED]]);
+    if (Number.isFinite(error)) rows.push(["error", signed(error)]);
+  }
   if (confidence) {
     rows.push(["confidence", confidence], ["expected error", probability === null ? `\u00b1${number(error)}` : number(error)]);
   }
@@ -61,6 +90,7 @@ function showFacts() {
   }
   $("facts").replaceChildren(...rows.map(([name, value]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  $("terms").hidden = baseline === null;
 }
 
 function showScore() {

@@ -1,5 +1,5 @@
 // The list of molecules: searchable and sortable; a structure is drawn when it comes into view.
-const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST, TARGET] = [0, 1, 2, 3, 4, 5, 6, 7];
+const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST, TARGET, NAME, MEASURED] = Array(10).keys();
 const targetOf = (one) => index.targets[one[TARGET]];
 const ORDERS = {
   "row": (one) => one[ROW],
@@ -33,7 +33,8 @@ class MoleculeList {
     const key = ORDERS[$("sort").value];
     const all = index.molecules;
     this.order = [...all.keys()]
-      .filter((place) => all[place][SMILES].includes(sought) || String(all[place][ROW]) === sought)
+      .filter((place) => all[place][SMILES].includes(sought) || String(all[place][ROW]) === sought
+        || all[place][NAME].toLowerCase().includes(sought.toLowerCase()))
       .sort((a, b) => key(all[a]) - key(all[b]) || a - b);
     const found = this.order.length === all.length ? "" : `${count(this.order.length)} of `;
     $("found").textContent = found + plural(all.length, "molecule");
@@ -47,7 +48,7 @@ class MoleculeList {
     return element("li", {}, element("button", { type: "button", "data-place": place, on: { click: () => this.show(place) } },
       element("span", { class: "thumb" }),
       element("span", {}, element("b", {}, withUnit(number(one[PREDICTION]))), element("code", {}, one[SMILES]),
-        element("small", {}, `row ${one[ROW]}${target}`))));
+        element("small", {}, `${one[NAME] || `row ${one[ROW]}`}${target}`))));
   }
 
   async fill(item) {

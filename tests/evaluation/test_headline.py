@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from molattn.evaluation.headline import make_headline
+from molattn.task import Task
+
+Y, CLASS = Task("y", unit="mg"), Task("toxic", "binary", ("no", "yes"))
+
+
+def scores(value, low=None, high=None):
+    return {"y": {"rmse": value, "intervals": low and {"rmse": [low, high]}}}
+
+
+@pytest.mark.parametrize(
+    "own, forest, words",
+    [
+        (scores(0.5, 0.4, 0.6), 0.7, "is better than the random forest (RMSE 0.700, outside"),
+        (scores(0.5, 0.4, 0.6), 0.55, "but not clearly, as that is within"),
+        (scores(0.5, 0.4, 0.6), 0.3, "is not better than the random forest"),
+    ],
+)
+def test_the_conclusion_compares_with_the_forest_and_its_distance_with_the_interval(
+    own, forest, words
+):
+    metrics = {"test": own, "random_forest": scores(forest), "baseline": scores(2.0)}
+    headline = make_headline([Y], metrics, Path("runs/solubility"))
+    assert words in headline.conclusion
+    assert headline.scores == [("RMSE, y (mg)", "0.500 (95% CI 0.400 to 0.600)")]
+    assert headline.command.startswith("molattn predict runs/solubility molecules.csv ")
+
+
+def test_a_higher_auc_is_better_and_tasks_are_counted():
+    own = {**scores(0.5, 0.4, 0.6), "toxic": {"roc_auc": 0.8, "intervals": {"roc_auc": [0.7, 0.9]}}}
+    constant = {**scores(0.55), "toxic": {"roc_auc": 0.5}}
+    headline = make_headline([Y, CLASS], {"test": own, "baseline": constant}, Path("a.unfinished"))
+    words = "Better than the constant baseline in 2 of 2 tasks, clearly in 1."
+    assert headline.conclusion == words
+    assert headline.command.split()[2] == "a"
+
+
+def test_without_a_final_model_a_cross_validation_has_no_command():
+    mean = {"y": {"rmse": {"mean": 0.5, "sd": 0.1, "rounds": 3}}}
+    other = {"y": {"rmse": {"mean": 0.6, "sd": 0.1, "rounds": 3}}}
+    metrics = {"test": mean, "random_forest": other, "folds": []}
+    headline = make_headline([Y], metrics, Path("cv"))
+    assert headline.conclusion.startswith("On average over the folds, the model is better")
+    assert headline.command == ""
+    assert make_headline([Y], {**metrics, "final": {}}, Path("cv")).command
+    assert "slightly too good" in make_headline([Y], {"validation": mean}, Path("v")).conclusion
