@@ -40,13 +40,13 @@ _COMMON_OF_MODELS = frozenset(
 )
 """Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(train.train, models.predict, models.explain, runs.compare, runs.runs, models.serve),
-    *(models.export, train.tune, models.fingerprint, models.prepare, train.pretrain),
-    models.verify,
+    *(runs.check, train.train, models.predict, models.explain, runs.compare, runs.runs),
+    *(models.serve, models.export, train.tune, models.fingerprint, models.prepare),
+    *(train.pretrain, models.verify),
 )
 """In the order of use."""
 _SHORTENED = (
-    *(train.train, train.pretrain, train.tune, models.prepare),
+    *(runs.check, train.train, train.pretrain, train.tune, models.prepare),
     *(models.predict, models.explain, models.fingerprint),
 )
 _FIRST_EXAMPLES = """Examples:
@@ -55,6 +55,7 @@ _FIRST_EXAMPLES = """Examples:
 
 molattn COMMAND --help shows the options of a command."""
 _EXAMPLES = """
+  molattn check assay.csv --output problems.csv
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
   molattn train --config runs/assay/config.yaml --seed 1

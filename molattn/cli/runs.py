@@ -1,12 +1,55 @@
-"""The commands of runs that are there: ``molattn runs`` and ``molattn compare``."""
+"""Commands that train nothing: ``molattn check``, ``molattn runs`` and ``molattn compare``."""
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.options import group, make_console
+from molattn.cli.options import group, make_console, section
+from molattn.config import DataConfig
+from molattn.data.table import escape_formula, open_table, write_table
 from molattn.utils.console import print_line
+
+
+def check(
+    table: Annotated[Path, Parameter(help="Table of molecules and their properties.")],
+    /,
+    *,
+    output: Annotated[Path | None, group("Output")] = None,
+    config: Annotated[DataConfig, section("Data")] = DataConfig(),
+) -> None:
+    """Report what may be wrong with a table, before a model is trained on it.
+
+    Rows that cannot be used, duplicates and conflicting labels, mixtures, unspecified
+    stereochemistry, and the range or the classes of the labels.
+
+    Args:
+        output: CSV, TSV, Parquet or Excel file with a row for each problem.
+    """
+    from molattn.data.labels import with_target
+
+    opened = open_table(table)
+    config = replace(config, target_columns=with_target(opened, config).target_columns)
+    opened.decimal = config.decimal
+    from molattn.data.check import Problem, check_table
+
+    found, console = check_table(opened, config), make_console()
+    if output is not None:
+        with write_table(output, Problem._fields) as write:
+            for problem in found.problems:
+                write([problem.line, *map(escape_formula, problem[1:])])
+    for line in found.lines:
+        print_line(console, line)
+    words = ["molattn", "train", str(table), "--target-columns", *config.target_columns]
+    if config.smiles_column != DataConfig.smiles_column:
+        words += ["--smiles-column", config.smiles_column]
+    if config.decimal != DataConfig.decimal:
+        words += ["--decimal", config.decimal]
+    if any(one.problem == "mixture" for one in found.problems):
+        words.append("--standardize")
+    print_line(console, f"to train: {shlex.join(words)}")
 
 
 def compare(
@@ -59,7 +102,6 @@ def runs(
     console = make_console()
     from rich.table import Table
 
-    from molattn.data.table import write_table
     from molattn.evaluation.run_list import ListedRun, list_runs
 
     found = list_runs(folder)

@@ -23,6 +23,8 @@ TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson"]
 DescriptorSet = Literal["none", "lipinski", "all"]
 
+Decimal = Literal[".", ","]
+
 WORKER_OPTIONS = ("num_workers", "engine", "ray_address")
 """Options on which no result depends."""
 
@@ -74,6 +76,7 @@ class TableColumns(MoleculeLimits):
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
         num_workers: Worker processes that read the molecules; 0 reads them in the main process.
+        decimal: Decimal mark of the numbers in CSV and TSV files.
     """
 
     smiles_column: str = "smiles"
@@ -85,6 +88,7 @@ class TableColumns(MoleculeLimits):
     featurizer: Name = "default"
     split_column: str | None = None
     num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
+    decimal: Decimal = field(default=".", kw_only=True)
 
 
 @checked

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval, MinLen
 
 from molattn.config.base import Between, Count, Name, Names, NonNegativeInt, Threads, checked
-from molattn.config.data import MoleculeLimits, WorkerOptions
+from molattn.config.data import Decimal, MoleculeLimits, WorkerOptions
 from molattn.config.training import Device
 from molattn.errors import InputError
 
@@ -28,6 +28,7 @@ class _TableOptions:
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
         device: Device to predict on; auto is a GPU if there is one.
+        decimal: Decimal mark of the numbers in CSV and TSV files.
     """
 
     smiles_column: str = "smiles"
@@ -36,6 +37,7 @@ class _TableOptions:
     batch_size: Count = 256
     threads: Threads = 1
     device: Device = "auto"
+    decimal: Decimal = "."
 
 
 @checked

@@ -192,6 +192,7 @@ def read_training_table(
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
     """
     table = open_table(path)
+    table.decimal = config.decimal
     columns = find_columns(table, config)
     table.check_featurizer(featurizer)
     complete, skipped = _complete_rows(table, columns, console)
@@ -366,7 +367,11 @@ def _complete_rows(
     """Return the rows with a label and all features, and the others."""
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
     skipped, groups = list[SkippedRow](), 0
+    numbers = [*columns.targets, *columns.features]
+    numbers += [] if columns.weight is None else [columns.weight]
     for row in table:
+        for index in numbers if table.decimal != "." else ():
+            row.cells[index] = row.numeral(index)
         text, code, reason = row.cells[columns.smiles], row.code, row.reason
         blank = [index for index in columns.features if is_missing(row.cells[index])]
         if not code and all(is_missing(row.cells[index]) for index in columns.targets):

@@ -87,7 +87,7 @@ def number(cell: str) -> float:
     if is_missing(text):
         return nan
     if not _NUMBER.fullmatch(text):
-        hint = " with a decimal point and without separators" if "," in text else ""
+        hint = " with a decimal point (or --decimal ,)" if "," in text else ""
         raise LabelError(cell, f"a number{hint} or an empty cell")
     value = float(text)
     if abs(value) > _LARGEST:

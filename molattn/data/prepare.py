@@ -89,6 +89,7 @@ def prepare_store(
     inputs = _inputs([open_table(source) for source in sources], config)
     run = _run(inputs, config)
     for table in inputs.tables:
+        table.decimal = config.decimal
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
@@ -143,7 +144,7 @@ class _Inputs(NamedTuple):
     def blocks(self, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
         """Yield the rows after the first ``start`` in blocks, each with the number of its table."""
         rows = (
-            (number, Row(row.line, [row.cells[one] for one in own], row.code, row.reason))
+            (number, Row(row.line, [row.numeral(one) for one in own], row.code, row.reason))
             for number, (table, own) in enumerate(zip(self.tables, self.columns, strict=True))
             for row in table
         )

@@ -224,7 +224,7 @@ def find_leakage(
 ) -> Leakage:
     """Compare the test rows with the others, and with the molecules of a pretrained model."""
     groups = same_molecule(table.records)
-    conflicts = _conflicts(table, groups)
+    conflicts = conflicting_rows(table, groups)
     lines = [str(table.rows[row].line) for row in (conflicts[0] if conflicts else ())]
     learned, of_training = {*split.train.tolist(), *split.val.tolist()}, {*split.train.tolist()}
     of_test = {*split.test.tolist()}
@@ -249,7 +249,7 @@ def find_leakage(
     )
 
 
-def _conflicts(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
+def conflicting_rows(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
     """Return two rows of each molecule (and second molecule) whose labels differ."""
     rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
     found = []

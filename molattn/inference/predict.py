@@ -134,7 +134,7 @@ class _LabelCounter:
             column, relation = self._labels[index], self._relations[index]
             if column is None:
                 continue
-            cells = [row.cells[column] for row, _ in rows]
+            cells = [row.numeral(column) for row, _ in rows]
             relations = None if relation is None else [row.cells[relation] for row, _ in rows]
             wrong: dict[int, LabelError] = {}
             labels[:, index], bounds = label_values(cells, task, relations, wrong)

@@ -326,7 +326,7 @@ class _RowReader:
                 yield ReadRow(index, row, "", None, [], row.code)
                 continue
             molecule, record = next(records)
-            features, code = _features([row.cells[column] for column in self._features])
+            features, code = _features([row.numeral(column) for column in self._features])
             if isinstance(record, SmilesError):
                 record, code = None, record.code
             found = None if code else record
@@ -375,6 +375,7 @@ def open_with_model(
             cannot be written.
     """
     table = open_table(source)
+    table.decimal = config.decimal
     if output is not None and isinstance(config, StreamConfig):
         _check_output(table, Path(output) if isinstance(output, str) else output, config)
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded

@@ -1,5 +1,6 @@
 """Help, errors, files of options, plugins, and what is loaded when."""
 
+import csv
 import os
 import re
 import socket
@@ -59,8 +60,8 @@ def test_the_help_of_models_is_a_screen_and_the_commands_are_in_the_order_of_use
         assert "--max-seconds" in capsys.readouterr().out
     assert main([]) == 0
     text = capsys.readouterr().out
-    assert len(re.findall("^  molattn (train|predict) ", text, re.M)) == 2
-    order = [text.index(f"\n  {name} ") for name in ("train", "predict", "explain", "serve")]
+    assert len(re.findall("^  molattn (train|predict|check) ", text, re.M)) == 2
+    order = [text.index(f"\n  {name} ") for name in ("check", "train", "predict", "serve")]
     assert order == sorted(order)
 
 
@@ -94,6 +95,51 @@ def test_the_only_column_that_is_left_is_the_target(monkeypatch, capsys, fails):
     assert "'y', 'z'" in fails(2, "train", "two.csv")
     assert "'name'" in fails(2, "train", "none.csv")
     assert "'LogS', 'logs'" in fails(2, "train", "case.csv", "--target-columns", "LOGS")
+
+
+def test_german_tables_are_read_with_their_decimal_comma(small_table, fails):
+    header, *rows = csv.reader(small_table.read_text().splitlines())
+    german = [";".join([*row[:2], row[2].replace(".", ","), row[3]]) for row in rows]
+    Path("german.csv").write_text("\n".join([";".join(header), *german]))
+    words = train("run", 1, "german.csv")
+    assert "--decimal ," in fails(2, *words)
+    assert main([*words, "--decimal", ","]) == 0
+    assert main(train("points", 1, small_table)) == 0
+    assert Path("run/predictions.csv").read_text() == Path("points/predictions.csv").read_text()
+    predict = ["predict", "run", "german.csv", "--output", "out.csv"]
+    for decimal in (",", "."):
+        assert main([*predict, "--decimal", decimal]) == 0
+        with open("out.csv") as file:
+            assert [row["logS"] for row in csv.DictReader(file)] == [
+                row[2].replace(".", ",") for row in rows
+            ]
+    Path("mixed.csv").write_text("smiles;y\nC;1.234\nCC;2.5\nCCC;1,5\n")
+    assert "1.234" in fails(2, "train", "mixed.csv", "--decimal", ",", "--test-size", "0")
+
+
+def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
+    lines = ["id;SMILES;IC50", "a;CCO;1,5", "b;OCC;40000", "c;CC(N)C(=O)O.Cl;3", "d;=x;3", "e;C;"]
+    Path("t.csv").write_text("\n".join([*lines, "f;CC=CC;3", "g;C[C@H](N)C(=O)O;3"]))
+    assert main(["check", "t.csv", "--decimal", ",", "--output", "problems.csv"]) == 0
+    shown = capsys.readouterr().out
+    assert "7 rows: 5 used, 2 not (1 syntax, 1 no_label)" in shown
+    assert "spans 4.4 orders of magnitude" in shown
+    command = "to train: molattn train t.csv --target-columns IC50 --decimal , --standardize"
+    assert command in shown.splitlines()
+    with open("problems.csv") as file:
+        found = [(row["line"], row["problem"]) for row in csv.DictReader(file)]
+    expected = "3 conflict, 3 duplicate, 4 mixture, 4 stereo, 5 syntax, 6 no_label, 7 stereo"
+    assert found == [tuple(one.split()) for one in expected.split(", ")]
+    assert "'=x" in Path("problems.csv").read_text()
+    Path("classes.csv").write_text("smiles,hit\n" + "C,no\n" * 39 + "CC,yes\n")
+    assert main(["check", "classes.csv"]) == 0
+    assert "'hit': only 1 of 40 labels are yes" in capsys.readouterr().out
+    assert "'a', 'b'" in fails(2, "check", str(_saved("smiles,a,b\nC,1,2\n")))
+
+
+def _saved(text):
+    Path("saved.csv").write_text(text)
+    return Path("saved.csv")
 
 
 HEAVY = "fastapi lightning matplotlib numpy pandas rdkit scipy sklearn sympy torch"

@@ -39,6 +39,7 @@ _SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure"
 _NAMES = "name compoundname moleculename drugname title compoundid moleculeid id compound".split()
 _STRUCTURE_ROWS = 50  # of which nine in ten are molecules, in a column of structures
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
+_DECIMAL = re.compile(r"[<>=~≥≤\s]*[+-]?\d*[.,]\d*([eE][+-]?\d+)?")
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 
@@ -129,6 +130,7 @@ class Row(NamedTuple):
         values: The cells as the file holds them, if they have types other than text.
         molecule: What the SMILES of the first column stands for: the mol block of an SDF record, or
             the :class:`molattn.chem.reader.PreparedMolecule` of a store; None = nothing else.
+        decimal: The decimal mark of its numbers, which are texts: ``.`` or ``,``.
     """
 
     line: int
@@ -137,6 +139,14 @@ class Row(NamedTuple):
     reason: str = ""
     values: tuple[Any, ...] | None = None
     molecule: Any = None
+    decimal: str = "."
+
+    def numeral(self, column: int) -> str:
+        """Return a cell with a decimal point; one that has it already is made no number."""
+        cell = self.cells[column]
+        if self.decimal == "." or not _DECIMAL.fullmatch(cell.strip()):
+            return cell
+        return f"{cell} (--decimal ,)" if "." in cell else cell.replace(",", ".")
 
     @property
     def block(self) -> str:
@@ -165,6 +175,7 @@ class Table(ABC):
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
         remarks: Properties found in the file that its name does not show, for the log.
+        decimal: The decimal mark of numbers in text.
     """
 
     source: Any = None
@@ -173,6 +184,7 @@ class Table(ABC):
     unit = "line"
     schema: Any = None
     remarks: tuple[str, ...] = ()
+    decimal: str = "."
 
     def __init__(self, source: Source) -> None:
         self.source, self.path = source, source.name
@@ -274,7 +286,7 @@ class Table(ABC):
         while len(cells) > width and not cells[-1]:
             cells.pop()
         if len(cells) == width:
-            return Row(line, cells, values=values)
+            return Row(line, cells, values=values, decimal="." if values else self.decimal)
         reason = f"the row has {len(cells)} cells, the header has {width}"
         kept = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
         return Row(line, kept + [""] * (width - len(kept)), "ragged", reason)

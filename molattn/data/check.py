@@ -1,0 +1,104 @@
+"""What to know of a table before a model is trained on it: the report of ``molattn check``."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from rdkit import Chem
+
+from molattn.chem.featurizer import FEATURIZERS
+from molattn.config import DataConfig
+from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
+from molattn.data.splitting import conflicting_rows, same_molecule
+from molattn.data.table import Table
+from molattn.errors import quoted
+from molattn.utils.console import counted
+
+_DECADES = 2.5  # orders of magnitude that labels in log units do not span
+_RARE = 0.05  # a class with fewer of the labels
+_UNSPECIFIED = Chem.StereoSpecified.Unspecified
+
+
+class Problem(NamedTuple):
+    """A problem of a row: where it is, its molecule as written, a name and an explanation."""
+
+    line: int
+    smiles: str
+    problem: str
+    reason: str
+
+
+class TableCheck(NamedTuple):
+    """The problems of the rows of a table in order, and lines that describe it as a whole."""
+
+    problems: list[Problem]
+    lines: list[str]
+
+
+def check_table(table: Table, config: DataConfig) -> TableCheck:
+    """Read a table as a training does, and list what may be wrong with it.
+
+    Problems of rows are: a reason code of :data:`molattn.errors.REASONS`, for a row that is not
+    used; ``duplicate``, of a molecule in an earlier row; ``conflict``, if the label is another
+    than in a row of the same molecule; ``mixture``; and ``stereo``, for centers or double bonds
+    without a configuration.
+
+    Raises:
+        InputError: No model can be trained on it.
+    """
+    read = read_training_table(table, config, FEATURIZERS[config.featurizer]())
+    problems = [Problem(one.line, one.smiles, one.code, one.reason) for one in read.skipped]
+    problems += _problems(read)
+    counts = Counter(one.problem for one in problems)
+    skipped = Counter(one.code for one in read.skipped)
+    reasons = ", ".join(f"{count} {code}" for code, count in skipped.most_common())
+    used = f"{counted(read.rows_in, 'row')}: {len(read.rows):,} used, {len(read.skipped):,} not"
+    remarks = [f"{used} ({reasons})" if reasons else used, *table.remarks]
+    for name, text in {
+        "duplicate": "of a molecule in an earlier row",
+        "conflict": "with another label than a row of the same molecule",
+        "mixture": "of salts or mixtures (--standardize: the largest fragment, neutral)",
+        "stereo": "of molecules without a configuration at some center or double bond",
+    }.items():
+        if counts[name]:
+            remarks.append(f"{name}: {counted(counts[name], 'row')} {text}")
+    hints = [hint for index in range(len(read.tasks)) for hint in _hints(read, index, config)]
+    return TableCheck(sorted(problems), [*remarks, *describe_tasks(read, config), *hints])
+
+
+def _problems(table: TrainingTable) -> Iterator[Problem]:
+    """Yield the problems of rows that are used."""
+
+    def problem(row: int, name: str, reason: str) -> Problem:
+        return Problem(table.rows[row].line, table.smiles[row], name, reason)
+
+    groups = same_molecule(table.records)
+    for low, high in conflicting_rows(table, groups):
+        yield problem(high, "conflict", f"another label than {table.where(low)}")
+    for first, *others in groups:
+        for row in others:
+            yield problem(row, "duplicate", f"the molecule of {table.where(first)}")
+    for row, record in enumerate(table.records):
+        smiles = record.smiles or ""
+        if "." in smiles:
+            yield problem(row, "mixture", f"{smiles.count('.') + 1} parts")
+        found = Chem.FindPotentialStereo(Chem.MolFromSmiles(smiles))
+        if count := sum(one.specified == _UNSPECIFIED for one in found):
+            yield problem(row, "stereo", f"{counted(count, 'center or double bond')} unspecified")
+
+
+def _hints(table: TrainingTable, index: int, config: DataConfig) -> Iterator[str]:
+    """Yield what the labels of a target suggest."""
+    task, labels = table.tasks[index], table.targets[:, index]
+    labels, name = labels[~np.isnan(labels)], quoted(table.tasks[index].name)
+    if task.kind != "regression":
+        for label, count in zip(task.classes, np.bincount(labels.astype(int)), strict=False):
+            if count < _RARE * len(labels):
+                yield f"{name}: only {count} of {len(labels)} labels are {label}"
+    elif labels.min() > 0.0 and np.log10(labels.max() / labels.min()) > _DECADES:
+        decades = np.log10(labels.max() / labels.min())
+        hint = "concentrations, such as an IC50 in nM, are better predicted as logarithms"
+        transform = config.target_transform[index % len(config.target_transform)]
+        chosen = "--target-transform log" if transform == "none" else "train chooses a transform"
+        yield f"{name}: spans {decades:.1f} orders of magnitude; {hint} ({chosen})"
