@@ -149,8 +149,10 @@ function finish(problem) {
     if (wanted) open(wanted);
   }
   state.wanted = 0;
-  const { top } = $("results").getBoundingClientRect();
-  if (top > 0.4 * innerHeight) $("progress").scrollIntoView({ block: "start" });
+  requestAnimationFrame(() => requestAnimationFrame(() => { // once they are drawn
+    const { top } = $("results").getBoundingClientRect();
+    if (top > 0.4 * innerHeight) $("progress").scrollIntoView({ block: "start" });
+  }));
 }
 
 // A table, and one molecule of it
