@@ -14,7 +14,7 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.options import STREAM, group, make_console, section
+from molattn.cli.options import STREAM, Imports, group, make_console, section
 from molattn.config import (
     EmbedConfig,
     ExplainConfig,
@@ -28,6 +28,7 @@ from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open
 from molattn.errors import InputError, MolattnError, SmilesError, quoted
 from molattn.utils.console import aligned, counted, print_errors, print_line, rate_text
 from molattn.utils.files import write_file
+from molattn.utils.registry import import_files
 from molattn.utils.workers import reuse_memory
 
 ModelFolder = Annotated[
@@ -54,6 +55,7 @@ def predict(
     *,
     output: Annotated[Path | None, group("Output")] = None,
     config: Annotated[PredictConfig, section("Prediction")] = PredictConfig(),
+    imports: Imports = (),
 ) -> None:
     """Predict the properties of each molecule in a table.
 
@@ -64,6 +66,7 @@ def predict(
             the predictions, and error, why a row has none. By default, and as -, CSV on standard
             output.
     """
+    import_files(imports)
     console = make_console(stderr=True)
     table = input_table(inputs, config)
     reuse_memory()
@@ -138,6 +141,7 @@ def explain(
     *,
     output: Annotated[Path, group("Output")],
     config: Annotated[ExplainConfig, section("Explanation")] = ExplainConfig(),
+    imports: Imports = (),
 ) -> None:
     """Explain the prediction of each molecule in a table.
 
@@ -145,6 +149,7 @@ def explain(
         output: Folder for index.html (a self-contained page), pictures and tables. Earlier
             explanations in it are replaced.
     """
+    import_files(imports)
     _check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
@@ -162,6 +167,7 @@ def fingerprint(
     *,
     output: Annotated[Path, group("Output")],
     config: Annotated[EmbedConfig, section("Embedding")] = EmbedConfig(),
+    imports: Imports = (),
 ) -> None:
     """Write the learned embedding of each molecule in a table.
 
@@ -170,6 +176,7 @@ def fingerprint(
             the columns embedding_0, embedding_1, ... (for an ensemble, of each member in turn), and
             error, why a row has none.
     """
+    import_files(imports)
     _check_is_path(output)
     console = make_console()
     table = input_table(inputs, config)
@@ -189,6 +196,7 @@ def serve(
     /,
     *,
     config: Annotated[ServeConfig, section("Server")] = ServeConfig(),
+    imports: Imports = (),
 ) -> None:
     """Show predictions on a page in the browser, and answer programs over HTTP.
 
@@ -203,6 +211,7 @@ def serve(
     """
     with _extra("serve", "serve"):
         from molattn.serve.run import run_server
+    import_files(imports)
     console = make_console(stderr=True)
     run_server(models, config, console)
 

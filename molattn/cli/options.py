@@ -1,7 +1,7 @@
 """Options: their groups in ``--help``, and those of a file (``--config``, ``--resume``)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, ArgumentCollection, Group, Parameter, Token
 from cyclopts.config import Dict
@@ -26,6 +26,20 @@ _GROUPS = {title: Group(title, sort_key=index) for index, title in enumerate(_TI
 def group(title: str) -> Parameter:
     """Show an option in a group of ``--help``."""
     return Parameter(group=_GROUPS[title])
+
+
+Imports = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        name="--import",
+        group=_GROUPS["Run"],
+        negative=(),
+        consume_multiple=False,
+        show_default=False,
+        help="Python file that registers your own layers, readouts or featurizers; a saved model "
+        "has its name alone, so give it to each command.",
+    ),
+]
 
 
 def section(title: str) -> Parameter:

@@ -116,10 +116,13 @@ def _print_group(console: Any, options: Any, panel: Any, *, all_options: bool) -
 
     entries, common = [], _COMMON_OF_MODELS if panel.title in _OF_MODELS else _COMMON
     for entry in panel.entries:
-        if all_options or panel.title not in _LONG or common & {*entry.names}:
+        is_rare = panel.title in _LONG or "--import" in entry.names
+        if all_options or not is_rare or common & {*entry.names}:
             help = getattr(entry.description, "primary_renderable", entry.description)
             text = " ".join(str(help or "").split())
             entries.append(entry.copy(description=text, default=entry.default or None))
+    if not entries:
+        return
     box = Box("\n".join(["─── ", *["    "] * 7]))
     DefaultFormatter(panel_spec=PanelSpec(box=box))(console, options, panel.copy(entries=entries))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from molattn.cli.options import group, make_console, section
+from molattn.cli.options import Imports, group, make_console, section
 from molattn.cli.processes import needs_processes
 from molattn.config import (
     DataConfig,
@@ -32,6 +32,7 @@ from molattn.config import (
 from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
 from molattn.errors import InputError
 from molattn.utils.console import print_line
+from molattn.utils.registry import import_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -168,8 +169,10 @@ def train(
     *,
     run: Annotated[RunOptions, section("Run")] = RunOptions(),
     options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
+    imports: Imports = (),
 ) -> SupervisedConfig | None:
     """Train a model on a table of molecules and their properties."""
+    import_files(imports)
     console = make_console()
     config = options.train_config(table)
     if needs_processes(config.training):

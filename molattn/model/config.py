@@ -79,6 +79,7 @@ class MolAttnConfig:
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
         standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
+        imports: Names of the files that register parts of it (``--import``).
     """
 
     tasks: _Tasks
@@ -94,6 +95,7 @@ class MolAttnConfig:
     custom_parts: _Parts = ()
     relation_columns: tuple[str, ...] = ()
     standardize: Standardize = False
+    imports: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"

@@ -23,6 +23,7 @@ from molattn.model.predictor import Predictor
 from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty
 from molattn.utils.files import atomic_folder, write_file
+from molattn.utils.registry import IMPORTED
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
@@ -203,6 +204,9 @@ class MolAttn(Predictor):
     @classmethod
     def from_files(cls, files: ModelFiles, **parts: nn.Module | None) -> "MolAttn":
         """Make a model of its files, which are not checked; see :meth:`from_pretrained`."""
+        if missing := [name for name in files.config.get("imports", ()) if name not in IMPORTED]:
+            what = f"{', '.join(missing)}, which registers parts of {files.folder}"
+            raise InputError(f"expected {what}, got none", option="import")
         with files.reading(artefact.CONFIG_FILE):
             config = MolAttnConfig.from_dict(files.config)
             with _Undrawn():

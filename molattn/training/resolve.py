@@ -33,6 +33,7 @@ from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_head_width, check_network
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights
+from molattn.utils.registry import IMPORTED
 
 __all__ = ["NO_MODEL", "ResolvedConfig", "load_pretrained", "resolve", "resolve_precision"]
 
@@ -188,6 +189,7 @@ def resolve(
         partner_column=config.data.partner_column,
         relation_columns=config.data.relation_columns,
         standardize=config.data.standardize,
+        imports=tuple(IMPORTED),
     )
     keeps_head = base is not None and _fits_head(model, base, config.data.target_transform)
     if base and keeps_head and not _have_logarithms(base.model.config, table, split):

@@ -1,13 +1,16 @@
 """Things by name, to which other packages may add their own."""
 
+import sys
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, TypeVar
 
-from molattn.errors import MolattnError, check_one_of, quoted
+from molattn.errors import InputError, MolattnError, check_one_of, quoted
 
-__all__ = ["Registry", "load_plugins"]
+__all__ = ["IMPORTED", "Registry", "import_files", "load_plugins"]
 
 _PLUGINS = "molattn.plugins"
 
@@ -56,6 +59,35 @@ class Registry(UserDict[str, T]):
 
     def __missing__(self, name: str) -> Any:
         check_one_of(self.kind, name, self)
+
+
+IMPORTED: dict[str, Path] = {}
+"""Files that :func:`import_files` has run, by name."""
+
+
+def import_files(files: Iterable[str | Path]) -> None:
+    """Run Python files that register one's own layers, readouts or featurizers, each once.
+
+    Worker processes run them too. A saved model has their names alone: it never runs code.
+
+    Raises:
+        InputError: No such file, or it cannot be run.
+    """
+    for path in map(Path, files):
+        if path.name in IMPORTED:
+            continue
+        spec = spec_from_file_location(path.stem, path)
+        if not path.is_file() or spec is None or path.stem in sys.modules:
+            what = "of a name that no module has" if path.is_file() else "that exists"
+            raise InputError(f"got {path}, expected a Python file {what}", option="import")
+        sys.modules[path.stem] = module = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)  # pyright: ignore[reportOptionalMemberAccess]
+        except Exception as error:
+            del sys.modules[path.stem]
+            message = f"{path} cannot be run ({type(error).__name__}: {error})"
+            raise InputError(message, option="import") from error
+        IMPORTED[path.name] = path.absolute()
 
 
 def load_plugins() -> None:

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from molattn.errors import InputError, MolattnError, quoted
-from molattn.utils.registry import load_plugins
+from molattn.utils.registry import IMPORTED, import_files, load_plugins
 from molattn.version import package_versions
 
 __all__ = [
@@ -90,7 +90,7 @@ def parallel_map(
         path = Path(folder, "function")
         path.write_bytes(pickle.dumps(function, pickle.HIGHEST_PROTOCOL))
         spawn = get_context("spawn")  # not a fork of a process that may hold locks
-        pool = ProcessPoolExecutor(num_workers, spawn, _start)
+        pool = ProcessPoolExecutor(num_workers, spawn, _start, ([*IMPORTED.values()],))
         try:
             submit: Any = partial(pool.submit, _call, path)
             yield from _in_order(submit, Future.result, items, _AHEAD * num_workers)
@@ -103,7 +103,7 @@ def parallel_map(
             pool.shutdown(cancel_futures=True)
 
 
-def _start() -> None:
+def _start(imported: Iterable[Path]) -> None:
     """Leave interrupts to the parent; end when it is killed, whatever this process waits for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent: Any = parent_process()
@@ -113,6 +113,7 @@ def _start() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    import_files(imported)
 
 
 @lru_cache(maxsize=1)

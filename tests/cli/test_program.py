@@ -307,6 +307,30 @@ def test_an_installed_plugin_registers_its_layer(small_table, monkeypatch, tmp_p
     assert MolAttn.from_pretrained("run").config.network.layer == "layer_of_a_plugin"
 
 
+def test_a_file_of_layers_is_run_only_where_it_is_given(small_table, monkeypatch, fails):
+    monkeypatch.setattr(LAYERS, "data", dict(LAYERS.data))
+    monkeypatch.setattr("molattn.utils.registry.IMPORTED", imported := {})
+    for module in ("molattn.model.model", "molattn.training.resolve", "molattn.utils.workers"):
+        monkeypatch.setattr(f"{module}.IMPORTED", imported)
+    Path("my_layers.py").write_text(PLUGIN)
+    Path("broken.py").write_text("1 / 0")
+    words = [*train(table=small_table, epochs=1), "--layer", "layer_of_a_plugin"]
+    assert "ZeroDivisionError" in fails(2, *words, "--import", "broken.py")
+    assert "none.py" in fails(2, *words, "--import", "none.py")
+    assert main([*words, "--import", "my_layers.py"]) == 0
+    whole = ["predict", "run", str(small_table), "--batch-size", "8", "--output"]
+    both = ["--import", "my_layers.py", "--num-workers"]
+    assert main([*whole, "a.csv", *both, "0"]) == main([*whole, "b.csv", *both, "2"]) == 0
+    assert Path("a.csv").read_text() == Path("b.csv").read_text()
+    imported.clear()
+    del LAYERS["layer_of_a_plugin"], sys.modules["my_layers"]
+    for command in ("predict", "fingerprint", "explain"):
+        line = fails(2, command, "run", "CCO", "--output", "c.csv")
+        assert "--import: expected my_layers.py, which registers" in line
+    assert main(["predict", "run", "CCO", "--import", "my_layers.py"]) == 0
+    monkeypatch.delitem(sys.modules, "my_layers")
+
+
 def test_a_broken_plugin_is_named(monkeypatch, tmp_path, fails):
     plugged(monkeypatch, tmp_path, "broken_plugin", "import no_such_module")
     line = fails(1, "train")
