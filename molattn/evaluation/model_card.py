@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
-from molattn.model.artefact import MODEL_CARD, MODEL_FILES
+from molattn.model.artefact import MODEL_FILES
 from molattn.model.model import MolAttn
 
 _FACTS = """
@@ -47,11 +47,6 @@ def model_card(
     ``metrics`` has the numbers of rows and the versions of the training, as ``metrics.json`` of a
     run; ``scores`` has those of each task by name.
     """
-    properties = []
-    for task in model.config.tasks:
-        facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
-        text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
-        properties.append(f"- {' '.join(text.split())}")
     files = [f"- `{name}`" for name in MODEL_FILES if (folder / name).exists()]
     facts = _FACTS.format(
         **{name: metrics.get(name) or 0 for name in ("rows_train", "rows_validation", "rows_test")},
@@ -66,4 +61,4 @@ def model_card(
         baseline=conclusion,
         files="\n".join(files),
     )
-    return MODEL_CARD.format(properties="\n".join(properties)) + facts
+    return model.card(scores) + facts

@@ -98,11 +98,11 @@ def plot_points(
     for file, panels in positions.items():
         drawn = shown if file == "parity.png" else [one for one in shown if one.coverage]
         most = _MOST_POINTS // max(1, len(panels))
-        panel_points = (
-            _points(table, tested, result, places, most)
+        points[file] = [
+            point
             for result, places in zip(drawn, panels, strict=False)
-        )
-        points[file] = [point for panel in panel_points for point in panel]
+            for point in _points(table, tested, result, places, most)
+        ]
     return points
 
 

@@ -174,9 +174,10 @@ class MolAttn(Predictor):
                 shutil.copytree(folder, part, symlinks=True, ignore=ours, dirs_exist_ok=True)
             self.to_files().write(part)
             if not (part / "README.md").exists():
-                write_file(part / "README.md", self._card(scores or {}).encode())
+                write_file(part / "README.md", self.card(scores or {}).encode())
 
-    def _card(self, scores: Mapping[str, str]) -> str:
+    def card(self, scores: Mapping[str, str]) -> str:
+        """Return the predicted properties as Markdown, with scores of each task by its name."""
         lines = []
         for task in self.config.tasks:
             facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
