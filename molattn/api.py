@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from molattn.errors import InputError
 from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
-from molattn.evaluation.tables import print_scores
+from molattn.evaluation.tables import print_scores, run_tables
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.resolve import NO_MODEL
 from molattn.training.run import TrainingRun
@@ -65,6 +66,12 @@ class TrainingResult:
         rows = f"trained with {len(self.run.table.smiles):,} rows; {more}"
         scores = str(self).partition("prediction intervals")[0].splitlines()[:4]
         return "\n".join([*map(str.rstrip, scores), rows])
+
+    def _repr_html_(self) -> str:
+        """Return the scores as tables, for notebooks."""
+        tables = run_tables(self.run_scores.metrics, self.run.config)
+        parts = (f"<p>{escape(one.title)}</p>{one.frame.to_html(index=False)}" for one in tables)
+        return "".join(parts)
 
     def __str__(self) -> str:
         console = Console(width=100)

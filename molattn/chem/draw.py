@@ -8,8 +8,8 @@ from typing import Any
 from rdkit import Chem
 from rdkit.Chem import rdFMCS
 
-from molattn.chem.limits import is_fast
-from molattn.chem.parse import Molecule, parse_accepted
+from molattn.chem.limits import is_fast, read_mol_block
+from molattn.chem.parse import Molecule, mol_of_mol_block, parse_accepted
 from molattn.errors import MolattnError
 from molattn.utils.time_limit import call_within
 
@@ -99,6 +99,19 @@ def draw_molecule(
         if bond.GetBeginAtomIdx() in marked and bond.GetEndAtomIdx() in marked
     ]
     drawer.DrawMolecule(mol, highlightAtoms=list(marked), highlightBonds=bonds)
+    drawer.FinishDrawing()
+    return drawer.GetDrawingText()
+
+
+def draw_png(structure: str, width: int = 160, height: int = 105) -> bytes | None:
+    """Draw a SMILES or mol block for a spreadsheet; None if it is too large."""
+    given = read_mol_block(structure, mol_of_mol_block) if "\n" in structure else structure
+    if not given or (mol := laid_out(given)) is None:
+        return None
+    drawer = drawing_module().MolDraw2DCairo(width, height)
+    drawer.drawOptions().prepareMolsBeforeDrawing = False
+    drawer.drawOptions().fixedBondLength = 20
+    drawer.DrawMolecule(mol)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 

@@ -1,16 +1,17 @@
 """The commands of saved models, such as ``molattn predict``; and ``prepare``."""
 
+import csv
 import os
 import re
-import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from io import BytesIO
+from dataclasses import replace
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -26,10 +27,15 @@ from molattn.config import (
 )
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, MolattnError, SmilesError, quoted
-from molattn.utils.console import aligned, counted, print_errors, print_line, rate_text
+from molattn.utils.console import counted, print_errors, print_line, rate_text
 from molattn.utils.files import write_file
 from molattn.utils.registry import import_files
 from molattn.utils.workers import reuse_memory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from molattn.model.model import MolAttn
 
 ModelFolder = Annotated[
     Path,
@@ -81,13 +87,15 @@ def predict(
         written = file
     elif sys.stdout is None:
         raise InputError("standard output is closed; use --output")
-    elif not (isinstance(table, SMILESList) and sys.stdout.isatty()):
+    elif not (isinstance(table, SMILESList) and _is_readable(config)):
         written = sys.stdout.buffer
     with nullcontext() if file is None else _resumable(file, resume_hint):
-        predicted = predict_table(model, table, written, with_workers(config, table), console)
+        options = with_workers(config, table)
+        if isinstance(written, BytesIO):
+            options = replace(options, style="machine")
+        predicted = predict_table(model, table, written, options, console)
     if isinstance(written, BytesIO):
-        text = written.getvalue().decode(errors="replace")
-        print(aligned(text, shutil.get_terminal_size().columns), end="")
+        _print_predictions(predicted.model, written.getvalue().decode(), make_console())
     elif file is None:
         sys.stdout.flush()
     print_label_scores(predicted, console)
@@ -96,6 +104,38 @@ def predict(
     rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
     rate = rate_text((done + errors) / seconds)
     print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")
+
+
+def _is_readable(config: PredictConfig) -> bool:
+    """Return whether predictions on standard output are for people."""
+    is_shown = config.neighbors is None and sys.stdout.isatty()
+    return config.style == "readable" or (config.style == "auto" and is_shown)
+
+
+def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
+    """Print a table for each molecule of predictions as CSV: name, value, range, confidence."""
+    from rich.markup import escape
+    from rich.table import Table as Shown
+
+    from molattn.model.readable import readable_values
+
+    header, *rows = csv.reader(StringIO(text))
+    for cells in rows:
+        row = dict(zip(header, cells, strict=True))
+        parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
+        console.print(f"\n{row['smiles']}{parent}", style="bold", markup=False, highlight=False)
+        if row["error"]:
+            console.print(f"no prediction: {row['error']}", markup=False)
+            continue
+        table, group = Shown(box=None, pad_edge=False), ""
+        for heading in ("Property", "Value", "Interval or probability", "Confidence (± error)"):
+            table.add_column(heading)
+        for value in readable_values(model, header, cells):
+            if value.category != group:
+                group = value.category
+                table.add_row(f"[b]{group}[/b]")
+            table.add_row(*(escape(one) for one in value[1:]))
+        console.print(table)
 
 
 def prepare(

@@ -83,9 +83,15 @@ class PredictConfig(IntervalConfig, StreamConfig):
     Args:
         neighbors: Number of training rows to write for each target: those that contribute most to
             the prediction of the model's Gaussian process.
+        style: Readable has names with units, three digits and a sheet that says what the columns
+            mean; machine has columns named by target and all digits. auto is readable for Excel
+            files and for SMILES on a terminal.
+        structures: Draw the molecules in the first column of an Excel file.
     """
 
     neighbors: Count | None = None
+    style: Literal["auto", "readable", "machine"] = "auto"
+    structures: bool = False
 
 
 @checked

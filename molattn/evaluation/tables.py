@@ -180,12 +180,17 @@ def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
         console.print(shown, markup=False)
 
 
+def run_tables(metrics: Mapping[str, Any], config: TrainConfig) -> list[ScoreTable]:
+    """Return the scores in ``metrics.json``, then the intervals, then the confidence."""
+    tasks = tasks_of(metrics)
+    last = interval_table(tasks, metrics, config), confidence_table(tasks, metrics)
+    return [*score_tables(tasks, metrics), *last]
+
+
 def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Console) -> None:
     """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
-    tasks = tasks_of(metrics)
-    intervals = interval_table(tasks, metrics, config)
-    graded = confidence_table(tasks, metrics)
-    print_tables([*score_tables(tasks, metrics), intervals, graded], console)
+    *_, intervals, _ = tables = run_tables(metrics, config)
+    print_tables(tables, console)
     for line in leakage_warnings([one["leakage"] for one in metrics.get("folds", [metrics])]):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):

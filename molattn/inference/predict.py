@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -14,8 +15,8 @@ from rich.console import Console
 from molattn.chem.reader import Fields
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.labels import LabelError, label_values
-from molattn.data.table import Row, Table
-from molattn.errors import ReasonCode, matching
+from molattn.data.table import FORMATS, Row, Table, output_format
+from molattn.errors import InputError, ReasonCode, matching
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
@@ -28,6 +29,7 @@ from molattn.inference.streaming import (
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.model import MolAttn
 from molattn.model.predictor import PredictionColumns
+from molattn.model.readable import headings
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -43,12 +45,14 @@ class PredictedTable(NamedTuple):
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label.
         target: The labels ``[n, T]``, NaN where missing.
+        model: The model.
     """
 
     tally: Tally
     tasks: tuple[Task, ...]
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
+    model: MolAttn
 
     @property
     def counts(self) -> RowCounts:
@@ -95,6 +99,7 @@ def predict_table(
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
     spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
+    spec = _readable(spec, model, Path(output) if isinstance(output, str) else output, config)
     tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
@@ -103,7 +108,20 @@ def predict_table(
         print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks, width = model.config.tasks, len(model.config.output_names)
     numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
-    return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:])
+    return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
+
+
+def _readable(
+    spec: OutputSpec, model: MolAttn, output: Path | IO[bytes], config: PredictConfig
+) -> OutputSpec:
+    """Return an output as the style asks for."""
+    is_excel = output_format(output) is FORMATS["xlsx"]
+    for option in ("structures", "style"):
+        if getattr(config, option) in (True, "readable") and not is_excel:
+            raise InputError("expected an --output that is an Excel file", option=option)
+    if is_excel and config.style != "machine":
+        spec = replace(spec, headings=headings(model))
+    return replace(spec, structures=config.structures)
 
 
 class _LabelCounter:

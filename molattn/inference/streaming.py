@@ -1,10 +1,11 @@
 """A function mapped over a table, block by block, in constant memory."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
@@ -41,6 +42,7 @@ from molattn.model.predictor import (
     standardized_cells,
     standardized_columns,
 )
+from molattn.model.readable import Heading
 from molattn.record import MoleculeRecord
 from molattn.utils.console import (
     print_errors,
@@ -104,6 +106,8 @@ class OutputSpec:
         fields: What it is computed from; with ``numbers`` also the feature columns of the model.
         keeps_columns: Whether the output begins with the columns of the input, or else with the row
             number.
+        headings: What columns are called in tables for people, and what they mean.
+        structures: Whether such a table begins with drawings.
     """
 
     verb: str
@@ -113,6 +117,8 @@ class OutputSpec:
     ]
     fields: Fields
     keeps_columns: bool = True
+    headings: Mapping[str, Heading] = field(default_factory=dict[str, Heading])
+    structures: bool = False
 
 
 LabelCount = Callable[[Sequence[tuple[Row, Cells]]], Tally]
@@ -268,6 +274,11 @@ class OutputRows:
             header.append(free_name(name, header))
             new[header[-1]] = types.get(name, "string")
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
+        if spec.headings or spec.structures:
+            added = header[-len(new) :]
+            named = {own: spec.headings.get(name) for own, name in zip(added, types, strict=False)}
+            facts = {"headings": named, "structures": spec.structures}
+            self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
         self._escape = escape_formula if escapes else str
         self.header = [self._escape(name) for name in header]

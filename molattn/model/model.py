@@ -7,23 +7,29 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from rdkit import Chem
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.parse import Molecule
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process import GaussianProcessHead
-from molattn.model.predictor import Predictor
+from molattn.model.predictor import PredictionColumns, Predictor
+from molattn.model.readable import headings
 from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Calibration, Part, Uncertainty
 from molattn.utils.files import atomic_folder, write_file
 from molattn.utils.registry import IMPORTED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
@@ -68,8 +74,32 @@ class MolAttn(Predictor):
         (2, 1)
     """
 
-    endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
+
+    def predict_frame(
+        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
+    ) -> "pd.DataFrame":
+        """Predict molecules as a table for people, as ``molattn predict`` writes to Excel.
+
+        Args:
+            smiles: The n molecules.
+            level: Nominal coverage of the intervals.
+            batch_size: Molecules in a batch.
+            inputs: ``partners`` and ``features``, as of :meth:`predict`.
+
+        Returns:
+            A row for each molecule, with the SMILES as index. Each property has a column of its
+            name and unit, then the ends of its interval, or class and probability, and its
+            confidence and expected error.
+        """
+        import pandas as pd
+
+        outputs, fingerprints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
+        prediction, columns = self.prediction(outputs, fingerprints, level), PredictionColumns(self)
+        rows = [columns.cells(prediction, row) for row in range(len(outputs[0]))]
+        texts = [one if isinstance(one, str) else Chem.MolToSmiles(one) for one in smiles]
+        titles = [one.title for one in headings(self).values()]
+        return pd.DataFrame(rows, index=pd.Index(texts, name="smiles"), columns=titles)
 
     def __repr__(self) -> str:
         return f"<MolAttn of {self.config!r}; its modules: .nets>"

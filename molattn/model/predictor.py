@@ -2,8 +2,9 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from molattn.model.kernel import KernelInputs
 from molattn.model.module import Array, NetworkModule, Records
 from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import TargetTransform, own_units
-from molattn.model.training_set import TrainingMolecule, TrainingSet
+from molattn.model.training_set import Endpoint, TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Prediction, Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.task import check_columns, output_slices
@@ -46,6 +47,7 @@ class Predictor(NetworkModule):
     uncertainty: Uncertainty | None = None  # calibration and training molecules
     gaussian_process: GaussianProcessHead | None = None  # combined with the networks
     training_set: TrainingSet | None = None  # distribution of the training labels, molecules
+    endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
 
     def set_target_scaling(
         self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()

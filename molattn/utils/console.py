@@ -1,6 +1,6 @@
 """Lines on the terminal, and the progress of a table's rows."""
 
-import io
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "aligned",
     "counted",
     "print_errors",
     "print_groups",
@@ -61,15 +60,21 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def aligned(table: str, width: int) -> str:
-    """Return a CSV text with aligned columns; with rows as columns if its lines are too long."""
-    import pandas as pd  # as late as the commands that print tables
+def decimals(value: float) -> int:
+    """Return how many decimals show three significant digits; none from 100 on."""
+    if value == 0.0 or not math.isfinite(value):
+        return 0
+    return min(9, max(0, 2 - math.floor(math.log10(abs(value)))))
 
-    frame = pd.read_csv(io.StringIO(table), dtype=str, keep_default_na=False)
-    text = frame.to_string(index=False)
-    if max(map(len, text.splitlines())) > width:
-        text = frame.T.to_string(header=False, line_width=width)
-    return f"{text}\n"
+
+def three_digits(value: float) -> str:
+    """Return a number with three significant digits, whole from 100 on.
+
+    Example:
+        >>> three_digits(1234.5), three_digits(-0.04567), three_digits(0.0)
+        ('1,234', '-0.0457', '0')
+    """
+    return f"{value:,.{decimals(value)}f}"
 
 
 def rate_text(rate: float) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -119,13 +120,39 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_aligned_columns(model_folder, monkeypatch):
+def test_a_terminal_shows_names_and_units_with_the_reason_of_a_refused_row(
+    model_folder, monkeypatch
+):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Terminal())
-        assert predict(model_folder, "C", "CCCCO", "C(") == 0
+        assert predict(model_folder, "CCCCO", "C(") == 0
         text = sys.stdout.getvalue()
-    assert text.split("\n")[0].split() == ["smiles", "C", "CCCCO", "C("]  # too wide for rows
-    assert "parenthesis" in text
+    assert "Interval or probability" in text
+    assert "no prediction: parenthesis" in text
+
+
+def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
+    smiles = "CC(=O)Oc1ccccc1C(=O)O"
+    file = tmp_path / "drugs.xlsx"
+    assert predict("admet", smiles, "C(", "--structures", "--output", file) == 0
+    book = openpyxl.load_workbook(file)
+    sheet, columns = book["Sheet1"], book["Columns"]
+    titles = [cell.value for cell in sheet[1]]
+    assert titles[:3] == ["Structure", "smiles", "Caco-2 permeability (log cm/s)"]
+    assert len(sheet._images) == 1
+    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
+    frame = MolAttn.from_pretrained("admet").predict_frame([smiles])
+    assert titles[2:-2] == [*frame.columns]
+    assert [columns.cell(row, 1).value for row in range(2, columns.max_row + 1)] == titles[2:-2]
+    value = sheet.cell(2, 3)
+    assert value.value == pytest.approx(frame.iloc[0, 0], rel=1e-5)
+    assert value.number_format == "#,##0.00"
+    assert sheet.cell(3, len(titles)).value == "parenthesis"
+
+    assert predict("admet", smiles, "--style", "machine", "--output", file) == 0
+    names = [cell.value for cell in openpyxl.load_workbook(file)["Sheet1"][1]]
+    assert names[1] == "caco2_wang_predicted"
+    assert predict("admet", smiles, "--structures", "--output", tmp_path / "drugs.csv") == 2
 
 
 @pytest.mark.parametrize("kind, code", [("pipe", 141), ("full", 1)])

@@ -1,12 +1,10 @@
 import io
 import time
 
-import pytest
 from rich.console import Console
 
 from molattn.utils import console as module
 from molattn.utils.console import (
-    aligned,
     print_line,
     row_progress,
     step_progress,
@@ -20,20 +18,6 @@ def test_a_line_is_printed_as_it_is(capsys):
     assert shown.getvalue() == f"{line}\n"
     print_line(None, "a line")
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("width", [80, 24, 14])
-def test_a_table_is_aligned_within_the_width(width):
-    text = aligned('smiles,value,error\n"C\nC",1.5,\nCCCCN,-2,name\n', width)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= width or width < 20
-    assert {"smiles", "value", "C\\nC", "1.5", "CCCCN", "-2", "name"} <= {*text.split()}
-    if width == 80:
-        assert [line.split() for line in lines] == [
-            ["smiles", "value", "error"],
-            ["C\\nC", "1.5"],
-            ["CCCCN", "-2", "name"],
-        ]
 
 
 def test_a_terminal_has_a_bar_with_the_count():

@@ -1,5 +1,6 @@
 """Tables whose cells have types: Parquet files, Excel workbooks (.xlsx) and DataFrames."""
 
+import json
 import math
 import re
 import sys
@@ -8,6 +9,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rdkit import Chem
 
+from molattn.chem.draw import draw_png
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits
 from molattn.data.table.base import (
@@ -30,6 +33,7 @@ from molattn.data.table.base import (
     valid_text,
 )
 from molattn.errors import InputError, SmilesError, quoted
+from molattn.utils.console import decimals
 
 _ROWS_READ = 1024
 _ROWS_AT_ONCE = 8192
@@ -225,7 +229,8 @@ class XlsxWriter(TableWriter):
 
     A text that is a number is written as one if it reads back as the same text. Text that a
     spreadsheet would take for a formula when the cell is edited is marked as text (a quote prefix).
-    There are no more rows, and no longer texts, than Excel allows.
+    There are no more rows, and no longer texts, than Excel allows. The metadata of the types may
+    have titles of columns for people, whose numbers then show three significant digits.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
@@ -233,15 +238,72 @@ class XlsxWriter(TableWriter):
         self._file, self._number = file, 0
         self._book = self._openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("Sheet1")
-        self._append([self._text_cell(name) for name in header])
+        facts = (getattr(types, "metadata", None) or {}).get(b"readable")
+        facts = json.loads(facts) if facts else {"headings": {}, "structures": False}
+        self._has_structures: bool = facts["structures"]
+        # Title and meaning of columns in a table for people, by name.
+        self._headings: dict[str, list[str]] = {k: v for k, v in facts["headings"].items() if v}
+        self._is_titled = [name in self._headings for name in header]
+        titles = [self._headings.get(name, [name])[0] for name in header]
+        self._columns = ["Structure"] * self._has_structures + titles
+        if self._headings or self._has_structures:
+            self._lay_out()
+        self._append([self._heading_cell(name) for name in self._columns])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
-        self._append([self._cell(cell) for cell in cells])
+        found = [
+            self._rounded_cell(cell) if is_titled and isinstance(cell, float) else self._cell(cell)
+            for cell, is_titled in zip(cells, self._is_titled, strict=True)
+        ]
+        if self._has_structures:
+            found.insert(0, None)
+            self._draw(structure)
+        self._append(found)
 
     def close(self) -> None:
         """Write the workbook."""
+        if self._headings:
+            last = self._openpyxl.utils.get_column_letter(len(self._columns))
+            self._sheet.auto_filter.ref = f"A1:{last}{self._number}"
+            sheet = self._book.create_sheet("Columns")
+            sheet.column_dimensions["A"].width = sheet.column_dimensions["B"].width = 45
+            sheet.append([self._heading_cell(one) for one in ("Heading", "Column", "Meaning")])
+            for name, (title, meaning) in self._headings.items():
+                sheet.append([self._text_cell(one) for one in (title, name, meaning)])
         self._book.save(self._file)
+
+    def _lay_out(self) -> None:
+        self._sheet.freeze_panes = "A2"
+        for number, title in enumerate(self._columns, start=1):
+            letter = self._openpyxl.utils.get_column_letter(number)
+            width = 24 if number == 1 else min(24, max(11, len(title) // 2))
+            self._sheet.column_dimensions[letter].width = width
+
+    def _heading_cell(self, text: str) -> Any:
+        cell = self._text_cell(text)
+        if self._headings:
+            cell.font = self._openpyxl.styles.Font(bold=True)
+            cell.alignment = self._openpyxl.styles.Alignment(wrap_text=True, vertical="top")
+        return cell
+
+    def _rounded_cell(self, value: float) -> Any:
+        if not math.isfinite(value):
+            return self._cell(value)
+        cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, value)
+        cell.number_format = f"#,##0.{'0' * decimals(value)}".rstrip(".")
+        return cell
+
+    def _draw(self, structure: str) -> None:
+        """Draw a molecule beside the next row."""
+        png = draw_png(structure) if structure else None
+        if png is None:
+            return
+        from openpyxl.drawing.image import Image
+
+        row = self._number + 1
+        self._sheet.row_dimensions[row].height = 84
+        self._sheet.add_image(Image(BytesIO(png)), f"A{row}")
 
     def _append(self, cells: list[Any]) -> None:
         self._number += 1

@@ -1,0 +1,105 @@
+"""Predictions for people: names with units, and three significant digits."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from molattn.model.predictor import PredictionColumns, Predictor
+from molattn.task import Task
+from molattn.utils.console import three_digits
+
+
+class Heading(NamedTuple):
+    """What a column of predictions is called in tables for people, and what it means."""
+
+    title: str
+    meaning: str
+
+
+class ReadableValue(NamedTuple):
+    """The prediction of a property, as texts."""
+
+    category: str
+    name: str
+    value: str
+    range: str  # the interval, or the probability
+    confidence: str
+
+
+_GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
+
+
+def headings(model: Predictor) -> dict[str, Heading]:
+    """Return the heading of each column of :class:`molattn.model.predictor.PredictionColumns`."""
+    known = dict[str, Heading]()
+    for task in model.config.tasks:
+        known |= dict(_headings(model, task))
+    known["training_similarity"] = Heading(
+        "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
+    )
+    return {name: known[name] for name in PredictionColumns(model).columns}
+
+
+def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
+    title, unit, about = _names(model, task)
+    with_unit = f"{title} ({unit})" if unit else title
+    if task.kind == "regression":
+        yield f"{task.name}_predicted", Heading(with_unit, about)
+        for end, word in (("low", "Lower"), ("high", "Upper")):
+            meaning = f"{word} end of the prediction interval"
+            yield f"{task.name}_{end}", Heading(f"{title}, {end}", meaning)
+    else:
+        yield task.columns[0], Heading(f"{title}, class", f"Most probable class. {about}".strip())
+        labels = task.classes[1:] if task.kind == "binary" else task.classes
+        for name, label in zip(task.output_names, labels, strict=True):
+            what = unit if task.kind == "binary" and unit else f"probability of {label}"
+            yield name, Heading(f"{title}, {what}", "Calibrated probability, 0 to 1")
+    more = {
+        "std": ("standard deviation", "Standard deviation over the networks"),
+        "confidence": ("confidence", f"{_GRADES}; low: above"),
+        "expected_error": ("expected error", "Of molecules as far from the training data"),
+        "training_similarity": ("similarity to training", "To the nearest molecule with a label"),
+    }
+    for name, (words, meaning) in more.items():
+        yield f"{task.name}_{name}", Heading(f"{title}, {words}", meaning)
+
+
+def _names(model: Predictor, task: Task) -> tuple[str, str, str]:
+    card = model.endpoints.get(task.name)
+    if card is None:
+        return task.name, task.unit, ""
+    return card.title, card.unit or task.unit, card.description
+
+
+def readable_values(
+    model: Predictor, columns: Sequence[str], cells: Sequence[str]
+) -> list[ReadableValue]:
+    """Return the predictions of a row of a table, by category.
+
+    Args:
+        model: The model that predicted it.
+        columns: The columns of the table.
+        cells: The cells of the row, as texts.
+    """
+    row, found = dict(zip(columns, cells, strict=True)), list[ReadableValue]()
+    for task in model.config.tasks:
+        title, unit, _ = _names(model, task)
+        card, value = model.endpoints.get(task.name), row[task.columns[0]]
+        if task.kind == "regression":
+            ends = [row.get(f"{task.name}_{end}") for end in ("low", "high")]
+            texts = [three_digits(float(end)) for end in ends if end]
+            value = f"{three_digits(float(value))} {unit}".strip()
+            span = " to ".join(texts)
+        else:
+            probable = max(float(row[name]) for name in task.output_names)
+            if task.kind == "binary":
+                probable = float(row[task.output_names[0]])
+                value = {"0": "no", "1": "yes"}.get(value, value)
+            is_named = task.kind == "binary" and task.classes != ("0", "1")
+            span = f"{probable:.0%} {task.classes[1] if is_named else ''}".strip()
+        grade, error = (row.get(f"{task.name}_{one}") for one in ("confidence", "expected_error"))
+        if grade and error and task.kind == "regression":
+            grade = f"{grade} (±{three_digits(float(error))})"
+        category = card.category if card else ""
+        found.append(ReadableValue(category, title, value, span, grade or ""))
+    order = list(dict.fromkeys(one.category for one in found))
+    return sorted(found, key=lambda one: order.index(one.category))
