@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named(options):
         train(FRAME, "y", **{"smiles_column": "molecule", **QUICK, **options})
     assert error.value.option == next(iter(options))
     with pytest.raises(InputError, match="'smiles'"):
-        train(FRAME, "y", **QUICK)
+        train(FRAME[["y"]], "y", **QUICK)
 
 
 def test_without_test_rows_there_are_no_scores(tmp_path):

@@ -170,7 +170,9 @@ class _LabelCounter:
 def _column(table: Table, names: Sequence[str]) -> int | None:
     """Return the index of the column with the first of the names that there is; None = none."""
     found = next((name for name in names if name and matching(name, table.header)), None)
-    return None if found is None else table.column(found, "a target of the model")
+    if found is None or table.header.count(matching(found, table.header)[0]) > 1:
+        return None
+    return table.column(found, "a target of the model")
 
 
 def prediction_spec(
