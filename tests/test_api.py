@@ -63,6 +63,7 @@ def test_the_folder_is_that_of_a_run(trained, tmp_path):
     trained.save(tmp_path / "run", overwrite=True)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["test"] == trained.scores
+    assert f"<td>{trained.scores['y']['rmse']:.3f}</td>" in trained._repr_html_()
     model = MolAttn.from_pretrained(tmp_path / "run" / "model")
     np.testing.assert_array_equal(model.predict(["CCO"]), trained.model.predict(["CCO"]))
     unfinished = tmp_path / "other.unfinished"

@@ -108,8 +108,8 @@ def predict(
 
 def _is_readable(config: PredictConfig) -> bool:
     """Return whether predictions on standard output are for people."""
-    is_shown = config.neighbors is None and sys.stdout.isatty()
-    return config.style == "readable" or (config.style == "auto" and is_shown)
+    is_shown = config.style == "readable" or (config.style == "auto" and sys.stdout.isatty())
+    return is_shown and config.neighbors is None
 
 
 def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.config import DataConfig, TaskChoice
-from molattn.data.table import Row, Table, listed
+from molattn.data.table import Row, Table, listed, name_column
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task
 
@@ -213,7 +213,7 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     used = {name.lower() for name in used if name} | {table.header[structure].lower()}
     used |= {name.lower() for name in (*config.relation_columns, *config.feature_columns)}
     others = [one for one in table.header if one.lower() not in used]
-    named = table.name_column()
+    named = name_column(table.header)
     names = ["" if named is None else table.header[named]]
     names += [one for one in others if _NO_TARGET.fullmatch(one.strip().lower())]
     found = [one for one in others if one not in names]

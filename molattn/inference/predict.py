@@ -118,7 +118,8 @@ def _readable(
     is_excel = output_format(output) is FORMATS["xlsx"]
     for option in ("structures", "style"):
         if getattr(config, option) in (True, "readable") and not is_excel:
-            raise InputError("expected an --output that is an Excel file", option=option)
+            message = "expected an --output that is an Excel file, or SMILES without --neighbors"
+            raise InputError(message, option=option)
     if is_excel and config.style != "machine":
         spec = replace(spec, headings=headings(model))
     return replace(spec, structures=config.structures)

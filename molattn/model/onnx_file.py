@@ -183,7 +183,7 @@ def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
     elif not LAYERS[net.layer].complete_graphs:
         got = f"the layer {net.layer}, which reads a list of edges"
     elif model.has_untrained_head:
-        got = "a Gaussian process that predicts alone (--predictor gp)"
+        got = "a Gaussian process that predicts alone (--predictor gaussian_process)"
     if got:
         message = f"onnx expected trained networks of layers for complete graphs, got {got}"
         raise InputError(message, option="to")

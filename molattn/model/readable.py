@@ -41,12 +41,12 @@ def headings(model: Predictor) -> dict[str, Heading]:
 
 def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
     title, unit, about = _names(model, task)
-    with_unit = f"{title} ({unit})" if unit else title
+    in_unit = f" ({unit})" if task.kind == "regression" and unit else ""
     if task.kind == "regression":
-        yield f"{task.name}_predicted", Heading(with_unit, about)
+        yield f"{task.name}_predicted", Heading(f"{title}, predicted{in_unit}", about)
         for end, word in (("low", "Lower"), ("high", "Upper")):
             meaning = f"{word} end of the prediction interval"
-            yield f"{task.name}_{end}", Heading(f"{title}, {end}", meaning)
+            yield f"{task.name}_{end}", Heading(f"{title}, {end}{in_unit}", meaning)
     else:
         yield task.columns[0], Heading(f"{title}, class", f"Most probable class. {about}".strip())
         labels = task.classes[1:] if task.kind == "binary" else task.classes
@@ -54,9 +54,12 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
             what = unit if task.kind == "binary" and unit else f"probability of {label}"
             yield name, Heading(f"{title}, {what}", "Calibrated probability, 0 to 1")
     more = {
-        "std": ("standard deviation", "Standard deviation over the networks"),
+        "std": (f"standard deviation{in_unit}", "Standard deviation over the networks"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
-        "expected_error": ("expected error", "Of molecules as far from the training data"),
+        "expected_error": (
+            f"expected error{in_unit}",
+            "Of molecules as far from the training data",
+        ),
         "training_similarity": ("similarity to training", "To the nearest molecule with a label"),
     }
     for name, (words, meaning) in more.items():
@@ -90,12 +93,12 @@ def readable_values(
             value = f"{three_digits(float(value))} {unit}".strip()
             span = " to ".join(texts)
         else:
-            probable = max(float(row[name]) for name in task.output_names)
-            if task.kind == "binary":
-                probable = float(row[task.output_names[0]])
-                value = {"0": "no", "1": "yes"}.get(value, value)
-            is_named = task.kind == "binary" and task.classes != ("0", "1")
-            span = f"{probable:.0%} {task.classes[1] if is_named else ''}".strip()
+            probable = max(float(row[name]) for name in task.output_names)  # one, if binary
+            span = f"{probable:.0%}"
+            if task.classes == ("0", "1"):
+                value = "yes" if value == "1" else "no"
+            elif task.kind == "binary":
+                span += f" {task.classes[1]}"
         grade, error = (row.get(f"{task.name}_{one}") for one in ("confidence", "expected_error"))
         if grade and error and task.kind == "regression":
             grade = f"{grade} (±{three_digits(float(error))})"

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, PredictConfig
-from molattn.data.table import FORMATS
+from molattn.data.table import FORMATS, name_column
 from molattn.errors import InputError, SmilesError, check_one_of, reason_meaning
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
@@ -83,7 +83,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
     """Return rows and their predictions, with so many nearest training molecules, as JSON types."""
     served, header, model = work.served, work.table.header, work.served.model.config
     columns = [*served.spec(work.level).columns]
-    texts = {"name": work.table.name_column()}
+    texts = {"name": name_column(work.table.header)}
     if model.partner_column and model.partner_column in header:
         texts["partner"] = header.index(model.partner_column)
     answers = list[Molecule]()

@@ -138,7 +138,7 @@ def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     book = openpyxl.load_workbook(file)
     sheet, columns = book["Sheet1"], book["Columns"]
     titles = [cell.value for cell in sheet[1]]
-    assert titles[:3] == ["Structure", "smiles", "Caco-2 permeability (log cm/s)"]
+    assert titles[:3] == ["Structure", "smiles", "Caco-2 permeability, predicted (log cm/s)"]
     assert len(sheet._images) == 1
     assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
     frame = MolAttn.from_pretrained("admet").predict_frame([smiles])
@@ -153,6 +153,16 @@ def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     names = [cell.value for cell in openpyxl.load_workbook(file)["Sheet1"][1]]
     assert names[1] == "caco2_wang_predicted"
     assert predict("admet", smiles, "--structures", "--output", tmp_path / "drugs.csv") == 2
+    assert predict("admet", smiles, "--style", "readable", "--neighbors", "1") == 2
+
+
+def test_measured_and_predicted_values_of_an_excel_file_have_headings_of_their_own(
+    model_folder, tmp_path
+):
+    table, file = tmp_path / "in.csv", tmp_path / "out.xlsx"
+    table.write_text("smiles,y\nCCO,1\n")
+    assert predict(model_folder, table, "--output", file) == 0
+    assert pd.read_excel(file, nrows=1).columns[:3].tolist() == ["smiles", "y", "y, predicted"]
 
 
 @pytest.mark.parametrize("kind, code", [("pipe", 141), ("full", 1)])

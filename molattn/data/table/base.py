@@ -33,10 +33,11 @@ _SAMPLE = 4096
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
 _COLUMNS_SHOWN = 10
-_NAMES = "name id title compound molecule compound_id compound_name molecule_name drug".split()
 _SMILES = "smiles"
 _SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "mol"
-_NAMES = "name compoundname moleculename drugname title compoundid moleculeid id compound".split()
+_NAMES = (
+    "name compoundname moleculename drugname title compoundid moleculeid id compound drug".split()
+)
 _STRUCTURE_ROWS = 50  # of which nine in ten are molecules, in a column of structures
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _DECIMAL = re.compile(r"[<>=~≥≤\s]*[+-]?\d*[.,]\d*([eE][+-]?\d+)?")
@@ -245,10 +246,6 @@ class Table(ABC):
             f"{listed(self.header)}{hint}"
         )
 
-    def name_column(self) -> int | None:
-        """Return the index of the column of the molecules' names, such as ``Compound ID``."""
-        return _first_named(_NAMES, dict(enumerate(self.header)))
-
     def _structure_column(self) -> int | None:
         from molattn.chem.parse import parse_smiles  # RDKit is slow to import
 
@@ -354,9 +351,8 @@ def _first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
 
 
 def name_column(header: Sequence[str]) -> int | None:
-    """Return the column that names the molecules, if a heading says so."""
-    headings = [heading.strip().lower() for heading in header]
-    return next((headings.index(name) for name in _NAMES if name in headings), None)
+    """Return the index of the column of the molecules' names, such as ``Compound ID``."""
+    return _first_named(_NAMES, dict(enumerate(header)))
 
 
 def listed(names: Sequence[str]) -> str:

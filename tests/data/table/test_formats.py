@@ -12,6 +12,7 @@ from molattn.data.table import (
     Row,
     Table,
     TableWriter,
+    name_column,
     open_table,
     output_format,
     write_table,
@@ -102,6 +103,12 @@ def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, co
             write([row.line, *row.cells])
     assert open_table(copy).header == header
     assert [row.cells for row in open_table(copy)] == [[str(r.line), *r.cells] for r in rows]
+
+
+def test_the_column_of_names_is_found_however_it_is_spelled():
+    assert name_column(["smiles", "Compound ID"]) == 1
+    assert name_column(["id", "Compound_Name"]) == 1
+    assert name_column(["smiles", "y"]) is None
 
 
 @pytest.mark.parametrize(
