@@ -13,8 +13,6 @@ from molattn.chem.limits import Standardize, read_molecule, standardized_smiles
 from molattn.chem.parse import quiet
 from molattn.config import MoleculeLimits
 
-__all__ = ["ALERTS", "PROPERTIES", "Alert", "Physchem", "PhyschemValue", "physchem"]
-
 _LIPINSKI = "limit: Lipinski et al., Adv. Drug Deliv. Rev. 1997, 23, 3"
 _VEBER = "limit: Veber et al., J. Med. Chem. 2002, 45, 2615"
 _CRIPPEN = "Wildman and Crippen, J. Chem. Inf. Comput. Sci. 1999, 39, 868"
