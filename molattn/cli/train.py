@@ -114,6 +114,7 @@ class TrainOptions:
 
     def train_config(self, table: Path | None) -> TrainConfig:
         """Return the run on a table, a named dataset, or else the bundled solubility data."""
+        from molattn.data.auxiliary import AuxiliaryTable
         from molattn.data.labels import find_columns, with_target
 
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
@@ -125,6 +126,8 @@ class TrainOptions:
         opened = open_table(config.file)
         config = replace(config, data=with_target(opened, config.data))
         find_columns(opened, config.data)  # before torch and RDKit are loaded
+        if config.data.auxiliary_columns:
+            find_columns(AuxiliaryTable(opened, config.data), config.data.auxiliary)
         return config
 
     def print_target(self, config: TrainConfig, console: "Console") -> None:

@@ -181,7 +181,7 @@ class RunConfig:
                 words.append(option if value else option.replace("--", "--no-", 1))
             else:
                 values = value if isinstance(value, tuple) else (value,)
-                is_path = name == "exclude" or (
+                is_path = name in ("exclude", "auxiliary_data") or (
                     name == "init_from" and Path(values[0]).is_absolute()
                 )
                 words += [option, *(Path(one).name if is_path else str(one) for one in values)]

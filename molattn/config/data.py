@@ -1,9 +1,11 @@
 """Options of tables: limits of molecules, workers, columns, and the split of the rows."""
 
-from dataclasses import field
+from dataclasses import field, replace
+from os.path import abspath
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
+from pydantic import AfterValidator
 
 from molattn.config.base import (
     RESUMABLE,
@@ -17,7 +19,7 @@ from molattn.config.base import (
     check_unused,
     checked,
 )
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson"]
@@ -144,6 +146,9 @@ class DataConfig(TableColumns):
         validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set; 0 for none.
         keep_training_molecules: Save SMILES and labels of the molecules in the model.
+        auxiliary_columns: Columns of other assays to learn from, on any rows; not predicted.
+        auxiliary_data: Another table with auxiliary columns; all its rows are training rows.
+        auxiliary_weight: Weight of each auxiliary column in the loss.
     """
 
     target_units: tuple[str, ...] = ()
@@ -162,11 +167,15 @@ class DataConfig(TableColumns):
     validation_size: BelowOne = 0.1
     test_size: BelowOne = 0.1
     keep_training_molecules: bool = False
+    auxiliary_columns: Names = ()
+    auxiliary_data: Annotated[Name, AfterValidator(abspath)] | None = None
+    auxiliary_weight: NonNegative = 1.0
 
     def __post_init__(self) -> None:
-        has_folds = self.folds is not None
+        has_folds, needs = self.folds is not None, "needs --auxiliary-columns"
         check_unused(
             self,
+            (not self.auxiliary_columns, "auxiliary_data auxiliary_weight", needs),
             (
                 self.split_column is not None,
                 "test_size folds",
@@ -188,11 +197,40 @@ class DataConfig(TableColumns):
             raise InputError(f"{sizes}, expected a sum below 1", option="validation_size")
         if self.task_weights and not any(self.task_weights):
             raise InputError("expected at least one positive number", option="task_weights")
-        for name in ("relation_columns", "target_units", "task_weights"):
+        targets = len(self.target_columns) or 1
+        for name in ("target_units", "task_weights"):
             self._check_length(name, 0)
-        self._check_length("task", 0, 1)
+        self._check_length("relation_columns", 0, targets + len(self.auxiliary_columns))
+        self._check_length("task", 0, 1, targets + len(self.auxiliary_columns))
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
+        used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
+        used |= {*self.target_columns, *self.feature_columns, *self.relation_columns[:targets]}
+        if both := used & {*self.auxiliary_columns}:
+            message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
+            raise InputError(message, option="auxiliary_columns")
+
+    @property
+    def auxiliary(self) -> "DataConfig":
+        """The columns of auxiliary labels as targets, with their relations and types of tasks.
+
+        Those follow the ones of the targets; by default tasks are inferred.
+        """
+        targets = len(self.target_columns) or 1
+        return replace(
+            self,
+            target_columns=self.auxiliary_columns,
+            relation_columns=self.relation_columns[targets:],
+            task=self.task[targets:],
+            target_units=(),
+            target_transform=("auto",),
+            positive_class=("auto",),
+            task_weights=(),
+            split_column=None,
+            auxiliary_columns=(),
+            auxiliary_data=None,
+            auxiliary_weight=type(self).auxiliary_weight,
+        )
 
     @property
     def trains_final(self) -> bool:

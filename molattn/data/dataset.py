@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -15,7 +15,9 @@ from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCal
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
+from molattn.chem.split import Split
 from molattn.config import DataConfig
+from molattn.data.auxiliary import AuxiliaryTable
 from molattn.data.labels import (
     Labels,
     TrainingColumns,
@@ -31,7 +33,7 @@ from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
 from molattn.utils.console import counted, print_groups, row_progress
-from molattn.utils.spooled_list import Selection, SpooledList
+from molattn.utils.spooled_list import Joined, Selection, SpooledList
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,6 +115,8 @@ class TrainingTable(Molecules):
         digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
         remarks: Properties found in the file that its name does not show, such as an encoding.
+        auxiliary: The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a
+            table whose targets these are; None without any. A row of this file may be in both.
     """
 
     path: Path
@@ -126,11 +130,62 @@ class TrainingTable(Molecules):
     digest: str
     unit: str
     remarks: tuple[str, ...]
+    auxiliary: "TrainingTable | None" = None
 
     @property
     def rows_in(self) -> int:
-        """Number of rows in the file."""
+        """Number of rows in the file, without those that have only auxiliary labels."""
         return len(self.rows) + len(self.skipped)
+
+    @property
+    def learned_tasks(self) -> tuple[Task, ...]:
+        """The targets, and then the auxiliary columns."""
+        return self.tasks + (() if self.auxiliary is None else self.auxiliary.tasks)
+
+    def auxiliary_rows(self, held_out: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the auxiliary rows whose molecules are none of those of some rows of the table.
+
+        Labels of a molecule that a model is validated or tested on are thus not learned from.
+        Rows of weight 0 are left out too.
+        """
+        if self.auxiliary is None:
+            return np.zeros(0, dtype=np.int64)
+        known = {self.records[row].smiles for row in held_out.tolist()}
+        is_free = np.array([record.smiles not in known for record in self.auxiliary.records])
+        weights = self.auxiliary.weights
+        return np.flatnonzero(is_free if weights is None else is_free & (weights > 0.0))
+
+    def learned(self, split: Split) -> tuple[Molecules, Molecules]:
+        """Return the training and the validation molecules of a network.
+
+        With auxiliary columns, their labels follow those of the targets, and rows that have only
+        auxiliary labels follow the training rows. Validation rows have no auxiliary label.
+        """
+        other, count, width = self.auxiliary, len(self.rows), len(self.tasks)
+        if other is None:
+            return self.molecules(split.train), self.molecules(split.val)
+        chosen = self.auxiliary_rows(np.concatenate([split.val, split.test]))
+        trained = {self.rows[row].line: row for row in split.train.tolist()}
+        lines = (other.rows[row].line for row in chosen.tolist())
+        places = [trained.get(line, count + row) for line, row in zip(lines, chosen, strict=True)]
+
+        def both(own: NDArray[Any] | None, more: NDArray[Any] | None) -> NDArray[np.float64]:
+            labels = np.full((len(self.learned_tasks), count + len(other.rows)), np.nan)
+            labels[:width, :count] = np.nan if own is None else own.T
+            labels[width:, places] = np.nan if more is None else more[chosen].T
+            return labels.T
+
+        bounds = None
+        if self.bounds is not None or other.bounds is not None:
+            none = (None, None)
+            ends = (none if one.bounds is None else one.bounds for one in (self, other))
+            bounds = np.stack([both(*pair) for pair in zip(*ends, strict=True)])
+        columns: Any = ((self.weights, other.weights), (self.features, other.features))
+        weights, features = (None if b is None else np.concatenate([a, b]) for a, b in columns)
+        records, labels = Joined(self.records, other.records), both(self.targets, other.targets)
+        joined = Molecules(records, labels, weights, features, bounds)
+        rest = np.array([place for place in places if place >= count], dtype=np.int64)
+        return joined.molecules(np.concatenate([split.train, rest])), joined.molecules(split.val)
 
     @property
     def standardized(self) -> int | None:
@@ -177,7 +232,8 @@ def read_training_table(
     """Read a table of molecules with labels; of 20,000 rows each distinct SMILES is parsed once.
 
     Rows without a readable molecule, any label or a feature are listed in ``skipped``, and so are
-    those with a label that is not a number, if more than half of its target are numbers.
+    those with a label that is not a number, if more than half of its target are numbers. Those that
+    have only auxiliary labels are in ``auxiliary`` alone.
 
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.
@@ -193,6 +249,28 @@ def read_training_table(
     """
     table = open_table(path)
     table.decimal = config.decimal
+    options: Any = {"counter": counter, "radius": radius}
+    read = _read_table(table, config, featurizer, console, baseline=baseline, **options)
+    if not config.auxiliary_columns:
+        return read
+    source = AuxiliaryTable(table, config)
+    auxiliary = _read_table(source, config.auxiliary, featurizer, console, **options)
+    used = {row.line for row in auxiliary.rows}
+    skipped = [row for row in read.skipped if row.code != "no_label" or row.line not in used]
+    return replace(read, auxiliary=auxiliary, skipped=skipped)
+
+
+def _read_table(
+    table: Table,
+    config: DataConfig,
+    featurizer: Featurizer,
+    console: Console | None,
+    *,
+    baseline: bool = False,
+    counter: SubstructureCounter | None,
+    radius: int | None,
+) -> TrainingTable:
+    """Read the rows with a label of a target; see :func:`read_training_table`."""
     columns = find_columns(table, config)
     table.check_featurizer(featurizer)
     complete, skipped = _complete_rows(table, columns, console)
@@ -300,10 +378,10 @@ def table_calculator(config: DataConfig) -> DescriptorCalculator:
     return DescriptorCalculator(DESCRIPTOR_SETS[config.descriptors], config.morgan_counts)
 
 
-def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
+def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> list[str]:
     """Return a line for each target: its kind, its labels and, if binary, the positive class.
 
-    It names the option that decides what the labels do not tell.
+    With the ``config`` it names the option that decides what the labels do not tell.
     """
     lines = []
     for index, task in enumerate(table.tasks):
@@ -325,7 +403,7 @@ def describe_tasks(table: TrainingTable, config: DataConfig) -> list[str]:
         known = table.labels_or_bounds[:, index]
         if task.kind == "regression" and len(labels) > 1 and np.nanmin(known) == np.nanmax(known):
             line += ": they do not vary, so that nothing can be learned"
-        lines.append(line + _undecided(task, labels, config))
+        lines.append(line if config is None else line + _undecided(task, labels, config))
     return lines
 
 

@@ -185,6 +185,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
 
     (smiles,) = columns("smiles_column")
     targets, features = columns("target_columns"), columns("feature_columns")
+    config = replace(config, relation_columns=config.relation_columns[: len(targets)])
     relations = columns("relation_columns") or [None] * len(targets)
     partner, weight, split = (
         next(iter(columns(f"{name}_column")), None) for name in ("partner", "weight", "split")
@@ -211,7 +212,8 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     structure = table.column(config.smiles_column, "--smiles-column")
     used = {config.partner_column, config.weight_column, config.split_column}
     used = {name.lower() for name in used if name} | {table.header[structure].lower()}
-    used |= {name.lower() for name in (*config.relation_columns, *config.feature_columns)}
+    others = config.relation_columns, config.feature_columns, config.auxiliary_columns
+    used |= {name.lower() for names in others for name in names}
     others = [one for one in table.header if one.lower() not in used]
     named = name_column(table.header)
     names = ["" if named is None else table.header[named]]

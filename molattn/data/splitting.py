@@ -170,6 +170,7 @@ class Leakage:
         near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
         pretrained_test: Number of test molecules with the fingerprint of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
+        auxiliary_test: Number of test molecules with auxiliary labels, which are not learned from.
     """
 
     duplicates: int
@@ -180,6 +181,7 @@ class Leakage:
     median_similarity: float | None
     near_share: float | None
     pretrained_test: int | None = None
+    auxiliary_test: int = 0
 
     def lines(self) -> list[str]:
         """Return the findings as lines for the log."""
@@ -193,6 +195,9 @@ class Leakage:
                 "Tanimoto similarity of test molecules to the nearest training molecule: median "
                 f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
             )
+        if self.auxiliary_test:
+            tested = f"{self.auxiliary_test} of {self.test_molecules} test molecules"
+            lines.append(f"auxiliary labels of {tested} were left out of the training")
         return lines
 
 
@@ -237,6 +242,7 @@ def find_leakage(
     known = None
     if pretrained is not None:
         known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
+    labeled = {one.smiles for one in table.auxiliary.records} if table.auxiliary else set()
     return Leakage(
         duplicates=sum(len(group) > 1 for group in groups),
         conflicts=len(conflicts),
@@ -246,6 +252,7 @@ def find_leakage(
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         pretrained_test=known,
+        auxiliary_test=sum(table.records[group[0]].smiles in labeled for group in tested),
     )
 
 

@@ -156,6 +156,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "threads": run.config.training.threads,
         "init_from_sha256": run.init_from_digest,
         "data_sha256": table.digest,
+        **({"auxiliary_sha256": table.auxiliary.digest} if table.auxiliary else {}),
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},

@@ -80,6 +80,7 @@ class MolAttnConfig:
         standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
         imports: Names of the files that register parts of it (``--import``).
+        auxiliary_columns: Names of the auxiliary columns that it learned from and does not predict.
     """
 
     tasks: _Tasks
@@ -96,6 +97,7 @@ class MolAttnConfig:
     relation_columns: tuple[str, ...] = ()
     standardize: Standardize = False
     imports: tuple[str, ...] = ()
+    auxiliary_columns: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"

@@ -143,7 +143,7 @@ class ResolvedConfig:
     Args:
         training: How networks are trained.
         fine_tuning: What of the initial model is frozen, and how the rest is trained.
-        model: The config of a new model.
+        model: The config of a new model, with the auxiliary columns as its last tasks.
         keeps_head: Whether the head of the initial model is kept, with its scaling of targets.
         remarks: Log lines on what was decided.
     """
@@ -167,7 +167,7 @@ def resolve(
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
     """
     remarks = []
-    only_classes = all(task.kind != "regression" for task in table.tasks)
+    only_classes = all(task.kind != "regression" for task in table.learned_tasks)
     training, tuning = config.training, config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
@@ -180,23 +180,26 @@ def resolve(
         remarks.append("Precision: bf16, as this CPU has AMX (--precision)")
     calculator = table_calculator(config.data)
     model = MolAttnConfig(
-        table.tasks,
+        table.learned_tasks,
         config.network,
         FEATURIZERS[config.data.featurizer](),
         features=config.data.feature_columns,
         descriptors=calculator.descriptors,
         morgan_counts=calculator.morgan_counts,
         partner_column=config.data.partner_column,
-        relation_columns=config.data.relation_columns,
+        relation_columns=config.data.relation_columns[: len(table.tasks)],
         standardize=config.data.standardize,
         imports=tuple(IMPORTED),
+        auxiliary_columns=config.data.auxiliary_columns,
     )
     keeps_head = base is not None and _fits_head(model, base, config.data.target_transform)
     if base and keeps_head and not _have_logarithms(base.model.config, table, split):
         keeps_head = False
         remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
     if tuning.freeze == "auto":
-        few = only_classes and np.count_nonzero(~np.isnan(table.targets)) <= _FEW_LABELS
+        tables = (table,) if table.auxiliary is None else (table, table.auxiliary)
+        labels = sum(np.count_nonzero(~np.isnan(one.targets)) for one in tables)
+        few = only_classes and labels <= _FEW_LABELS
         is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
         freezes = base is not None and few and is_default and not keeps_head
         tuning = replace(tuning, freeze="encoder" if freezes else "none")

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -96,7 +96,10 @@ class TrainingJob:
         """Data and initial weights: each as the subject of a message, and its SHA-256."""
         name, digest = self.config.fine_tuning.init_from, self.base and self.base.digest
         data = f"{self.table.path}: the file", self.table.digest
-        return {"data": data, "init_from": (f"--init-from: the model {name}", digest)}
+        found = {"data": data, "init_from": (f"--init-from: the model {name}", digest)}
+        if (other := self.table.auxiliary) is not None:
+            found["auxiliary"] = f"{other.path}: the auxiliary columns", other.digest
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,7 +210,13 @@ def read_rows(
     elif mixtures := sum("." in (record.smiles or "") for record in table.records):
         rows = f"the molecules of {mixtures} of {len(table.rows)} rows are salts or mixtures"
         lines.append(f"{rows}, used as they are (--standardize: their largest fragment, neutral)")
-    for line in (*lines, *describe_tasks(table, config.data)):
+    lines += describe_tasks(table, config.data)
+    if (other := table.auxiliary) is not None:
+        skipped = [row for row in other.skipped if row.code != "no_label"]
+        line = f"{other.path}: {len(other.rows)} rows with auxiliary labels"
+        lines.append(f"{line}, {len(skipped)} skipped ({skipped[0].reason})" if skipped else line)
+        lines += [f"auxiliary {line}" for line in describe_tasks(other)]
+    for line in lines:
         print_line(console, line)
     return table
 
@@ -258,6 +267,8 @@ def fit_networks(
             if job.config.trains_network:
                 histories.append(_fit_network(job, model, plan, config, folder, on_epoch))
         model.freeze("none")
+        if job.table.auxiliary is not None:
+            model = _without_auxiliary(model, job)
         models.append(model)
     return (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval(), histories
 
@@ -270,9 +281,13 @@ def _fit_network(
     folder: Path | None,
     on_epoch: Callable[[Epoch], None] | None,
 ) -> History:
-    training, validation = map(job.table.molecules, (job.split.train, job.split.val))
+    training, validation = job.table.learned(job.split)
     targets, size = torch.from_numpy(training.targets), config.batch_size
-    loss = TaskLoss(model.config.tasks, config, targets, job.config.data.task_weights)
+    data, weights = job.config.data, job.config.data.task_weights
+    if job.table.auxiliary is not None:
+        weights = weights or (1.0,) * len(job.table.tasks)
+        weights += (data.auxiliary_weight,) * len(job.table.auxiliary.tasks)
+    loss = TaskLoss(model.config.tasks, config, targets, weights)
     if folder is not None:
         folder.mkdir(exist_ok=True)
     return fit(
@@ -303,10 +318,14 @@ def _new_model(
     else:
         message = f"Starting from random weights{differences_from_default(job.config.network)}"
     if not keeps_head:
-        training, validation = table.molecules(split.train), table.molecules(split.val)
+        training, validation = table.learned(split)
+        choices: Any = job.config.data.target_transform
+        if table.auxiliary is not None:
+            choices = choices * len(table.tasks) if len(choices) == 1 else choices
+            choices += ("auto",) * len(table.auxiliary.tasks)
         transforms, lines = target_transforms(
-            table.tasks,
-            job.config.data.target_transform,
+            model.config.tasks,
+            choices,
             training.targets,
             np.concatenate([training.labels_or_bounds, validation.labels_or_bounds]),
         )
@@ -316,6 +335,19 @@ def _new_model(
         if job.base is not None:
             message += f"; embeddings of the pretrained model {job.base.name}"
     return model, plan, [*lines, message]
+
+
+def _without_auxiliary(model: MolAttn, job: TrainingJob) -> MolAttn:
+    """Return a trained model without its outputs of auxiliary columns, which come last."""
+    tasks = job.table.tasks
+    transforms = model.config.target_transforms[: len(tasks)]
+    config = replace(model.config, tasks=tasks, target_transforms=transforms, custom_parts=())
+    smaller, weights = job.make_model(config), model.state_dict()
+    sizes = {name: value.shape for name, value in smaller.state_dict().items()}
+    for name, size in sizes.items():
+        weights[name] = weights[name][tuple(map(slice, size))]
+    smaller.load_state_dict(weights)
+    return smaller
 
 
 def _calibrate(

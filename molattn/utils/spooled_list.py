@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import IO, Any, TypeVar
 
-__all__ = ["Selection", "SpooledList"]
+__all__ = ["Joined", "Selection", "SpooledList"]
 
 Item = TypeVar("Item")
 
@@ -93,3 +93,21 @@ class Selection(Sequence[Item]):
         if isinstance(index, slice):
             return Selection(self._items, self._indices[index])
         return self._items[self._indices[index]]
+
+
+class Joined(Sequence[Item]):
+    """Two sequences one after the other, whose items are looked up when they are asked for."""
+
+    def __init__(self, first: Sequence[Item], second: Sequence[Item]) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an item, or a list of those of a slice."""
+        if isinstance(index, slice):
+            return [self[one] for one in range(len(self))[index]]
+        index = range(len(self))[index]
+        size = len(self._first)
+        return self._first[index] if index < size else self._second[index - size]

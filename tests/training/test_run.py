@@ -141,7 +141,7 @@ CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
 )
 def test_large_classifications_are_trained_for_fewer_epochs(config, given, tasks, rows, expected):
     config = replace(config, training=SupervisedConfig(epochs=given))
-    table = Mock(tasks=tasks, targets=np.zeros((1, 1)))
+    table = Mock(tasks=tasks, learned_tasks=tasks, auxiliary=None, targets=np.zeros((1, 1)))
     found = resolve(config, table, Mock(train=range(rows)), None)
     assert found.training.epochs == expected
     assert len(found.remarks) == (expected < 30)
@@ -149,7 +149,7 @@ def test_large_classifications_are_trained_for_fewer_epochs(config, given, tasks
 
 def test_the_precision_follows_from_width_and_cpu(config, monkeypatch):
     monkeypatch.setattr("molattn.training.resolve.has_amx", lambda: True)
-    table = Mock(tasks=[NUMBERS], targets=np.zeros((1, 1)))
+    table = Mock(learned_tasks=[NUMBERS], tasks=[NUMBERS], auxiliary=None, targets=np.zeros((1, 1)))
     for width, options, expected in (
         (256, {}, "bf16"),
         (255, {}, "fp32"),

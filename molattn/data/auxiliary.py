@@ -1,0 +1,74 @@
+"""Rows with auxiliary labels: those of the table of the targets, and of another one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from molattn.config import DataConfig
+from molattn.data.table import Row, Table, open_table
+from molattn.errors import matching
+
+SECOND = 10**9
+"""What is added to the lines of the second table: more than a file has."""
+
+
+class AuxiliaryTable(Table):
+    """Structures, other inputs and auxiliary labels: rows of a table, then of a second one.
+
+    Rows of the first table keep their lines. A table without any auxiliary column is not read if
+    the other one has all of them; a label column that only one of them has is empty in the other.
+
+    Args:
+        table: The table of the targets.
+        config: Its columns, with ``auxiliary_columns``.
+
+    Raises:
+        InputError: A column is missing, or the second table cannot be read.
+    """
+
+    def __init__(self, table: Table, config: DataConfig) -> None:
+        labels = config.auxiliary
+        self._tables = {0: table}
+        if config.auxiliary_data is not None:
+            self._tables[SECOND] = second = open_table(config.auxiliary_data)
+            second.decimal = config.decimal
+            if not any(matching(name, table.header) for name in labels.target_columns):
+                del self._tables[0]
+        *_, last = self._tables.values()
+        self.path, self.unit, self.decimal = last.path, last.unit, config.decimal
+        self._columns: dict[str, dict[int, int]] = {}  # by name: index in each table
+        for option in ("smiles_column", "partner_column", "weight_column", "feature_columns"):
+            self._find(option, getattr(config, option), self._tables)
+        for option, names in (
+            ("auxiliary_columns", labels.target_columns),
+            ("relation_columns", labels.relation_columns),
+        ):
+            for name in names:
+                tables = self._tables.items()
+                found = {key: one for key, one in tables if matching(name, one.header)}
+                self._find(option, name, found or self._tables)
+        self.header = [*self._columns]
+
+    def _find(self, option: str, names: Any, tables: dict[int, Table]) -> None:
+        for name in (names,) if isinstance(names, str) else names or ():
+            flag = f"--{option.replace('_', '-')}"
+            self._columns[name] = {key: one.column(name, flag) for key, one in tables.items()}
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows."""
+        for key, table in self._tables.items():
+            columns = [own.get(key) for own in self._columns.values()]
+            for row in table:
+                cells = ["" if index is None else row.cells[index] for index in columns]
+                molecule = row.molecule if columns[0] == 0 else None  # it stands for that column
+                yield row._replace(line=key + row.line, cells=cells, molecule=molecule)
+
+    def check_featurizer(self, featurizer: Any) -> None:
+        """Check that prepared molecules are those of a featurizer."""
+        for table in self._tables.values():
+            table.check_featurizer(featurizer)
+
+    def where(self, line: int) -> str:
+        """Return a row's name for messages, with its file if there are two."""
+        key = SECOND if line > SECOND else 0
+        name = self._tables[key].where(line - key)
+        return f"{name} of {self._tables[key].path}" if len(self._tables) > 1 else name

@@ -1,0 +1,155 @@
+"""Auxiliary labels: which rows have them, and which of them are learned from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from molattn.chem import Featurizer, Split
+from molattn.config import DataConfig
+from molattn.data.dataset import read_training_table
+from molattn.data.splitting import find_leakage, split_rows
+from molattn.errors import InputError
+from molattn.task import Task
+
+from ..conftest import saved
+
+NAN = np.nan
+CONFIG = DataConfig(target_columns=("y",), auxiliary_columns=("a", "c"))
+TEXT = """smiles,y,a,c
+C,1,10,hi
+CC,2,,
+CCC,,>30,lo
+OCC,3,40,
+CCCC,,,lo
+CCCCC,5,,
+CCO,,50,hi
+CCCCCC,6,,
+N,,,
+nonsense,,1,hi
+"""
+
+
+def read(tmp_path, text=TEXT, config=CONFIG):
+    return read_training_table(saved(tmp_path, text), config, Featurizer.default())
+
+
+def split(train, val=(), test=()):
+    return Split(*(np.array(rows, dtype=np.int64) for rows in (train, val, test)))
+
+
+def labels(molecules):
+    """Return a line for each molecule: its SMILES, and its labels or bounds, - where missing."""
+    rows = zip(molecules.records, molecules.labels_or_bounds.tolist(), strict=True)
+    found = [f"{record.smiles} {' '.join(f'{one:g}' for one in row)}" for record, row in rows]
+    return [line.replace("nan", "-") for line in found]
+
+
+def test_rows_with_auxiliary_labels_alone_are_beside_those_of_the_table(tmp_path):
+    table = read(tmp_path)
+    assert [*table.smiles] == ["C", "CC", "OCC", "CCCCC", "CCCCCC"]
+    assert [(row.line, row.code) for row in table.skipped] == [(10, "no_label"), (11, "no_label")]
+    assert table.tasks == (Task("y"),)
+    assert table.targets.tolist() == [[1], [2], [3], [5], [6]]
+    assert table.auxiliary.tasks == (Task("a"), Task("c", "binary", ("hi", "lo")))
+    assert table.learned_tasks == (*table.tasks, *table.auxiliary.tasks)
+    assert [row.code for row in table.auxiliary.skipped] == 4 * ["no_label"] + ["name"]
+    assert read(tmp_path, config=replace(CONFIG, auxiliary_columns=())).auxiliary is None
+
+
+def test_labels_of_one_row_stay_together_and_further_rows_follow(tmp_path):
+    training, validation = read(tmp_path).learned(split([0, 1, 2, 3], [4]))
+    assert labels(training) == [
+        *("C 1 10 0", "CC 2 - -", "CCO 3 40 -", "CCCCC 5 - -"),
+        *("CCC - 30 1", "CCCC - - 1", "CCO - 50 0"),
+    ]
+    assert training.bounds[0, 4].tolist()[1] == 30
+    assert labels(validation) == ["CCCCCC 6 - -"]
+
+
+def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_path):
+    table = read(tmp_path)
+    parts = split([1, 3, 4], val=[0], test=[2])
+    training, validation = table.learned(parts)
+    assert labels(training) == [
+        "CC 2 - -",
+        "CCCCC 5 - -",
+        "CCCCCC 6 - -",
+        "CCC - 30 1",
+        "CCCC - - 1",
+    ]
+    assert labels(validation) == ["C 1 - -"]
+    found = find_leakage(table, parts)
+    assert (found.auxiliary_test, found.test_molecules) == (1, 1)
+    assert "auxiliary labels of 1 of 1 test molecules were left out" in "\n".join(found.lines())
+    # A molecule that a split column has on both sides, too.
+    assert table.auxiliary_rows(np.array([2])).tolist() == [0, 1, 3]
+    assert find_leakage(table, split([0, 1, 2, 3], [], [4])).auxiliary_test == 0
+
+
+@pytest.mark.parametrize("folds", [None, 2])
+def test_splits_are_those_of_a_table_without_auxiliary_columns(tmp_path, folds):
+    sizes = {} if folds else {"test_size": 0.2}
+    config = replace(CONFIG, folds=folds, validation_size=0.2, **sizes)
+    plain = replace(config, auxiliary_columns=())
+    found, expected = (
+        split_rows(read(tmp_path, config=one), one, seed=0) for one in (config, plain)
+    )
+    assert [rows.tolist() for rows in found] == [rows.tolist() for rows in expected]
+
+
+def test_a_second_table_adds_rows_and_has_the_classes_of_both(tmp_path):
+    second = tmp_path / "second.csv"
+    second.write_text("name,SMILES,c\nx,CCC,mid\ny,CCCN,lo\nz,C,hi\n")
+    table = read(tmp_path, config=replace(CONFIG, auxiliary_data=str(second)))
+    assert table.auxiliary.tasks[1].classes == ("hi", "lo", "mid")
+    assert [*table.auxiliary.smiles][-3:] == ["CCC", "CCCN", "C"]
+    training, _ = table.learned(split([0, 1], [2], [3, 4]))
+    assert labels(training)[-4:] == ["CCCC - - 1", "CCC - - 2", "CCCN - - 1", "C - - 0"]
+    # The table of the targets need not have the columns.
+    config = DataConfig(target_columns=("y",), auxiliary_columns=("c",), auxiliary_data=str(second))
+    table = read(tmp_path, "smiles,y\nC,1\nCC,2\n", config)
+    assert [*table.auxiliary.smiles] == ["CCC", "CCCN", "C"]
+    assert [len(one.records) for one in table.learned(split([0, 1]))] == [5, 0]
+
+
+def test_relations_weights_and_features_are_those_of_the_rows(tmp_path):
+    config = DataConfig(
+        **{"target_columns": ("y",), "auxiliary_columns": ("a",), "relation_columns": ("ry", "ra")},
+        **{"weight_column": "w", "feature_columns": ("f",)},
+    )
+    text = "smiles,y,ry,a,ra,w,f\nC,1,=,5,<,1,7\nCC,2,>,,,2,8\nCCC,3,=,,,1,8\nN,,,6,>,3,9\n"
+    training, _ = read(tmp_path, text + "O,,,6,=,0,9\n", config).learned(split([0, 1, 2]))
+    np.testing.assert_array_equal(training.weights, np.array([1, 2, 1, 3]) / 1.75)
+    assert training.features.tolist() == [[7], [8], [8], [9]]
+    low, high = training.bounds.transpose(0, 2, 1)
+    np.testing.assert_array_equal(low, [[NAN, 2, NAN, NAN], [NAN, NAN, NAN, 6]])
+    np.testing.assert_array_equal(high, [[NAN] * 4, [5, NAN, NAN, NAN]])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"auxiliary_columns": ("y",)}, ["auxiliary_columns", "'y'"]),
+        ({"auxiliary_columns": ("b",)}, ["in.csv", "auxiliary_columns", "'b'"]),
+        ({"auxiliary_columns": (), "auxiliary_weight": 2}, ["auxiliary_weight"]),
+        ({"auxiliary_data": "none.csv"}, ["none.csv", "no such file"]),
+        ({"relation_columns": ("y",) * 4}, ["relation_columns", "got 4"]),
+    ],
+)
+def test_wrong_options_are_refused_by_name(tmp_path, options, words):
+    with pytest.raises(InputError) as error:
+        read(tmp_path, config=replace(CONFIG, **options))
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_wrong_cell_of_two_tables_is_located_in_its_file(tmp_path):
+    second = tmp_path / "second.csv"
+    second.write_text("smiles,a\nCCC,x\nC,y\nCC,z\nCN,u\nCCN,v\nCCNC,w\n")
+    config = replace(
+        CONFIG, auxiliary_data=str(second), task=("regression", "regression", "binary")
+    )
+    with pytest.raises(InputError) as error:
+        read(tmp_path, config=config)
+    assert f"line 2 of {second}, column 'a'" in str(error.value)
