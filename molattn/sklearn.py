@@ -40,7 +40,7 @@ _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
     *("descriptors", "featurizer", "morgan_counts", "positive_class"),
-    *("standardize", "target_transform", "task_weights", "validation_size"),
+    *("standardize", "target_transform", "task_weights", "validation_size", "auxiliary_weight"),
 )
 # Of the others those of run folders and of several processes, which only the command starts.
 _EXCLUDED = ("seed", "checkpoint_steps", "devices")
@@ -102,14 +102,19 @@ class _MolAttnEstimator(BaseEstimator):
         names: Sequence[str],
         classes: Sequence[str],
         weights: NDArray[np.float64] | None,
+        auxiliary: Any,
     ) -> None:
         """Train on the rows that have a weight above 0, as if the others did not exist."""
         molecules, column = _read_molecules(X)
-        check_consistent_length(molecules, targets, weights)
+        check_consistent_length(molecules, targets, weights, auxiliary)
         smiles, weight = free_name("smiles", names), free_name("weight", names)
         frame = pd.DataFrame({smiles: molecules, **dict(zip(names, targets.T, strict=True))})
+        labels = pd.DataFrame(auxiliary).reset_index(drop=True)
+        labels.columns = [free_name(f"auxiliary_{k}", names) for k in range(labels.shape[1])]
+        frame = frame.join(labels)
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": smiles, "target_columns": names, "seed": self._seed()}
+        options |= {"auxiliary_columns": [*labels.columns]}
         options |= {"test_size": 0.0}  # there are no test rows
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
@@ -195,7 +200,11 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         return tags
 
     def fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        auxiliary: ArrayLike | None = None,
     ) -> "MolAttnRegressor":
         """Train the model.
 
@@ -204,6 +213,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
                 column.
             y: ``[n]``, or ``[n, T]`` for several targets, with NaN for missing labels.
             sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
+            auxiliary: Labels of A other assays ``[n, A]``, NaN where missing, which are learned
+                and not predicted. A row that has some may have no other label.
 
         Raises:
             InputError: An invalid molecule (with its row) or option.
@@ -213,13 +224,13 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         names = getattr(y, "columns", None)
         options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         values: Any = check_array(y, ensure_2d=False, input_name="y", **options)
-        if values.ndim == 1:
+        if values.ndim == 1 and auxiliary is None:
             assert_all_finite(values, input_name="y")
         targets = values.reshape(len(values), -1)
         if names is None:
             names = ["y"] if targets.shape[1] == 1 else [f"y{k}" for k in range(targets.shape[1])]
         weights = _weights(sample_weight, len(targets))
-        self._fit(X, targets, [str(name) for name in names], (), weights)
+        self._fit(X, targets, [str(name) for name in names], (), weights, auxiliary)
         self._is_matrix = values.ndim > 1
         return self
 
@@ -238,14 +249,20 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     """
 
     def fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        auxiliary: ArrayLike | None = None,
     ) -> "MolAttnClassifier":
         """Train the model, as :meth:`MolAttnRegressor.fit` does.
 
         Args:
             X: n molecules.
-            y: n labels of two or more classes, as strings or numbers.
+            y: n labels of two or more classes, as strings or numbers. With ``auxiliary`` labels
+                None and NaN are missing ones.
             sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
+            auxiliary: Labels of other assays ``[n, A]``, as of :meth:`MolAttnRegressor.fit`.
 
         Raises:
             InputError: An invalid molecule or a missing label (with its row), labels of a single
@@ -253,19 +270,22 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """
         values = np.asarray(_given(y), dtype=object)
         missing = pd.isna(values).ravel()
-        if missing.any():
+        if missing.any() and auxiliary is None:
             raise InputError(f"y, row {missing.argmax() + 1}: the label is missing")
         kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
         # Of pandas types such as Int64 scikit-learn would make floats.
-        labels: Any = column_or_1d(y if kind is None else values.astype(kind), warn=True)
+        if kind is not None or missing.any():
+            y = np.array(values.ravel()[~missing].tolist(), dtype=kind)
+        labels: Any = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
-        weights = _weights(sample_weight, len(labels))
-        classes = np.unique(labels if weights is None else labels[weights > 0.0])
+        weights = _weights(sample_weight, len(missing))
+        classes = np.unique(labels if weights is None else labels[weights[~missing] > 0.0])
         if len(classes) < 2:
             raise InputError(f"y: got {len(classes)} class, expected two or more")
-        codes = np.searchsorted(classes, labels).astype(np.float64)
-        self._fit(X, codes[:, None], ["y"], [str(label) for label in classes], weights)
+        codes = np.full(len(missing), np.nan)
+        codes[~missing] = np.searchsorted(classes, labels)
+        self._fit(X, codes[:, None], ["y"], [str(label) for label in classes], weights, auxiliary)
         self.classes_ = classes
         return self
 

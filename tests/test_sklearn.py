@@ -280,3 +280,19 @@ def test_what_is_wrong_is_named(regressor):
         fitted(MolAttnClassifier, pd.Series([1, "1", 2] * 8).astype("category"))
     with pytest.raises(SmilesError, match="position 1"):
         regressor.predict(["C", "C("])
+
+
+def test_auxiliary_labels_are_learned_of_rows_without_another():
+    known = np.arange(len(SMILES)) % 2 == 0
+    auxiliary = pd.DataFrame({"n": np.where(known, np.nan, CARBONS), "end": RING})
+    auxiliary.index += 7
+    y = np.where(known, CARBONS, np.nan)
+    regressor = MolAttnRegressor(**TINY).fit(SMILES, y, auxiliary=auxiliary)
+    assert regressor.predict(SMILES).shape == (len(SMILES),)
+    assert len(regressor.model_.config.auxiliary_columns) == 2
+    classifier = MolAttnClassifier(**TINY, auxiliary_weight=0.5)
+    classifier.fit(SMILES, np.where(known, RING, None), auxiliary=CARBONS)
+    assert [*classifier.classes_] == ["chain", "ring"]
+    assert classifier.predict_proba(SMILES).shape == (len(SMILES), 2)
+    with pytest.raises(ValueError, match="NaN"):
+        MolAttnRegressor(**TINY).fit(SMILES, y)

@@ -362,7 +362,7 @@ def _split_text(data: DataConfig) -> str:
 
 
 def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
-    """Yield each task with the number of labels in each split."""
+    """Yield each task with the number of labels in each split, then the auxiliary columns."""
     bounds = run.table.bounds
     for index, task in enumerate(run.table.tasks):
         counts = []
@@ -371,3 +371,7 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
             if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
                 counts[-1] += f", {censored:,} censored"
         yield target_label(task), counts
+    if (other := run.table.auxiliary) is not None:
+        rows = run.table.auxiliary_rows(np.concatenate([run.split.val, run.split.test]))
+        for task, count in zip(other.tasks, (~np.isnan(other.targets[rows])).sum(0), strict=True):
+            yield f"{target_label(task)} (auxiliary)", [f"{count:,}", "0", "0"]

@@ -1,0 +1,128 @@
+"""Networks that learn auxiliary columns and do not predict them."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.config import (
+    DataConfig,
+    GaussianProcessConfig,
+    NetworkConfig,
+    ReportConfig,
+    SupervisedConfig,
+    TrainConfig,
+)
+from molattn.data.table import bundled_dataset
+from molattn.evaluation.cross_validation import cross_validate
+from molattn.evaluation.run_files import write_run
+from molattn.evaluation.scoring import score_run
+from molattn.model.model import MolAttn
+from molattn.training.run import train
+
+from ..conftest import rows_of
+from .fitting import interrupted
+
+SMALL = NetworkConfig(width=16, heads=2, layers=1, edge_width=4)
+QUICK = SupervisedConfig(epochs=1, device="cpu", learning_rate=0.01)
+NETWORK = GaussianProcessConfig(predictor="network")
+QUIET = ReportConfig(baselines=False, bootstrap=0)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """A run on 40 of 200 labels; two auxiliary columns have the others, and test labels as well."""
+    path = tmp_path_factory.mktemp("auxiliary") / "in.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["smiles", "y", "a", "soluble", "split"])
+        for number, row in enumerate(rows_of(bundled_dataset())[:200]):
+            split = "test" if number % 20 == 0 else "val" if number % 20 == 5 else "train"
+            label, soluble = row["logS"], "yes" if float(row["logS"]) > -2 else "no"
+            kept = label if number % 5 == 0 else ""
+            writer.writerow([row["smiles"], kept, label, soluble if number % 3 else "", split])
+    data = DataConfig(
+        **{"target_columns": ("y",), "split_column": "split", "descriptors": "none"},
+        auxiliary_columns=("a", "soluble"),
+    )
+    return TrainConfig(str(path), data, SMALL, QUICK, QUIET, gaussian_process=NETWORK)
+
+
+def plain(config, **options):
+    return replace(config, data=replace(config.data, auxiliary_columns=(), **options))
+
+
+def test_auxiliary_labels_improve_the_target(config):
+    config = replace(config, training=replace(QUICK, epochs=10))
+    found, alone = (score_run(train(one)).metrics["test"]["y"] for one in (config, plain(config)))
+    assert found["rmse"] < 0.8 * alone["rmse"]
+
+
+def test_outputs_are_those_of_the_joint_network_for_the_target(config):
+    made = []
+
+    def make_model(given):
+        made.append(MolAttn(given))
+        return made[-1]
+
+    run = train(config, make_model=make_model)
+    joint, test = made[0], run.table.molecules(run.split.test).records
+    assert joint.config.targets == ("y", "a", "soluble")
+    assert run.model.config.targets == ("y",)
+    assert run.model.config.auxiliary_columns == ("a", "soluble")
+    batch = joint.collate(test)
+    with torch.no_grad():
+        torch.testing.assert_close(run.model(batch), joint.eval()(batch)[:, :1])
+    assert float(run.model.target_mean) == float(joint.target_mean[0])
+
+
+def test_results_name_the_target_alone(config, tmp_path):
+    config = replace(config, gaussian_process=GaussianProcessConfig())
+    for name, one in (("with", config), ("without", plain(config))):
+        run, folder = train(one), tmp_path / name
+        folder.mkdir()
+        scores = score_run(run)
+        write_run(run, scores, folder)
+        assert (
+            [*scores.metrics["test"]] == [task["name"] for task in scores.metrics["tasks"]] == ["y"]
+        )
+        assert [len(rows) for rows in run.split] == [20, 10, 10]
+    headers = [
+        rows_of(tmp_path / name / "predictions.csv")[0].keys() for name in ("with", "without")
+    ]
+    assert headers[0] == headers[1]
+    assert scores.metrics["leakage"]["auxiliary_test"] == 0
+    page = (tmp_path / "with" / "report.html").read_text(encoding="utf-8")
+    for words in ("auxiliary labels of 10 of 10 test molecules", "a (auxiliary)</th><td>180</td>"):
+        assert words in page
+    model = MolAttn.from_pretrained(tmp_path / "with" / "model")
+    assert model.config.auxiliary_columns == ("a", "soluble")
+    assert model.predict(["CCO"]).shape == (1, 1)
+
+
+def test_a_resumed_ensemble_has_the_same_weights(config, tmp_path, monkeypatch):
+    config = replace(config, training=replace(QUICK, ensemble=2, checkpoint_steps=1))
+    whole = train(config)
+    interrupted(monkeypatch, config, tmp_path / "run", 9)
+    weights, others = whole.model.state_dict(), train(config, folder=tmp_path / "run").model
+    assert all(torch.equal(weights[name], one) for name, one in others.state_dict().items())
+
+
+def test_folds_with_a_second_table_are_resumed(config, tmp_path, monkeypatch):
+    rows = [f"{row['smiles']},{row['logS']}" for row in rows_of(bundled_dataset())[200:240]]
+    (tmp_path / "more.csv").write_text("\n".join(["smiles,a", *rows, ""]))
+    monkeypatch.chdir(tmp_path)
+    data = replace(config.data, folds=2, split_column=None, test_size=0.1)
+    config = replace(config, data=replace(data, auxiliary_data="more.csv"))
+    first = cross_validate(config, tmp_path)
+    monkeypatch.chdir("/")
+    (tmp_path / "fold_2" / "metrics.json").unlink()
+    again = cross_validate(config, tmp_path)
+    assert again["test"]["y"] == first["test"]["y"]
+    counts = [fold["leakage"]["auxiliary_test"] for fold in again["folds"]]
+    assert counts == [20, 20]
+    model = MolAttn.from_pretrained(tmp_path / "model")
+    assert model.config.targets == ("y",)
+    assert np.isfinite(model.predict_interval(["CCO"], 0.5)).all()
