@@ -265,7 +265,10 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
         try:
             check(outputs, values, atol=1e-6, rtol=1e-4, fast_mode=True)
         except RuntimeError as error:
-            message = f"{order} derivatives of {subject.name} are wrong: {error}"
+            found = " ".join(str(error).partition("\n\n")[0].split())
+            for place, name in enumerate([*features, "parameters"]):
+                found = found.replace(f"to input {place},", f"to {name},")
+            message = f"{order} derivatives of {subject.name} are wrong: {found}"
             raise AssertionError(message) from error
 
 

@@ -254,6 +254,14 @@ def test_broken_layers_are_caught_by_the_assertion_meant_for_them(assertion, fun
         assertion(layer, data)
 
 
+def test_the_assertion_of_derivatives_names_the_input_in_one_line():
+    layer = Layer(lambda x, i, b: x.detach() * x)
+    with pytest.raises(AssertionError) as error:
+        assert_smooth(layer, batch_of_graphs())
+    assert "with respect to x, " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 PYG = {
     "GATConv": lambda: pyg.GATConv(3, 4, heads=2, edge_dim=2),
     "GATv2Conv": lambda: pyg.GATv2Conv(3, 4, heads=2, edge_dim=2),

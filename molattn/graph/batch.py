@@ -142,7 +142,8 @@ def collate_complete(graphs: Sequence[Data]) -> Batch:
     """Collate complete graphs into a PyG batch with the layout that molattn's layers take.
 
     Edges are all pairs of nodes, as ``molattn.from_smiles`` makes them. In the batch, ``layout``
-    and ``pair_attr`` are what :meth:`CompleteGraphs.from_batch` returns.
+    and ``pair_attr`` are what :meth:`CompleteGraphs.from_batch` returns. PyG's ``DataLoader``
+    ignores a ``collate_fn``: use that of torch.
 
     Example:
         >>> from torch.utils.data import DataLoader

@@ -426,7 +426,8 @@ class CodedEdges(OnDevice):
 
     A molecule has few distinct kinds of pairs: a layer transforms the features of each code once,
     not those of each pair. Codes are trusted, not checked: a pair with another code than ``K``
-    counts as an edge, whatever the layout says. :meth:`from_edges` makes them right.
+    counts as an edge, unless :meth:`CompleteGraphs.with_edges` left it out. :meth:`from_edges`
+    makes them right.
 
     Args:
         codes: For each pair row its row of the table, ``int64 [num_pairs]``; ``K`` where the pair
@@ -456,6 +457,10 @@ class CodedEdges(OnDevice):
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
         return replace(self, codes=move(self.codes), table=move(self.table))
+
+    def __repr__(self) -> str:
+        sizes = f"codes={list(self.codes.shape)}, table={list(self.table.shape)}"
+        return f"{type(self).__name__}({sizes})"
 
     @property
     def padded_table(self) -> Tensor:

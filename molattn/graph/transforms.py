@@ -412,7 +412,8 @@ class PathBonds(_Transform):
     r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
 
     Ying et al. 2021, equation 7 (see :class:`molattn.nn.AttentionBias`): the features of the first
-    ``max_hops`` bonds, one after the other, seen from the receiver, and divided by their number.
+    ``max_hops`` bonds, one after the other, seen from the receiver, and divided by their number:
+    ``max_hops`` times as many as an edge has, those that :class:`CompleteGraph` added included.
     The authors take one of the shortest paths; this is the mean over all of them, which does not
     depend on the order of nodes. Functional name: ``path_bonds``.
 

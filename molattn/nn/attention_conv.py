@@ -63,6 +63,7 @@ HOOKS = tuple(
 # Options of PyG's attention layers: what has their place here.
 _SUBSTITUTES = {
     "concat": "combine='concat' or combine='mean' of EdgeAttentionConv",
+    "beta": "gate=True of EdgeAttentionConv",
     "add_self_loops": "torch_geometric.transforms.AddSelfLoops",
     "negative_slope": "score='gatv2' of EdgeAttentionConv, with a slope of 0.2",
 }

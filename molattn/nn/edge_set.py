@@ -108,7 +108,10 @@ class EdgeSetAttention(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_attr: OptTensor = None, batch: OptTensor = None
     ) -> Tensor:
         """Encode edges; see the class for the shapes."""
+        if not isinstance(edge_index, Tensor):
+            raise ValueError(f"edge_index: got {type(edge_index).__name__}, expected [2, E]")
         check_shape("edge_index", edge_index, 2, None)
+        check_shape("x", x, None, self.in_channels)
         if (edge_attr is None) != (self.lin_edge is None):
             got = "None" if edge_attr is None else "a value"
             raise ValueError(f"edge_attr: got {got}, but the layer has edge_dim={self.edge_dim}")
@@ -116,7 +119,7 @@ class EdgeSetAttention(nn.Module):
         tokens = self.lin_sender(x).index_select(0, sender)
         tokens = tokens + self.lin_receiver(x).index_select(0, receiver)
         if self.lin_edge is not None and edge_attr is not None:
-            check_shape("edge_attr", edge_attr, edge_index.size(1), None)
+            check_shape("edge_attr", edge_attr, edge_index.size(1), self.edge_dim)
             tokens = tokens + self.lin_edge(edge_attr)
         graph = torch.zeros_like(sender) if batch is None else batch.index_select(0, sender)
         order = graph.argsort(stable=True)
@@ -132,7 +135,9 @@ class EdgeSetAttention(nn.Module):
         return torch.empty_like(edges).index_copy(0, order, edges)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+        sizes = f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
+        options = f"edge_dim={self.edge_dim}, blocks={self.kinds!r}"
+        return f"{type(self).__name__}({sizes}, {options})"
 
 
 class PMA(aggr.Aggregation):
@@ -210,6 +215,10 @@ class PMA(aggr.Aggregation):
         ]
         heads = torch.stack(pooled, dim=1)  # [sets, seeds, H, d]
         return block.combine_heads(heads, heads.new_zeros(())).mean(dim=1)
+
+    def __repr__(self) -> str:
+        seeds, channels = self.seeds.shape
+        return f"{type(self).__name__}({channels}, heads={self.block.heads}, num_seeds={seeds})"
 
 
 def _sharing_a_node(ends: Tensor) -> Tensor:

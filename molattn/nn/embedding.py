@@ -47,6 +47,10 @@ class CodeEmbedding(nn.Module):
         """Reset the vectors, so that their sum has unit variance."""
         nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
 
+    def extra_repr(self) -> str:
+        """Sizes and width."""
+        return f"{list(self.sizes)}, {self.weight.size(1)}"
+
     def forward(self, codes: Tensor) -> Tensor:
         """Embed rows of codes or coefficients."""
         weight = self.weight

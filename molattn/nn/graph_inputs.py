@@ -115,6 +115,9 @@ def read_graph(
     if isinstance(edge_attr, CodedEdges):
         check_shape("edge_attr.table", edge_attr.table, None, layer.edge_dim)
         check_shape("edge_attr.codes", edge_attr.codes.unsqueeze(-1), edges.num_pairs, 1)
+        if isinstance(edges, CompleteGraphs) and edges.kept is not None:
+            codes = edge_attr.codes.masked_fill(~edges.kept, len(edge_attr.table))
+            edge_attr = replace(edge_attr, codes=codes)
     elif edge_attr is not None:
         check_shape("edge_attr", edge_attr, edges.num_pairs, layer.edge_dim)
     return pair, edges, edge_attr

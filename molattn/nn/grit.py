@@ -29,9 +29,10 @@ class GRITConv(AttentionConv):
 
     The signed square root of the paper has an infinite slope at 0: the constant in :math:`\rho`
     bounds it, and changes no value by more than 4e-6. :math:`d_r` is the receiver's number of edges
-    in this layer. :class:`molattn.graph.RRWP` computes the paper's edge features; without any,
-    :math:`\hat e = \mathrm{ReLU}(q + k)` and :math:`W_v = 0`. Residual connections, normalization
-    and feed-forward networks are left to the network.
+    in this layer: in the paper of bonds, here on all pairs the size of the graph. Add the number of
+    bonds to the nodes (``OnBonds(OneHotDegree(...))``). :class:`molattn.graph.RRWP` computes the
+    paper's edge features; without any, :math:`\hat e = \mathrm{ReLU}(q + k)` and :math:`W_v = 0`.
+    Residual connections, normalization and feed-forward networks are left to the network.
 
     Args:
         in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.

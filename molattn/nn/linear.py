@@ -58,6 +58,8 @@ class Linear(PyGLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[..., in_channels]`` to ``[..., out_channels]``."""
+        if not x.is_floating_point():
+            raise ValueError(f"{self}: got {x.dtype}, expected floating-point numbers; embed codes")
         return linear(x, self.weight, self.bias)
 
 

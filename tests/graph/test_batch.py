@@ -52,6 +52,7 @@ def test_coded_edges_spread_their_table():
     codes = torch.tensor([1, 2, 0])
     edges = CodedEdges(codes, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert edges.dense().tolist() == [[3, 4], [0, 0], [1, 2]]
+    assert repr(edges) == "CodedEdges(codes=[3], table=[2, 2])"
 
 
 def test_coded_edges_from_edges_mark_what_is_no_edge():

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from torch_geometric.utils import scatter
 
 from molattn.graph import CodedEdges, CompleteGraphs
-from molattn.nn import COMBINES, SCORES, EdgeAttentionConv
+from molattn.nn import (
+    COMBINES,
+    SCORES,
+    EdgeAttentionConv,
+    EGTConv,
+    GaANConv,
+    GraphNetwork,
+    GRITConv,
+)
 from molattn.nn.attention_heads import neighbor_max, neighbor_mean
 from molattn.nn.dense_attention import PairInputs, dense_attention
 from molattn.nn.fused_attention import fused_attention
@@ -297,3 +305,26 @@ def test_pools_and_their_gradients_are_those_of_an_edge_list(
         for out in (listed, pooled)
     )
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("make", [EdgeAttentionConv, EGTConv, GaANConv, GraphNetwork, GRITConv])
+def test_codes_of_pairs_that_a_mask_leaves_out_are_not_read(make):
+    whole = CompleteGraphs([4, 2, 3], self_loops=False)
+    coded, _ = code_edges(whole, 5, torch.randn(5, 3, dtype=DOUBLE))
+    some = whole.with_edges(torch.rand(whole.num_pairs) < 0.5)
+    conv, x = make(4, 4, 2, edge_dim=3).double(), torch.randn(9, 4, dtype=DOUBLE)
+    listed = conv(x, some.edge_index, some.pairs_to_edges(coded.dense()))
+    near(some.rows_to_nodes(conv(some.nodes_to_rows(x), some, coded)), listed)
+
+
+@pytest.mark.parametrize(
+    "conv", [EdgeAttentionConv(4, 4, 2, edge_dim=3), EGTConv(4, 4, edge_dim=3)]
+)
+def test_codes_that_are_not_embedded_are_refused(conv):
+    graphs = CompleteGraphs([3])
+    coded, features = code_edges(graphs, 5, torch.arange(15).view(5, 3))
+    for graph, edges in ((graphs, coded), (graphs.edge_index, features)):
+        with pytest.raises(
+            ValueError, match=r"int64, expected floating-point numbers; embed codes"
+        ):
+            conv(torch.randn(3, 4), graph, edges)

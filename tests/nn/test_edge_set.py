@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from molattn.errors import InputError
+from molattn.graph import CompleteGraphs
 from molattn.nn import PMA, EdgeSetAttention
 from molattn.testing import (
     assert_batch_invariant,
@@ -159,7 +160,12 @@ def test_wrong_options_and_inputs_are_errors(molecules):
         layer(dropout=1)
     with pytest.raises(ValueError, match="edge_attr: got None"):
         layer()(molecules.x.float(), molecules.edge_index)
-    assert repr(layer()) == "EdgeSetAttention(4, 6, heads=2)"
+    with pytest.raises(ValueError, match=r"x: got shape \[3, 5\]"):
+        layer()(torch.randn(3, 5), molecules.edge_index)
+    with pytest.raises(ValueError, match="edge_index: got CompleteGraphs"):
+        layer()(molecules.x.float(), CompleteGraphs([3]))
+    assert repr(layer()) == f"EdgeSetAttention(4, 6, heads=2, edge_dim={EDGE_DIM}, blocks='MS')"
+    assert repr(PMA(8, 2)) == "PMA(8, heads=2, num_seeds=32)"
 
 
 def test_pooling_against_numpy():
