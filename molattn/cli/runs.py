@@ -43,6 +43,7 @@ def check(
     for line in found.lines:
         print_line(console, line)
     words = ["molattn", "train", str(table), "--target-columns", *config.target_columns]
+    words += ["--auxiliary-columns", *config.auxiliary_columns] * bool(config.auxiliary_columns)
     if config.smiles_column != DataConfig.smiles_column:
         words += ["--smiles-column", config.smiles_column]
     if config.decimal != DataConfig.decimal:

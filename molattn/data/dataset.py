@@ -142,6 +142,11 @@ class TrainingTable(Molecules):
         """The targets, and then the auxiliary columns."""
         return self.tasks + (() if self.auxiliary is None else self.auxiliary.tasks)
 
+    @cached_property
+    def canonical_smiles(self) -> list[str | None]:
+        """The canonical SMILES of each row, equal for equal molecules (first ones of pairs)."""
+        return [record.smiles for record in self.records]
+
     def auxiliary_rows(self, held_out: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the auxiliary rows whose molecules are none of those of some rows of the table.
 
@@ -150,8 +155,8 @@ class TrainingTable(Molecules):
         """
         if self.auxiliary is None:
             return np.zeros(0, dtype=np.int64)
-        known = {self.records[row].smiles for row in held_out.tolist()}
-        is_free = np.array([record.smiles not in known for record in self.auxiliary.records])
+        known = {self.canonical_smiles[row] for row in held_out.tolist()}
+        is_free = np.array([one not in known for one in self.auxiliary.canonical_smiles])
         weights = self.auxiliary.weights
         return np.flatnonzero(is_free if weights is None else is_free & (weights > 0.0))
 
@@ -381,7 +386,8 @@ def table_calculator(config: DataConfig) -> DescriptorCalculator:
 def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> list[str]:
     """Return a line for each target: its kind, its labels and, if binary, the positive class.
 
-    With the ``config`` it names the option that decides what the labels do not tell.
+    Those of auxiliary columns follow. With the ``config`` it names the option that decides what the
+    labels do not tell.
     """
     lines = []
     for index, task in enumerate(table.tasks):
@@ -404,6 +410,8 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
         if task.kind == "regression" and len(labels) > 1 and np.nanmin(known) == np.nanmax(known):
             line += ": they do not vary, so that nothing can be learned"
         lines.append(line if config is None else line + _undecided(task, labels, config))
+    if table.auxiliary is not None:
+        lines += [f"auxiliary {line}" for line in describe_tasks(table.auxiliary)]
     return lines
 
 

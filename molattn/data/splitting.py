@@ -71,7 +71,7 @@ def marks_validation(table: TrainingTable) -> bool:
 
 
 def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None:
-    """Check that each split has a label of nonzero weight, and each target a training label.
+    """Check that each split has a label of nonzero weight, and each task a training label.
 
     Censored labels do not count. There may be no validation rows.
     """
@@ -95,6 +95,12 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
             raise InputError(
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
+    if (other := table.auxiliary) is not None:
+        rows = table.auxiliary_rows(np.concatenate([split.val, split.test]))
+        for task, labels in zip(other.tasks, other.targets[rows].T, strict=True):
+            if np.isnan(labels).all():
+                reason = "each molecule with a label is a validation or test molecule"
+                raise InputError(f"{other.path}, column {quoted(task.name)}: {reason}")
 
 
 def missing_classes(table: TrainingTable, split: Split) -> list[str]:
@@ -242,7 +248,7 @@ def find_leakage(
     known = None
     if pretrained is not None:
         known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
-    labeled = {one.smiles for one in table.auxiliary.records} if table.auxiliary else set()
+    labeled = {*table.auxiliary.canonical_smiles} if table.auxiliary else set()
     return Leakage(
         duplicates=sum(len(group) > 1 for group in groups),
         conflicts=len(conflicts),
@@ -252,7 +258,7 @@ def find_leakage(
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         pretrained_test=known,
-        auxiliary_test=sum(table.records[group[0]].smiles in labeled for group in tested),
+        auxiliary_test=sum(table.canonical_smiles[group[0]] in labeled for group in tested),
     )
 
 

@@ -234,8 +234,7 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
 def _have_logarithms(known: MolAttnConfig, table: TrainingTable, split: Split) -> bool:
     """Return whether all labels are positive of which a model predicts the logarithm."""
     is_log = [transform.kind == "log" for transform in known.target_transforms]
-    labels = table.labels_or_bounds[np.concatenate([split.train, split.val])]
-    return not (labels[:, is_log] <= 0.0).any()
+    return not any((one.labels_or_bounds[:, is_log] <= 0.0).any() for one in table.learned(split))
 
 
 def _same_task(one: Task, other: Task) -> bool:

@@ -210,13 +210,11 @@ def read_rows(
     elif mixtures := sum("." in (record.smiles or "") for record in table.records):
         rows = f"the molecules of {mixtures} of {len(table.rows)} rows are salts or mixtures"
         lines.append(f"{rows}, used as they are (--standardize: their largest fragment, neutral)")
-    lines += describe_tasks(table, config.data)
     if (other := table.auxiliary) is not None:
-        skipped = [row for row in other.skipped if row.code != "no_label"]
+        skipped = [row.reason for row in other.skipped if row.code != "no_label"]
         line = f"{other.path}: {len(other.rows)} rows with auxiliary labels"
-        lines.append(f"{line}, {len(skipped)} skipped ({skipped[0].reason})" if skipped else line)
-        lines += [f"auxiliary {line}" for line in describe_tasks(other)]
-    for line in lines:
+        lines.append(f"{line}, {len(skipped)} skipped ({skipped[0]})" if skipped else line)
+    for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)
     return table
 

@@ -89,11 +89,12 @@ def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_pat
 
 @pytest.mark.parametrize("folds", [None, 2])
 def test_splits_are_those_of_a_table_without_auxiliary_columns(tmp_path, folds):
-    sizes = {} if folds else {"test_size": 0.2}
-    config = replace(CONFIG, folds=folds, validation_size=0.2, **sizes)
+    lines = [f"{'C' * n},{n if n % 2 else ''},{n},x{n % 2}" for n in range(1, 40)]
+    text = "\n".join(["smiles,y,a,c", *lines, ""])
+    config = replace(CONFIG, folds=folds)
     plain = replace(config, auxiliary_columns=())
     found, expected = (
-        split_rows(read(tmp_path, config=one), one, seed=0) for one in (config, plain)
+        split_rows(read(tmp_path, text, one), one, seed=0) for one in (config, plain)
     )
     assert [rows.tolist() for rows in found] == [rows.tolist() for rows in expected]
 
@@ -125,6 +126,13 @@ def test_relations_weights_and_features_are_those_of_the_rows(tmp_path):
     low, high = training.bounds.transpose(0, 2, 1)
     np.testing.assert_array_equal(low, [[NAN, 2, NAN, NAN], [NAN, NAN, NAN, 6]])
     np.testing.assert_array_equal(high, [[NAN] * 4, [5, NAN, NAN, NAN]])
+
+
+def test_a_column_of_held_out_molecules_alone_is_refused(tmp_path):
+    text = "smiles,y,a,part\nC,1,,train\nCC,2,,val\nCCC,3,7,test\n"
+    config = DataConfig(target_columns=("y",), auxiliary_columns=("a",), split_column="part")
+    with pytest.raises(InputError, match="column 'a'"):
+        split_rows(read(tmp_path, text, config), config, seed=0)
 
 
 @pytest.mark.parametrize(
