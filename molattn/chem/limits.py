@@ -25,16 +25,6 @@ from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
-__all__ = [
-    "Standardize",
-    "is_fast",
-    "read_mol_block",
-    "read_molecule",
-    "standard_form",
-    "standardized_smiles",
-    "write_mol_block",
-]
-
 Result = TypeVar("Result")
 Standardize = bool | Literal["parent"]
 """Whether a molecule is read as its standard form, or as its parent; False = as given."""

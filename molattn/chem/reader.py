@@ -20,8 +20,6 @@ from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.workers import parallel_map
 
-__all__ = ["Fields", "MoleculeReader", "PreparedMolecule"]
-
 _BLOCK = 64
 
 _Read = MoleculeRecord | SmilesError

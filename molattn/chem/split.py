@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError
 
-__all__ = ["Split", "fold_split", "group_split"]
-
-
 _NAMES = ("training", "validation", "test")
 
 

@@ -5,7 +5,9 @@ Use them as ``transform=`` or ``pre_transform=`` of a dataset, or call them on a
 that add nodes or edges do not accept a ``Batch``.
 """
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Optional
 
 import torch
@@ -21,16 +23,32 @@ from molattn.record import pairs_within
 _FAR = 1e6
 
 
-class _Transform(BaseTransform):
-    """A transform whose attributes are its options."""
+@dataclass(eq=False)
+class _OfBonds(BaseTransform):
+    """A transform of one graph that reads its bonds."""
 
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({options})"
+    bond_column: Optional[int] = field(default=None, kw_only=True)
+
+    def _bonds(self, data: Data) -> tuple[int, Tensor, Tensor]:
+        """Check a graph; the number of its nodes, its bonds, and their features ``[E, D]``."""
+        num_nodes, (edge_index, features) = _single(data, self), _edges(data)
+        narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
+        if self.bond_column is not None:
+            bonded = features[:, self.bond_column] != 0
+            edge_index, features = edge_index[:, bonded], features[bonded]
+        elif num_nodes >= 5 and features.size(1) >= 2 and not features.is_floating_point():
+            proper = edge_index[:, edge_index[0] != edge_index[1]]
+            if proper.unique(dim=1).size(1) == num_nodes * (num_nodes - 1):
+                raise ValueError(
+                    f"edge_index: got all pairs of {num_nodes} nodes as bonds, expected only bonds;"
+                    " give bond_column, 0 for graphs of molattn.from_smiles"
+                )
+        return num_nodes, edge_index, features.long() if narrow else features
 
 
 @functional_transform("complete_graph")
-class CompleteGraph(_Transform):
+@dataclass(eq=False)
+class CompleteGraph(_OfBonds):
     r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
@@ -54,29 +72,22 @@ class CompleteGraph(_Transform):
         ([[0, 0], [1, 2]], [[1.0, 1.0], [0.0, 2.0]])
     """
 
-    def __init__(
-        self,
-        self_loops: bool = False,
-        *,
-        max_distance: Optional[int] = None,
-        no_path: float = -1,
-        bond_column: Optional[int] = None,
-    ) -> None:
-        if max_distance is not None and max_distance < 1:
-            raise ValueError(f"max_distance: got {max_distance}, expected at least 1, or None")
-        if no_path >= 0 and (max_distance is None or no_path <= max_distance):
+    self_loops: bool = False
+    max_distance: Optional[int] = field(default=None, kw_only=True)
+    no_path: float = field(default=-1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        limit, no_path = self.max_distance, self.no_path
+        if limit is not None and limit < 1:
+            raise ValueError(f"max_distance: got {limit}, expected at least 1, or None")
+        if no_path >= 0 and (limit is None or no_path <= limit):
             raise ValueError(
                 f"no_path: got {no_path}, expected a number below 0, or above max_distance"
             )
-        self.self_loops = self_loops
-        self.max_distance = max_distance
-        self.no_path = no_path
-        self.bond_column = bond_column
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        edge_index, features = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, edge_index, features = self._bonds(data)
         length = path_lengths(edge_index, num_nodes)
         limit = num_nodes if self.max_distance is None else self.max_distance
         distance = length.clamp(max=limit).to(features.dtype)
@@ -90,7 +101,8 @@ class CompleteGraph(_Transform):
 
 
 @functional_transform("topological_radius_graph")
-class TopologicalRadiusGraph(_Transform):
+@dataclass(eq=False)
+class TopologicalRadiusGraph(_OfBonds):
     r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
 
     For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
@@ -108,19 +120,16 @@ class TopologicalRadiusGraph(_Transform):
         ([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0])
     """
 
-    def __init__(
-        self, radius: int, self_loops: bool = False, *, bond_column: Optional[int] = None
-    ) -> None:
-        if radius < 1:
-            raise ValueError(f"radius: got {radius}, expected at least 1")
-        self.radius = radius
-        self.self_loops = self_loops
-        self.bond_column = bond_column
+    radius: int
+    self_loops: bool = False
+
+    def __post_init__(self) -> None:
+        if self.radius < 1:
+            raise ValueError(f"radius: got {self.radius}, expected at least 1")
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        bonds, features = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, bonds, features = self._bonds(data)
         found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
         pairs = torch.from_numpy(found).long().to(bonds.device)
         distance = torch.from_numpy(length).to(features)
@@ -138,7 +147,8 @@ class TopologicalRadiusGraph(_Transform):
 
 
 @functional_transform("pair_distances")
-class PairDistances(_Transform):
+@dataclass(eq=False)
+class PairDistances(BaseTransform):
     r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
 
     Gradients do not flow to ``pos``: for forces, compute distances inside the model.
@@ -155,8 +165,7 @@ class PairDistances(_Transform):
         tensor([[1.4142]])
     """
 
-    def __init__(self, basis: Optional[Callable[[Tensor], Tensor]] = None) -> None:
-        self.basis = basis
+    basis: Optional[Callable[[Tensor], Tensor]] = None
 
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
@@ -174,7 +183,8 @@ class PairDistances(_Transform):
 
 
 @functional_transform("bonds_and_distances")
-class BondsAndDistances(_Transform):
+@dataclass(eq=False)
+class BondsAndDistances(_OfBonds):
     r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
 
     The distance is that of ``pos`` where the graph has it, else the number of bonds on the
@@ -194,16 +204,15 @@ class BondsAndDistances(_Transform):
                 [2., 0.]])
     """
 
-    def __init__(self, *, no_path: float = _FAR, bond_column: Optional[int] = None) -> None:
-        if no_path < 0:
-            raise ValueError(f"no_path: got {no_path}, expected a distance of at least 0")
-        self.no_path = no_path
-        self.bond_column = bond_column
+    no_path: float = field(default=_FAR, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.no_path < 0:
+            raise ValueError(f"no_path: got {self.no_path}, expected a distance of at least 0")
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        edge_index, _ = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, edge_index, _ = self._bonds(data)
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if data.pos is None:
             length = path_lengths(edge_index, num_nodes)
@@ -219,7 +228,8 @@ class BondsAndDistances(_Transform):
 
 
 @functional_transform("add_dummy_node")
-class AddDummyNode(_Transform):
+@dataclass(eq=False)
+class AddDummyNode(BaseTransform):
     r"""Add a dummy node that atoms can attend to instead of atoms (Maziarka et al. 2020, MAT).
 
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
@@ -250,11 +260,12 @@ class AddDummyNode(_Transform):
                 [0., 1.]])
     """
 
-    def __init__(self, distance: float = _FAR, *, distance_column: Optional[int] = 0) -> None:
-        if distance < 0:
-            raise ValueError(f"distance: got {distance}, expected at least 0")
-        self.distance = distance
-        self.distance_column = distance_column
+    distance: float = _FAR
+    distance_column: Optional[int] = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.distance < 0:
+            raise ValueError(f"distance: got {self.distance}, expected at least 0")
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
@@ -271,22 +282,15 @@ class AddDummyNode(_Transform):
         features = None if data.edge_attr is None else _extended(data.edge_attr, new_edges.size(1))
         if features is not None and self.distance_column is not None:
             features[-new_edges.size(1) :, self.distance_column] = self.distance
-        names = [
-            name
-            for name in data.keys()  # noqa: SIM118  (a Data is no mapping)
-            if name not in ("x", "edge_index", "edge_attr", "y") and "label" not in name
-        ]
-        of_edges = [name for name in names if data.is_edge_attr(name) and "edge" in name]
-        of_nodes = [
-            name
-            for name in names
-            if data.is_node_attr(name)
-            and (n > 1 or name in ("pos", "z") or name.startswith("node"))
-        ]
-        for name in of_edges:
-            data[name] = _extended(data[name], new_edges.size(1))
-        for name in of_nodes:
-            data[name] = _extended(data[name], 1)
+        before = copy.copy(data)
+        for name, value in before.to_dict().items():
+            of_one_node = name in ("pos", "z") or name.startswith("node")
+            if name in ("x", "edge_index", "edge_attr", "y") or "label" in name:
+                continue
+            if before.is_edge_attr(name) and "edge" in name:
+                data[name] = _extended(value, new_edges.size(1))
+            elif before.is_node_attr(name) and (n > 1 or of_one_node):
+                data[name] = _extended(value, 1)
         if data.pos is not None:
             data.pos[-1, 0] = self.distance + (float(data.pos[:-1, 0].amax()) if n else 0.0)
         if features is not None:
@@ -300,7 +304,8 @@ class AddDummyNode(_Transform):
 
 
 @functional_transform("on_bonds")
-class OnBonds(_Transform):
+@dataclass(eq=False)
+class OnBonds(_OfBonds):
     r"""Apply a transform that adds encodings of nodes to the graph of bonds alone.
 
     The edges of the graph stay as they are. Functional name: ``on_bonds``.
@@ -317,16 +322,11 @@ class OnBonds(_Transform):
         [0.0, 0.5]
     """
 
-    def __init__(
-        self, transform: Callable[[Data], Data], *, bond_column: Optional[int] = None
-    ) -> None:
-        self.transform = transform
-        self.bond_column = bond_column
+    transform: Callable[[Data], Data]
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        bonds, _ = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, bonds, _ = self._bonds(data)
         alone = Data(x=data.x, edge_index=bonds, num_nodes=num_nodes)
         for name, value in self.transform(alone).to_dict().items():
             if name not in ("edge_index", "num_nodes"):
@@ -335,7 +335,8 @@ class OnBonds(_Transform):
 
 
 @functional_transform("laplacian_encoding")
-class LaplacianEncoding(_Transform):
+@dataclass(eq=False)
+class LaplacianEncoding(_OfBonds):
     r"""Add eigenvectors of the Laplacian of the bonds as ``laplacian_pe`` ``[n, k]``.
 
     PyG's ``AddLaplacianEigenvectorPE`` (Dwivedi and Bresson 2021), of random signs, with zeros for
@@ -343,9 +344,7 @@ class LaplacianEncoding(_Transform):
     ``laplacian_encoding``.
     """
 
-    def __init__(self, k: int, *, bond_column: Optional[int] = None) -> None:
-        self.k = k
-        self.bond_column = bond_column
+    k: int
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
@@ -357,7 +356,8 @@ class LaplacianEncoding(_Transform):
 
 
 @functional_transform("rrwp")
-class RRWP(_Transform):
+@dataclass(eq=False)
+class RRWP(_OfBonds):
     r"""Append to each edge the probabilities of random walks on bonds between its nodes.
 
     Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing", section 3.1:
@@ -384,14 +384,11 @@ class RRWP(_Transform):
         [1.0, 0.0, 0.5]
     """
 
-    def __init__(self, walk_length: int, *, bond_column: Optional[int] = None) -> None:
-        self.walk_length = walk_length
-        self.bond_column = bond_column
+    walk_length: int
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        bonds, _ = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, bonds, _ = self._bonds(data)
         edge_index, features = _edges(data)
         walk = torch.eye(num_nodes, dtype=torch.float64, device=edge_index.device)
         step = _adjacency(bonds, num_nodes)
@@ -408,7 +405,8 @@ class RRWP(_Transform):
 
 
 @functional_transform("path_bonds")
-class PathBonds(_Transform):
+@dataclass(eq=False)
+class PathBonds(_OfBonds):
     r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
 
     Ying et al. 2021, equation 7 (see :class:`molattn.nn.AttentionBias`): the features of the first
@@ -422,14 +420,11 @@ class PathBonds(_Transform):
         bond_column: See :class:`CompleteGraph`, after which it is -2.
     """
 
-    def __init__(self, max_hops: int, *, bond_column: Optional[int] = None) -> None:
-        self.max_hops = max_hops
-        self.bond_column = bond_column
+    max_hops: int
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        num_nodes = _single(data, self)
-        bonds, of_bonds = _bonds(data, num_nodes, self.bond_column)
+        num_nodes, bonds, of_bonds = self._bonds(data)
         (sender, receiver), features = _edges(data)
         length = path_lengths(bonds, num_nodes)
         paths = _count_paths(bonds, length)
@@ -485,32 +480,6 @@ def _edges(data: Data) -> tuple[Tensor, Tensor]:
     if features is None:
         features = torch.zeros(edge_index.size(1), 0, device=edge_index.device)
     return edge_index, features.view(-1, 1) if features.dim() == 1 else features
-
-
-def _bonds(data: Data, num_nodes: int, bond_column: Optional[int]) -> tuple[Tensor, Tensor]:
-    """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
-    edge_index, features = _edges(data)
-    narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
-    if bond_column is not None:
-        bonded = features[:, bond_column] != 0
-        edge_index, features = edge_index[:, bonded], features[bonded]
-    elif (
-        num_nodes >= 5
-        and features.size(1) >= 2
-        and not features.is_floating_point()
-        and _all_pairs(edge_index, num_nodes)
-    ):
-        raise ValueError(
-            f"edge_index: got all pairs of {num_nodes} nodes as bonds, expected only bonds; give "
-            "bond_column, 0 for graphs of molattn.from_smiles"
-        )
-    return edge_index, features.long() if narrow else features
-
-
-def _all_pairs(edge_index: Tensor, num_nodes: int) -> bool:
-    """Whether all ordered pairs of different nodes are edges."""
-    proper = edge_index[:, edge_index[0] != edge_index[1]]
-    return proper.unique(dim=1).size(1) == num_nodes * (num_nodes - 1)
 
 
 def _distances(data: Data, edge_index: Tensor) -> Tensor:

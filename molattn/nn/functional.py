@@ -17,17 +17,6 @@ from torch_geometric.utils import scatter, softmax
 
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "SCORES",
-    "DenseRows",
-    "Neighborhoods",
-    "ScatteredEdges",
-    "Score",
-    "attention",
-    "normalize",
-    "score",
-]
-
 
 @dataclass(frozen=True)
 class Score:

@@ -19,18 +19,6 @@ from molattn.pretraining.store import MoleculeStore
 from molattn.record import MoleculeRecord
 from molattn.training.batches import ResumableLoader
 
-__all__ = [
-    "DescriptorScaling",
-    "MaskedBatch",
-    "MaskedLoader",
-    "PretrainingData",
-    "count_scaling",
-    "descriptor_scaling",
-    "draw_atoms",
-    "masked_pairs",
-    "sample",
-]
-
 _MASKS = 1  # keeps the random numbers of the masks apart from those of the order
 _BONDED_FRACTION = 0.5  # of a masked atom's bonds
 # Of its other pairs: in a molecule of 27 atoms, about as many masked pairs as masked bonds.

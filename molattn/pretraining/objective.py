@@ -17,8 +17,6 @@ from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
 from molattn.utils.process_group import summed
 
-__all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies", "pretraining_scores"]
-
 GROUPS: tuple[Target, ...] = get_args(Target)
 """The prediction targets; each has a loss of its own, and all have the same weight."""
 _COUNTS_EXPANSION = 4

@@ -45,8 +45,6 @@ from molattn.utils.files import write_file, write_json
 from molattn.utils.process_group import broadcast, process_rank
 from molattn.version import package_versions
 
-__all__ = ["PretrainingRun", "describe_scores", "pretrain", "write_pretraining"]
-
 MIN_MOLECULES = 20
 _MOLECULES_FOLDER = "molecules"
 _ENTROPY_SAMPLE = 2048

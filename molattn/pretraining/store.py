@@ -29,8 +29,6 @@ from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.record import MoleculeRecord
 
-__all__ = ["MoleculeStore", "prepare_molecules", "reasons_text"]
-
 _INCHI_KEY = re.compile(r"([A-Z]{14})(-[A-Z]{10}-[A-Z])?")
 _LIMITS = [limit.name for limit in fields(MoleculeLimits)]
 

@@ -17,16 +17,6 @@ from molattn.errors import InputError, did_you_mean, quoted
 from molattn.nn.registry import check_network, unused_options
 from molattn.utils.files import write_file
 
-__all__ = [
-    "DEFAULT_SPACE",
-    "Space",
-    "check_space",
-    "default_space",
-    "read_space",
-    "with_options",
-    "write_space",
-]
-
 DEFAULT_SPACE: dict[str, Any] = {
     "width": [64, 128, 256],
     "heads": [4, 8, 16],

@@ -47,8 +47,6 @@ from molattn.tuning.search_space import (
 from molattn.utils.console import print_line
 from molattn.utils.files import write_file
 
-__all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "StudyResult", "run_study", "trials_table"]
-
 STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
 SPACE_FILE = "space.yaml"
