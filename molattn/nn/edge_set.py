@@ -54,8 +54,8 @@ class EdgeSetAttention(nn.Module):
     with :math:`q, k, v` linear in :math:`z`; the first block's input is added to the last block's
     output ("An end-to-end attention-based approach for learning on graphs", pre-norm, with the
     normalized tokens in the residual branch as in the authors' code). An edge with none to attend
-    to has :math:`a = 0`. In the authors' code padding takes part in ``S`` and in pooling; here it
-    does not, and a graph does not depend on the rest of its batch.
+    to has :math:`a = 0`. In the authors' code :math:`t` is an MLP, and padding takes part in ``S``
+    and in pooling; here it does not, and a graph does not depend on the rest of its batch.
 
     Give it bonds: memory is that of all pairs of edges of a graph. Read the edges out by their
     graph, ``batch[edge_index[0]]``, such as with :class:`PMA`.

@@ -11,6 +11,7 @@ from molattn.config import LAYER_ARGUMENTS, NetworkConfig
 from molattn.config.base import check_unused
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_bias import PathBias
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.egt import EGTConv
@@ -85,8 +86,11 @@ class Layer:
             heads: Number of heads.
             edge_dim: Number of edge features; None = no edge features.
             options: Keyword arguments of the class, or of another if they are off (None or False).
+                ``attn_bias`` may be ``linear``: a learned linear map of the edge features.
         """
         options = {name: value for name, value in options.items() if value or self.has(name)}
+        if options.get("attn_bias") == "linear":
+            options["attn_bias"] = PathBias(heads, edge_dim or 0)
         if not self.edge_columns:
             options["edge_dim"] = edge_dim
         elif edge_dim != len(self.edge_columns):

@@ -2,6 +2,7 @@ import inspect
 
 import pandas as pd
 import pytest
+import torch
 from torch_geometric.nn.conv import MessagePassing
 
 import molattn
@@ -41,6 +42,19 @@ def test_arguments_of_a_layer_reach_it():
         TrainConfig.from_options("t.csv", {"target_units": {"y": "mol/L"}})
 
 
+@pytest.mark.parametrize("layer", ["edge_attention", "egt", "grit", "mat", "graph_network"])
+def test_a_linear_bias_of_the_pairs_is_an_option_of_each_layer(layer):
+    network = NetworkConfig(layer=layer, layer_options=("attn_bias=linear",), layers=2)
+    check_network(network)
+    model = MolAttn(MolAttnConfig((Task("y"),), network))
+    biases = [m.attn_bias for m in model.modules() if isinstance(m, layers.AttentionConv)]
+    assert len(set(biases)) == 2  # each block has its own
+    data = molattn.from_smiles("CCO", self_loops=True)
+    before = model(data)
+    torch.nn.init.normal_(biases[0].weight)
+    assert not torch.allclose(model(data), before)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -50,6 +64,7 @@ def test_arguments_of_a_layer_reach_it():
         "unknown=1",
         "edge_dim=2",
         "attn_bias=3",
+        "attn_bias=distance",
         "flow=target_to_source",
     ],
 )
