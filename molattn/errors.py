@@ -35,7 +35,7 @@ REASONS: dict[ReasonCode, str] = {
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
     "no_parent": "The molecule has no organic fragment (one with a carbon atom), and thus no "
-    "parent, which the model predicts; `--as-given` predicts it as written.",
+    "parent to predict.",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
     "than 20,000 lines in an SDF record.",

@@ -16,7 +16,7 @@ from molattn.chem.parse import parse_accepted
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.data.labels import label_values
-from molattn.data.table import escape_formula, listed, open_table
+from molattn.data.table import escape_formula, listed, name_column, open_table
 from molattn.errors import InputError
 from molattn.evaluation.metrics import METRICS, metrics_of, percentile_interval, sample_scores
 from molattn.evaluation.tables import tasks_of
@@ -36,9 +36,9 @@ _ERRORS = {"regression": "mae", "binary": "brier", "multiclass": "brier"}  # mea
 class RunPredictions(NamedTuple):
     """The test rows of a run.
 
-    ``frame`` has the columns ``label`` of each task, NaN if missing, ``output`` by output name, and
-    ``similarity`` to the training molecules. Its sorted index is what the rows of other runs must
-    equal: round ("" of a single split), SMILES, second SMILES and labels.
+    ``frame`` has the columns ``label`` of each task, NaN if missing, ``output`` by output name,
+    ``similarity`` to the training molecules and ``name``, if known. Its sorted index is what the
+    rows of other runs must equal: round ("" of a single split), SMILES, second SMILES and labels.
     """
 
     folder: Path
@@ -86,6 +86,9 @@ def _read(folder: Path) -> RunPredictions:
     keys = [texts("round" if data.folds is not None and data.only_fold is None else None)]
     table = open_table(folder / "predictions.csv")
     smiles = _unescaped(table.header[table.column(data.smiles_column, "smiles_column")])
+    named = name_column(table.header)
+    named = None if named is None else _unescaped(table.header[named])
+    parts["name"] = pd.DataFrame({"name": texts(named)})
     keys += [texts(smiles), texts(data.partner_column)]
     keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))

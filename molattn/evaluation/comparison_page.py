@@ -132,4 +132,5 @@ def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[d
             shown = task.classes[-1] if task.kind == "binary" else task.cells(values)[0]
             facts[run] = f"{shown if task.classes else ''} {_text(max(values))}"
         drawing = molecule_image(smiles, f"Structure of {smiles}")
-        yield {"drawing": drawing, "smiles": [smiles, partner], "facts": facts}
+        name = first.frame["name", "name"].iloc[row]
+        yield {"drawing": drawing, "name": name, "smiles": [smiles, partner], "facts": facts}

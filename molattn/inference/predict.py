@@ -99,7 +99,7 @@ def predict_table(
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
     spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
-    spec = _readable(spec, model, Path(output) if isinstance(output, str) else output, config)
+    spec = readable_spec(spec, model, Path(output) if isinstance(output, str) else output, config)
     tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
@@ -111,7 +111,7 @@ def predict_table(
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
 
 
-def _readable(
+def readable_spec(
     spec: OutputSpec, model: MolAttn, output: Path | IO[bytes], config: PredictConfig
 ) -> OutputSpec:
     """Return an output as the style asks for."""

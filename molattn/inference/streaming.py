@@ -32,7 +32,7 @@ from molattn.data.table import (
     output_format,
     output_schema,
 )
-from molattn.errors import InputError, ReasonCode, SmilesError
+from molattn.errors import InputError, ReasonCode, SmilesError, reason_meaning
 from molattn.inference.parts import Tally, open_output
 from molattn.model.artefact import find_model
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -268,6 +268,7 @@ class OutputRows:
         output: Path | IO[bytes],
     ) -> None:
         self._model, self._keeps_columns = model.config, spec.keeps_columns
+        self._is_readable = bool(spec.headings)
         types = spec.columns if spec.keeps_columns else {"row": "int64", **spec.columns}
         header, new = list(table.header) if spec.keeps_columns else [], dict[str, str]()
         for name in (*types, *standardized_columns(model.config), "error"):
@@ -275,8 +276,7 @@ class OutputRows:
             new[header[-1]] = types.get(name, "string")
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
         if spec.headings or spec.structures:
-            added = header[-len(new) :]
-            named = {own: spec.headings.get(name) for own, name in zip(added, types, strict=False)}
+            named = {own: spec.headings.get(name) for own, name in zip(new, types, strict=False)}
             facts = {"headings": named, "structures": spec.structures}
             self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
@@ -291,6 +291,8 @@ class OutputRows:
         The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
         """
         source, own, structure = row.table_row, list[object]([row.number]), ""
+        if code and self._is_readable:
+            code = f"{code}: {source.reason or reason_meaning(row.code or code)}"
         if self._keeps_columns:
             has_types = self.schema is not None
             texts = map(self._escape, source.cells)

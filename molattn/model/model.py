@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from rdkit import Chem
 from torch import nn
@@ -16,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.parse import Molecule
-from molattn.errors import InputError
+from molattn.errors import InputError, SmilesError
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
@@ -77,7 +78,12 @@ class MolAttn(Predictor):
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
 
     def predict_frame(
-        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
+        self,
+        smiles: Sequence[Molecule],
+        level: float = 0.9,
+        batch_size: int = 256,
+        partners: Sequence[Molecule] | None = None,
+        features: Any = None,
     ) -> "pd.DataFrame":
         """Predict molecules as a table for people, as ``molattn predict`` writes to Excel.
 
@@ -85,21 +91,30 @@ class MolAttn(Predictor):
             smiles: The n molecules.
             level: Nominal coverage of the intervals.
             batch_size: Molecules in a batch.
-            inputs: ``partners`` and ``features``, as of :meth:`predict`.
+            partners: The second molecules, as of :meth:`predict`.
+            features: The extra features, as of :meth:`predict`.
 
         Returns:
             A row for each molecule, with the SMILES as index. Each property has a column of its
             name and unit, then the ends of its interval, or class and probability, and its
-            confidence and expected error.
+            confidence and expected error. A molecule that cannot be predicted has missing values
+            and, in the last column, the ``error``.
         """
         import pandas as pd
 
-        outputs, fingerprints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
-        prediction, columns = self.prediction(outputs, fingerprints, level), PredictionColumns(self)
-        rows = [columns.cells(prediction, row) for row in range(len(outputs[0]))]
-        texts = [one if isinstance(one, str) else Chem.MolToSmiles(one) for one in smiles]
+        read = [*self.reader(partners, numbers=True, fingerprint=True)(smiles, partners)]
+        errors = [str(one) if isinstance(one, SmilesError) else "" for one in read]
+        good = [row for row, error in enumerate(errors) if not error]
+        known: list[Any] = [read[row] for row in good]
+        features = None if features is None else np.asarray(features)[good]
+        outputs = self.predict_outputs(known, batch_size, features=features)
+        prediction = self.prediction(outputs, [one.fingerprint for one in known], level)
+        columns = PredictionColumns(self)
+        rows = [columns.cells(prediction, row) for row in range(len(good))]
         titles = [one.title for one in headings(self).values()]
-        return pd.DataFrame(rows, index=pd.Index(texts, name="smiles"), columns=titles)
+        frame = pd.DataFrame(rows, good, titles).reindex(range(len(read))).assign(error=errors)
+        texts = [Chem.MolToSmiles(one) if isinstance(one, Chem.Mol) else one for one in smiles]
+        return frame.set_index(pd.Index(texts, name="smiles"))
 
     def __repr__(self) -> str:
         return f"<MolAttn of {self.config!r}; its modules: .nets>"

@@ -13,6 +13,7 @@ class Heading(NamedTuple):
 
     title: str
     meaning: str
+    is_detail: bool = False
 
 
 class ReadableValue(NamedTuple):
@@ -48,22 +49,25 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
             meaning = f"{word} end of the prediction interval"
             yield f"{task.name}_{end}", Heading(f"{title}, {end}{in_unit}", meaning)
     else:
-        yield task.columns[0], Heading(f"{title}, class", f"Most probable class. {about}".strip())
+        is_yes_or_no = task.classes == ("0", "1") and unit
+        one = f" (1 = {unit.removeprefix('probability of ')})" if is_yes_or_no else ""
+        about = f"Most probable class. {about}".strip()
+        yield task.columns[0], Heading(f"{title}, class{one}", about)
         labels = task.classes[1:] if task.kind == "binary" else task.classes
         for name, label in zip(task.output_names, labels, strict=True):
             what = unit if task.kind == "binary" and unit else f"probability of {label}"
             yield name, Heading(f"{title}, {what}", "Calibrated probability, 0 to 1")
     more = {
-        "std": (f"standard deviation{in_unit}", "Standard deviation over the networks"),
+        "std": (f"standard deviation{in_unit}", "Over the networks alone: no measure of the error"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
         "expected_error": (
             f"expected error{in_unit}",
-            "Of molecules as far from the training data",
+            "Mean of molecules as far from the training data; of a class, how often it is wrong",
         ),
         "training_similarity": ("similarity to training", "To the nearest molecule with a label"),
     }
     for name, (words, meaning) in more.items():
-        yield f"{task.name}_{name}", Heading(f"{title}, {words}", meaning)
+        yield f"{task.name}_{name}", Heading(f"{title}, {words}", meaning, name != "confidence")
 
 
 def _names(model: Predictor, task: Task) -> tuple[str, str, str]:

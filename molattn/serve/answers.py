@@ -21,6 +21,7 @@ from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
+from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows
 from molattn.model.confidence import Confidence
 from molattn.model.model import MolAttn
@@ -153,7 +154,8 @@ async def file_chunks(
     """Yield the parts of a file of predictions in a format, as ``molattn predict`` writes it."""
     served, file_format, buffer = work.served, FORMATS[name], BytesIO()
     path = Path(f"predictions{file_format.suffixes[0]}")
-    rows = OutputRows(work.table, served.model, served.spec(work.level), options, path)
+    spec = readable_spec(served.spec(work.level), served.model, path, options)
+    rows = OutputRows(work.table, served.model, spec, options, path)
     writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
     async for batch in predicted:
         for row, cells, code in batch:

@@ -140,14 +140,21 @@ def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     titles = [cell.value for cell in sheet[1]]
     assert titles[:3] == ["Structure", "smiles", "Caco-2 permeability, predicted (log cm/s)"]
     assert len(sheet._images) == 1
-    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
-    frame = MolAttn.from_pretrained("admet").predict_frame([smiles])
-    assert titles[2:-2] == [*frame.columns]
+    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("C2", sheet.dimensions)
+    frame = MolAttn.from_pretrained("admet").predict_frame(["C(", smiles])
+    assert [*titles[2:-2], "error"] == [*frame.columns]
     assert [columns.cell(row, 1).value for row in range(2, columns.max_row + 1)] == titles[2:-2]
     value = sheet.cell(2, 3)
-    assert value.value == pytest.approx(frame.iloc[0, 0], rel=1e-5)
+    assert value.value == pytest.approx(frame.iloc[1, 0], rel=1e-5)
+    assert [frame.iloc[0, :-1].isna().all(), "parenthesis" in frame.iloc[0, -1]] == [True, True]
+    is_shown = [not sheet.column_dimensions[cell.column_letter].hidden for cell in sheet[1]]
+    shown = [title for title, one in zip(titles, is_shown, strict=True) if one]
+    assert shown[6:8] == [
+        "Human intestinal absorption, class (1 = good intestinal absorption)",
+        "Human intestinal absorption, probability of good intestinal absorption",
+    ]
     assert value.number_format == "#,##0.00"
-    assert sheet.cell(3, len(titles)).value == "parenthesis"
+    assert sheet.cell(3, len(titles)).value == "parenthesis: Unbalanced parentheses."
 
     assert predict("admet", smiles, "--style", "machine", "--output", file) == 0
     names = [cell.value for cell in openpyxl.load_workbook(file)["Sheet1"][1]]

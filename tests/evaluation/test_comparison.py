@@ -181,10 +181,10 @@ def trained(tmp_path_factory):
     """Two runs of a split with two targets, and two cross-validations."""
     folder = tmp_path_factory.mktemp("trained")
     lines = [
-        f"{one},{value:.2f},{'ab'[n % 2]}"
+        f"{one},M-{n},{value:.2f},{'ab'[n % 2]}"
         for n, (one, value) in enumerate(zip(SMILES, LABELS, strict=True))
     ]
-    (folder / "t.csv").write_text("\n".join(["smiles,y,kind <b>", *lines]))
+    (folder / "t.csv").write_text("\n".join(["smiles,name,y,kind <b>", *lines]))
     words = "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 1 --init-from none".split()
     words += "--predictor network --device cpu --bootstrap 0 --validation-size 0.2".split()
     for name, *more in (("a", "--test-size", 0.3), ("b", "--test-size", 0.3), ("cv", "--folds", 2)):
@@ -207,6 +207,7 @@ def test_trained_runs_are_compared_and_listed(trained, capsys, tmp_path):
         assert {row["task"] for row in found} == {"y", "kind <b>"}
         page = (tmp_path / names[0] / "report.html").read_text()
         assert "kind &lt;b&gt;" in page
+        assert '<p class="name">M-' in page
         assert "kind <b>" not in page
     assert "paired differences" in capsys.readouterr().out
     shutil.copytree(trained / "a", trained / "dead.unfinished", dirs_exist_ok=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pytest
 from rdkit import Chem
 
@@ -378,6 +379,8 @@ def test_files_are_read_and_written_in_each_format(opened, ask, tmp_path):
         *_, mol = Chem.SDMolSupplier(str(tmp_path / "out.sdf"))
         assert mol.GetProp("own") == "kept 1"
         (tmp_path / "out.xlsx").write_bytes(saved(page, "#save-xlsx"))
+        sheet = openpyxl.load_workbook(tmp_path / "out.xlsx")["Sheet1"]
+        assert "Acute oral toxicity, confidence" in [cell.value for cell in sheet[1]]
         page.set_input_files("#file", tmp_path / "out.xlsx")
         page.locator("#chosen:text('out.xlsx')").wait_for()
         page.locator("#downloads:visible").wait_for()

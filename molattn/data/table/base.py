@@ -220,9 +220,9 @@ class Table(ABC):
 
         In place of ``smiles``, the default, that no column is named, it is the only column of
         structures: of the first 50 cells that are not empty at least nine in ten are SMILES, and
-        half have three atoms or more. Of several, it is the first of ``canonical_smiles``,
-        ``isomeric_smiles``, ``smiles_string``, ``structure``, ``molecule`` and ``mol``, whatever
-        their letter case, spaces and signs.
+        half have three atoms or more, which is enough for one that is named ``canonical_smiles``,
+        ``isomeric_smiles``, ``smiles_string``, ``structure``, ``molecule`` or ``mol``, whatever the
+        letter case, spaces and signs. Of several, it is the first of these names.
         """
         names = matching(name, self.header)
         if len(names) > 1:
@@ -259,7 +259,8 @@ class Table(ABC):
         found = dict[int, str]()
         for index, cells in enumerate(zip(*rows, strict=True)):
             sizes = [atoms(cell) for cell in cells if cell.strip()]
-            is_read = 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
+            is_named = _first_named(_SMILES_NAMES, {index: self.header[index]}) is not None
+            is_read = is_named or 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
             if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
                 found[index] = self.header[index]
         return next(iter(found)) if len(found) == 1 else _first_named(_SMILES_NAMES, found)

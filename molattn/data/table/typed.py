@@ -230,7 +230,8 @@ class XlsxWriter(TableWriter):
     A text that is a number is written as one if it reads back as the same text. Text that a
     spreadsheet would take for a formula when the cell is edited is marked as text (a quote prefix).
     There are no more rows, and no longer texts, than Excel allows. The metadata of the types may
-    have titles of columns for people, whose numbers then show three significant digits.
+    have titles of columns for people, whose numbers then show three significant digits; columns of
+    details are folded.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
@@ -241,13 +242,13 @@ class XlsxWriter(TableWriter):
         facts = (getattr(types, "metadata", None) or {}).get(b"readable")
         facts = json.loads(facts) if facts else {"headings": {}, "structures": False}
         self._has_structures: bool = facts["structures"]
-        # Title and meaning of columns in a table for people, by name.
-        self._headings: dict[str, list[str]] = {k: v for k, v in facts["headings"].items() if v}
+        # Title, meaning and whether it is a detail, of columns in a table for people, by name.
+        self._headings: dict[str, list[Any]] = {k: v for k, v in facts["headings"].items() if v}
         self._is_titled = [name in self._headings for name in header]
         titles = [self._headings.get(name, [name])[0] for name in header]
         self._columns = ["Structure"] * self._has_structures + titles
         if self._headings or self._has_structures:
-            self._lay_out()
+            self._lay_out({title for title, _, is_detail in self._headings.values() if is_detail})
         self._append([self._heading_cell(name) for name in self._columns])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
@@ -269,16 +270,19 @@ class XlsxWriter(TableWriter):
             sheet = self._book.create_sheet("Columns")
             sheet.column_dimensions["A"].width = sheet.column_dimensions["B"].width = 45
             sheet.append([self._heading_cell(one) for one in ("Heading", "Column", "Meaning")])
-            for name, (title, meaning) in self._headings.items():
+            for name, (title, meaning, _) in self._headings.items():
                 sheet.append([self._text_cell(one) for one in (title, name, meaning)])
         self._book.save(self._file)
 
-    def _lay_out(self) -> None:
-        self._sheet.freeze_panes = "A2"
+    def _lay_out(self, details: set[str]) -> None:
+        self._sheet.freeze_panes = "C2" if self._has_structures else "B2"
+        self._sheet.sheet_properties.outlinePr.summaryRight = False
         for number, title in enumerate(self._columns, start=1):
             letter = self._openpyxl.utils.get_column_letter(number)
             width = 24 if number == 1 else min(24, max(11, len(title) // 2))
-            self._sheet.column_dimensions[letter].width = width
+            column = self._sheet.column_dimensions[letter]
+            column.width, column.hidden = width, title in details
+            column.outlineLevel = int(column.hidden)
 
     def _heading_cell(self, text: str) -> Any:
         cell = self._text_cell(text)
@@ -314,6 +318,8 @@ class XlsxWriter(TableWriter):
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             return float(value) if cell_text(float(value)) == value else self._text_cell(value)
+        if isinstance(value, datetime) and cell_text(value) == str(value.date()):
+            value = value.date()  # Excel would show midnight
         day = value.date() if isinstance(value, datetime) else value
         is_held = (
             value is None

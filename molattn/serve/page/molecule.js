@@ -200,7 +200,7 @@ export class MoleculeView {
         moved && element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")),
         element("b", { class: verdict, title: verdict && why }, main), verdict && hidden(` (${verdict})`), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
-        confidenceTag(task, shown),
+        confidenceTag(task, shown, " confidence"),
         moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text)),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
         element("div", { class: "ends" },

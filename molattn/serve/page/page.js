@@ -129,12 +129,12 @@ function finish(problem) {
   const failed = rows.filter(({ answer }) => answer.error !== null).length;
   const low = rows.filter(({ answer }) => isMostlyLow(answer)).length;
   const parts = [problem === null ? `${plural(rows.length, "molecule")} done`
-    : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
+    : !total ? "Nothing predicted" : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
   if (low) parts.push(`${count(low)} with mostly low confidence`);
   say(`${parts.join(", ")}.`);
   if (problem !== null && !isCancelled) {
-    complain(`${asked.name}: ${problem.message}`);
+    complain(`${asked.name}: ${problem.message.split("(smiles_column); ").at(-1)}`);
     if (problem.status === 401) askToken();
     if (problem.status === 422) input.forget();
     if (problem.message.includes("(smiles_column)")) input.askColumn(asked);

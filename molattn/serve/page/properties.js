@@ -58,11 +58,11 @@ export function confidenceText(task, answer) {
 }
 
 // The mark of a prediction whose confidence is not high.
-export function confidenceTag(task, answer) {
+export function confidenceTag(task, answer, word = "") {
   const grade = answer.predictions[task.name]?.confidence;
   if (!grade || grade === "high") return null;
   const text = confidenceText(task, answer);
-  return element("span", { class: `tag ${grade}`, title: text }, grade, element("span", { class: "hidden" }, text.slice(grade.length)));
+  return element("span", { class: `tag ${grade}`, title: text }, grade, word, element("span", { class: "hidden" }, text.slice(grade.length + word.length)));
 }
 
 // How many predictions of a molecule have each grade: { high: 14, medium: 5, low: 3 }.

@@ -119,7 +119,8 @@ def test_the_column_of_names_is_found_however_it_is_spelled():
         ("code,what", ["a,CCO", "b,CCN", "c,C"], "what"),
         ("a,b", ["CCO,CCN", "CCC,CCO"], None),  # two, of which no name tells
         ("phase,Structure", ["N,see page 4", "C,see page 5"], None),
-        ("Structure,y", ["CCO,1", "CCN,2", "a line,3"], None),  # a third are not
+        ("what,y", ["CCO,1", "CCN,2", "a line,3"], None),  # a third are not
+        ("Structure,y", ["CCO,1", "CCN,2", "a line,3"], "Structure"),
     ],
 )
 def test_structures_are_found_where_no_column_is_named_smiles(tmp_path, header, rows, found):

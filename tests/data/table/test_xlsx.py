@@ -60,6 +60,13 @@ def test_texts_numbers_and_dates_are_read_as_they_are_shown(tmp_path):
     assert (first.line, second.line, table.where(2), table.count()) == (2, 3, "row 2", 2)
 
 
+def test_a_date_is_written_without_the_midnight_that_excel_reads_with_it(tmp_path):
+    with write_table(tmp_path / "t.xlsx", ["x", "day", "time"]) as write:
+        write(["C", datetime(2024, 1, 5), datetime(2024, 1, 5, 7, 30)])
+    sheet = openpyxl.load_workbook(tmp_path / "t.xlsx")["Sheet1"]
+    assert ["h:mm" in cell.number_format for cell in sheet[2]] == [False, False, True]
+
+
 @given(rows=st.lists(st.tuples(cells(), cells()), min_size=1))
 def test_what_is_written_is_read_again(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("t") / "t.xlsx"
