@@ -27,7 +27,7 @@ from molattn.config import (
 )
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, MolattnError, SmilesError, quoted
-from molattn.utils.console import counted, print_errors, print_line, rate_text
+from molattn.utils.console import counted, print_line, print_remarks, rate_text
 from molattn.utils.files import write_file
 from molattn.utils.registry import import_files
 from molattn.utils.workers import reuse_memory
@@ -165,7 +165,7 @@ def prepare(
     with _resumable(output, resume_hint):
         index = prepare_store(tables, output, config, console)
     seconds = time.perf_counter() - start
-    print_errors(Counter(index.rejected), console)
+    print_remarks(console, Counter(index.rejected))
     size = index.num_bytes / max(1, index.molecules)
     print_line(
         console,

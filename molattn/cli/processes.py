@@ -21,16 +21,10 @@ from cyclopts import CycloptsError
 from molattn.cli.options import make_console
 from molattn.errors import MolattnError
 from molattn.utils.console import print_line
-from molattn.utils.signals import (
-    Interrupted,
-    interrupts_deferred,
-    pending_interrupt,
-)
+from molattn.utils.signals import Interrupted, interrupts_deferred, pending_interrupt
 
 if TYPE_CHECKING:
     from molattn.config import TrainingLoopConfig
-
-__all__ = ["launch", "needs_processes", "process_group", "run_rank", "world_size"]
 
 _GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
 

@@ -32,7 +32,7 @@ from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
-from molattn.utils.console import counted, print_groups, row_progress
+from molattn.utils.console import counted, print_remarks, row_progress
 from molattn.utils.spooled_list import Joined, Selection, SpooledList
 
 if TYPE_CHECKING:
@@ -472,7 +472,7 @@ def _complete_rows(
         # The structure of a store, but no mol block, which the SMILES stands for.
         molecule = None if row.block else row.molecule
         rows.append(row._replace(values=None, molecule=molecule))
-    print_groups(groups, console)
+    print_remarks(console, Counter(), groups)
     return rows, skipped
 
 

@@ -31,14 +31,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import (
-    counted,
-    print_errors,
-    print_groups,
-    print_line,
-    print_parents,
-    row_progress,
-)
+from molattn.utils.console import counted, print_line, print_remarks, row_progress
 from molattn.utils.devices import threads
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.version import __version__
@@ -101,9 +94,8 @@ def explain_table(
             for row, explained in _explained_rows(table, model, config):
                 advance(1)
                 files.add(row, explained)
-        print_errors(Counter(code for _, _, code, _ in files.errors), console)
-        print_groups(files.groups, console)
-        print_parents(files.parents, console)
+        errors = Counter(code for _, _, code, _ in files.errors)
+        print_remarks(console, errors, files.groups, files.parents)
         check = _check(files.sample, config, console) if config.check else None
         files.finish(facts | {"check": None if check is None else check.to_dict()})
         label = _label(target, config.target)

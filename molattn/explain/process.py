@@ -11,12 +11,7 @@ from torch import Tensor
 
 from molattn.chem.fingerprints import MOST_COUNTED, Environments
 from molattn.model.gaussian_process import GaussianProcessHead
-from molattn.model.kernel import (
-    CLIP,
-    GaussianKernel,
-    KernelInputs,
-    TanimotoKernel,
-)
+from molattn.model.kernel import CLIP, GaussianKernel, KernelInputs, TanimotoKernel
 from molattn.model.model import MolAttn
 from molattn.model.module import number_type
 

@@ -37,20 +37,10 @@ from molattn.inference.parts import Tally, open_output
 from molattn.model.artefact import find_model
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.module import batches
-from molattn.model.predictor import (
-    cell_text,
-    standardized_cells,
-    standardized_columns,
-)
+from molattn.model.predictor import cell_text, standardized_cells, standardized_columns
 from molattn.model.readable import Heading
 from molattn.record import MoleculeRecord
-from molattn.utils.console import (
-    print_errors,
-    print_groups,
-    print_line,
-    print_parents,
-    row_progress,
-)
+from molattn.utils.console import print_line, print_remarks, row_progress
 from molattn.utils.devices import check_device, threads, torch_device, without_onednn
 from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
@@ -432,9 +422,7 @@ def _identity(model: MolAttn, table: Table, config: StreamConfig) -> dict[str, A
 
 def _print_counts(tally: Tally, model: MolAttn, console: Console) -> None:
     errors = Counter(tally.get("error", {}))
-    print_errors(errors, console)
-    print_groups(tally.get("groups", 0), console)
-    print_parents(tally.get("parents", 0), console)
+    print_remarks(console, errors, tally.get("groups", 0), tally.get("parents", 0))
     if errors and not tally["done"]:
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):

@@ -11,17 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "counted",
-    "print_errors",
-    "print_groups",
-    "print_line",
-    "print_parents",
-    "rate_text",
-    "row_progress",
-    "step_progress",
-]
-
 _SECONDS_PER_LINE = 10.0
 
 
@@ -34,24 +23,18 @@ def print_line(console: "Console | None", line: str) -> None:
         console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def print_errors(errors: Counter[str], console: "Console | None") -> None:
-    """Print the reason codes, the most common first, if there are any."""
+def print_remarks(
+    console: "Console | None", errors: Counter[str], groups: int = 0, parents: int = 0
+) -> None:
+    """Print the reason codes, and how many molecules have stereo groups or are read as parents."""
     if errors:
         counts = (f"{count} {code}" for code, count in errors.most_common())
         print_line(console, f"errors: {', '.join(counts)}")
-
-
-def print_groups(count: int, console: "Console | None") -> None:
-    """Print how many molecules have stereo groups, if any have."""
-    if count:
-        what = f"{counted(count, 'molecule')} with stereo groups (& or o)"
+    if groups:
+        what = f"{counted(groups, 'molecule')} with stereo groups (& or o)"
         print_line(console, f"{what}: read with unspecified centers")
-
-
-def print_parents(count: int, console: "Console | None") -> None:
-    """Print of how many molecules the parent is read in their place, if of any."""
-    if count:
-        removed = f"removed counterions or charges from {counted(count, 'molecule')}"
+    if parents:
+        removed = f"removed counterions or charges from {counted(parents, 'molecule')}"
         print_line(console, f"{removed}, predicted as parent (--as-given: as written)")
 
 
@@ -88,25 +71,16 @@ def row_progress(
 ) -> Iterator[Callable[..., None]]:
     """Show how many rows are processed: on a terminal a bar, in a log a line every ten seconds.
 
-    Args:
-        console: The terminal or log; None = silent.
-        verb: What is done to the rows, such as ``reading``.
-        total: Number of rows, if known.
-        done: Number of rows that were processed before; they do not count for the rate.
-
-    Yields:
-        A function that counts further rows, and how many of them have an error (by default none).
+    Yields a function that counts further rows, and how many of them have an error. Rows that were
+    ``done`` before do not count for the rate.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
-    bar = Progress(
-        *(TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
+    bar = progress.Progress(
+        progress.TextColumn(verb),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=console is None or console.quiet or not console.is_terminal,

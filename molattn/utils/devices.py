@@ -13,30 +13,13 @@ from torch import Tensor
 
 from molattn.errors import InputError
 
-__all__ = [
-    "check_device",
-    "exclusive",
-    "finish",
-    "seeded",
-    "threads",
-    "to_device",
-    "to_host",
-    "torch_device",
-    "without_onednn",
-]
-
 _TRAINING = RLock()
 
 
 def check_device(device: str, count: int = 1) -> None:
-    """Check that there are such devices: ``device`` is ``auto``, ``cpu`` or ``gpu``.
+    """Raise an ``InputError`` if there are fewer devices, ``auto``, ``cpu`` or ``gpu``.
 
-    Args:
-        device: The kind.
-        count: How many processes use one each; CPUs can be used by any number.
-
-    Raises:
-        InputError: There are fewer.
+    ``count`` processes use one each; CPUs can be used by any number.
     """
     kind = torch_device(device)
     if device == "gpu" and kind == "cpu":

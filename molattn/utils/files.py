@@ -13,18 +13,6 @@ from filelock import FileLock, Timeout
 
 from molattn.errors import InputError, quoted
 
-__all__ = [
-    "UNFINISHED",
-    "atomic_folder",
-    "atomic_write",
-    "check_output_folder",
-    "locked",
-    "read_json",
-    "replace_folder",
-    "write_file",
-    "write_json",
-]
-
 UNFINISHED = ".unfinished"
 """End of the name of a file or folder that is being written, and stays if that is interrupted."""
 
@@ -120,14 +108,8 @@ def check_output_folder(
 ) -> None:
     """Check that a folder may be written, and replaced if it exists.
 
-    Args:
-        path: The folder.
-        kind: What it will hold: ``a run``.
-        is_known: Whether a folder of this kind may contain an entry of a given name.
-        markers: Names of which every folder of this kind contains one.
-
-    Raises:
-        InputError: If the path is a file or a link, or the folder holds anything else.
+    What it will hold is ``kind``, such as ``a run``: ``is_known`` says which names it may contain,
+    and ``markers`` are names of which it contains one. An ``InputError`` if it is anything else.
     """
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):

@@ -10,8 +10,6 @@ from markupsafe import Markup
 
 from molattn.version import __version__
 
-__all__ = ["SHARED_TEMPLATES", "data_image", "page_environment"]
-
 SHARED_TEMPLATES = Path(__file__).parent / "templates"
 """Folder of what all pages share."""
 _IMAGE = Markup('<img class="{}" alt="{}" src="data:image/{};base64,{}">')

@@ -14,16 +14,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-__all__ = [
-    "ProcessLostError",
-    "broadcast",
-    "joined_group",
-    "lost_named",
-    "num_processes",
-    "process_rank",
-    "summed",
-]
-
 Value = TypeVar("Value")
 
 # The others wait while the first one fits a Gaussian process or writes results, perhaps for hours.

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from molattn.errors import InputError, MolattnError, check_one_of, quoted
 
-__all__ = ["IMPORTED", "Registry", "import_files", "load_plugins"]
-
 _PLUGINS = "molattn.plugins"
 
 T = TypeVar("T")

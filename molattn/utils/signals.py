@@ -6,13 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = [
-    "Interrupted",
-    "interrupts_deferred",
-    "pending_interrupt",
-    "signals_handled",
-]
-
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated (SIGTERM)"}
 
 

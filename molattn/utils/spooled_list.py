@@ -8,8 +8,6 @@ from array import array
 from collections.abc import Sequence
 from typing import IO, Any, TypeVar
 
-__all__ = ["Joined", "Selection", "SpooledList"]
-
 Item = TypeVar("Item")
 
 
@@ -17,11 +15,8 @@ class SpooledList(Sequence[Item]):
     """A list of which only the first items are in memory; the others are pickled to a file.
 
     The file is a temporary one without a name, in the folder that ``TMPDIR`` names, and ends with
-    the list. An item from the file is a new object each time.
-
-    Args:
-        most_in_memory: Number of items that are kept in memory.
-        shared: Types of parts of items that stay in memory, each object once.
+    the list. An item from the file is a new object each time, but its parts of ``shared`` types
+    stay in memory, each object once.
     """
 
     def __init__(self, most_in_memory: int, *, shared: type | tuple[type, ...] = ()) -> None:
@@ -75,12 +70,7 @@ class SpooledList(Sequence[Item]):
 
 
 class Selection(Sequence[Item]):
-    """Some items of a sequence, which are looked up when they are asked for.
-
-    Args:
-        items: The sequence.
-        indices: Of the selected ones.
-    """
+    """The items of a sequence at some indices, which are looked up when they are asked for."""
 
     def __init__(self, items: Sequence[Item], indices: Any) -> None:
         self._items, self._indices = items, indices

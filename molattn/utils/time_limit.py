@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["call_within"]
-
 Result = TypeVar("Result")
 
 _MOST_BYTES = 2 * 2**30
@@ -29,13 +27,8 @@ _idle: list[tuple[int, subprocess.Popen[bytes]]] = []  # each with the process t
 def call_within(seconds: float, function: Callable[..., Result], *arguments: Any) -> Result:
     """Return ``function(*arguments)``, calculated in a child process that serves later calls too.
 
-    Args:
-        seconds: Limit of the CPU time (on Windows, of the elapsed time) of the call.
-        function: A function that can be imported; its arguments and result are pickled.
-        arguments: Its arguments.
-
-    Raises:
-        TimeoutError: The call took longer, or needed more than 2 GB of memory.
+    The function can be imported; its arguments and result are pickled. A ``TimeoutError`` if it
+    takes more CPU time (on Windows, elapsed time), or more than 2 GB of memory.
     """
     request = pickle.dumps((seconds, function, arguments))
     child = _child()

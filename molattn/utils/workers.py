@@ -28,14 +28,6 @@ from molattn.errors import InputError, MolattnError, quoted
 from molattn.utils.registry import IMPORTED, import_files, load_plugins
 from molattn.version import package_versions
 
-__all__ = [
-    "check_ray",
-    "parallel_map",
-    "ray_map",
-    "reuse_memory",
-    "worker_map",
-]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -168,15 +160,9 @@ def ray_map(
 ) -> Generator[Any, None, None]:
     """Yield ``function(item)`` for each item, in order, computed by the workers of a Ray cluster.
 
-    If a worker is killed, Ray starts another one, and its items are computed again.
-
-    Args:
-        function: The function, of which each worker gets a pickled copy.
-        items: The items, read in this process, a few ahead of each worker.
-        num_workers: Most workers; 0 for one for each ``threads`` CPUs of the cluster.
-        address: As of :func:`check_ray`; None starts Ray on this machine and ends it after the last
-            item, unless it is connected already.
-        threads: Number of CPUs that Ray reserves for each worker.
+    If a worker is killed, Ray starts another one, and its items are computed again. There is at
+    most one for each ``threads`` CPUs of the cluster, also if ``num_workers`` is 0. Without an
+    address Ray is started on this machine and ended after the last item, unless it is connected.
 
     Raises:
         InputError: No node has so many CPUs.
@@ -251,10 +237,8 @@ def reuse_memory() -> bool:
     """Make glibc keep memory that is freed, instead of returning it to the system.
 
     Otherwise each batch gets its large arrays anew, page by page, which takes a tenth of the time
-    of a prediction. It holds for the whole process, so that only commands call it.
-
-    Returns:
-        Whether the C library is glibc, or has the same function.
+    of a prediction. It holds for the whole process, so that only commands call it. Returns whether
+    the C library has such a function.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
