@@ -19,17 +19,16 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.metrics import score_tasks
+from molattn.evaluation.model_card import save_with_card
 from molattn.evaluation.plots import TaskResults, task_results
 from molattn.evaluation.run_files import (
-    card_scores,
-    save_with_card,
     write_fold_page,
     write_histories,
     write_run,
     write_skipped,
 )
 from molattn.evaluation.scoring import member_facts, score_run
-from molattn.evaluation.tables import MODELS, format_mean
+from molattn.evaluation.tables import MODELS
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty import Prediction
 from molattn.training.loop import check_processes
@@ -224,12 +223,7 @@ class _CrossValidation:
         fingerprints = training_fingerprints(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
-        rows = (
-            f": mean and standard deviation over {len(summary['folds'])} folds of a "
-            "cross-validation; this model, of all rows, was not tested itself"
-        )
-        card = card_scores(table.tasks, summary["test"], format_mean, rows)
-        save_with_card(model, config, summary, card, self.folder)
+        save_with_card(model, config, summary, self.folder)
         write_histories(histories, self.folder)
         return {
             "rows_train": len(split.train),

@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
+from molattn.evaluation.headline import make_headline
+from molattn.evaluation.metrics import metrics_of
+from molattn.evaluation.tables import score_cell, scored_rows, split_text, tasks_of
 from molattn.model.artefact import MODEL_FILES
 from molattn.model.model import MolAttn
+from molattn.utils.files import write_file
 
 _FACTS = """
-Data: {table} (SHA-256 {digest}), {used:,} rows used, {skipped:,} skipped; rows for
+Data: {table} (SHA-256 {data_sha256}), {rows_used:,} rows used, {rows_skipped:,} skipped; rows for
 training {rows_train:,}, validation {rows_validation:,}, test {rows_test:,}; split: {split}.
-Trained on {date} with molattn {version}, by:
+Trained on {date:%Y-%m-%d} with molattn {versions[molattn]}, by:
 
     {command}
 
 ## Domain and intended use
 
 The model is for molecules like those that it was trained on: `molattn predict` returns the
-similarity to the nearest of them, a confidence and an expected error. {baseline}
+similarity to the nearest of them, a confidence and an expected error. {conclusion}
 It ranks and filters candidates for experiments; it does not replace a measurement, and is not for
 decisions on the treatment of patients.
 
@@ -33,32 +37,33 @@ License: not stated. It depends on the license of the data.
 """
 
 
-def model_card(
-    model: MolAttn,
-    config: TrainConfig,
-    metrics: Mapping[str, Any],
-    scores: Mapping[str, str],
-    folder: Path,
-    split: str,
-    conclusion: str,
-) -> str:
-    """Return the card of a model that was saved in a folder.
-
-    ``metrics`` has the numbers of rows and the versions of the training, as ``metrics.json`` of a
-    run; ``scores`` has those of each task by name.
-    """
-    files = [f"- `{name}`" for name in MODEL_FILES if (folder / name).exists()]
-    facts = _FACTS.format(
-        **{name: metrics.get(name) or 0 for name in ("rows_train", "rows_validation", "rows_test")},
+def save_with_card(
+    model: MolAttn, config: TrainConfig, metrics: Mapping[str, Any], folder: Path
+) -> None:
+    """Save a model in ``model/`` of a folder, with a card of the scores in its ``metrics.json``."""
+    scored, tasks, facts = scored_rows(metrics), tasks_of(metrics), metrics
+    rows = f" on {{count}} {scored} molecules{' (there was no test)' * (scored != 'test')}"
+    if "folds" in metrics:
+        facts = {**metrics["folds"][0], "rows_train": metrics["folds"][0]["rows_used"]}
+        facts |= {"rows_validation": 0, "rows_test": 0}
+        rows = (
+            f": mean and standard deviation over {len(metrics['folds'])} folds of a "
+            "cross-validation; this model, of all rows, was not tested itself"
+        )
+    scores = {}
+    for task in tasks:
+        own, shown = metrics[scored][task.name], metrics_of(task.kind, with_heading=True).items()
+        values = [f"{metric.heading} {score_cell(own, key)}" for key, metric in shown if key in own]
+        scores[task.name] = f"{', '.join(values)}{rows.format(count=own.get('count'))}"
+    model.save_pretrained(folder / "model", scores=scores)
+    files = [f"- `{name}`" for name in MODEL_FILES if (folder / "model" / name).exists()]
+    text = _FACTS.format(
+        **facts,
         table=Path(config.file).name or "a DataFrame",
-        digest=metrics["data_sha256"],
-        used=metrics["rows_used"],
-        skipped=metrics["rows_skipped"],
-        split=split,
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        version=metrics["versions"]["molattn"],
+        split=split_text(config.data),
+        date=datetime.now(UTC),
         command=config.command_line("train"),
-        baseline=conclusion,
+        conclusion=make_headline(tasks, metrics, folder).conclusion,
         files="\n".join(files),
     )
-    return model.card(scores) + facts
+    write_file(folder / "model" / "README.md", (model.card(scores) + text).encode())

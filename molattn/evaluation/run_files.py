@@ -3,7 +3,7 @@
 import platform
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,8 @@ from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
 from molattn.evaluation.headline import make_headline
-from molattn.evaluation.metrics import main_metric, metrics_of
-from molattn.evaluation.model_card import model_card
+from molattn.evaluation.metrics import main_metric
+from molattn.evaluation.model_card import save_with_card
 from molattn.evaluation.molecules import Point, plot_points, worst_molecules
 from molattn.evaluation.plots import (
     PNG,
@@ -39,10 +39,10 @@ from molattn.evaluation.tables import (
     is_exchangeable,
     score_tables,
     scored_rows,
+    split_text,
     target_label,
     tasks_of,
 )
-from molattn.model.model import MolAttn
 from molattn.model.predictor import (
     PredictionColumns,
     cell_text,
@@ -50,7 +50,6 @@ from molattn.model.predictor import (
     standardized_columns,
 )
 from molattn.model.uncertainty import Prediction
-from molattn.task import Task
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
     CONFIG_FILE,
@@ -65,7 +64,6 @@ from molattn.utils.html import data_image, page_environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
-_ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 _FIGURES = {
     "learning_curve.png": "Training and validation loss by epoch",
@@ -85,14 +83,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     ``report.html``, ``learning_curve.png`` and, of test rows, the plots of
     :func:`molattn.evaluation.plots.run_plots`.
     """
-    tasks, scored = run.table.tasks, scored_rows(scores.metrics)
-    rows = " on {count} test molecules"
-    if scored == "validation":
-        rows = " on {count} validation molecules (there was no test)"
-    card = card_scores(
-        tasks if scored in scores.metrics else (), scores.metrics[scored], format_score, rows
-    )
-    save_with_card(run.model, run.config, scores.metrics, card, folder)
+    save_with_card(run.model, run.config, scores.metrics, folder)
     write_config_file(folder / CONFIG_FILE, run.config)
     write_histories(run.histories, folder)
     write_skipped(run.table, folder)
@@ -141,36 +132,6 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in table.skipped:
             write(row._replace(smiles=escape_formula(row.smiles)))
-
-
-def card_scores(
-    tasks: Sequence[Task], scores: Mapping[str, Any], cell: Callable[[Any], str], rows: str
-) -> dict[str, str]:
-    """Return the scores of each task for the card of a model; ``rows`` says what they are of."""
-    card = {}
-    for task in tasks:
-        own, shown = scores[task.name], metrics_of(task.kind, with_heading=True).items()
-        values = [f"{metric.heading} {cell(own[key])}" for key, metric in shown if key in own]
-        card[task.name] = f"{', '.join(values)}{rows.format(count=own.get('count'))}"
-    return card
-
-
-def save_with_card(
-    model: MolAttn,
-    config: TrainConfig,
-    metrics: Mapping[str, Any],
-    scores: Mapping[str, str],
-    folder: Path,
-) -> None:
-    """Save the model of a run, given its ``metrics.json``, with a card that has some scores."""
-    model.save_pretrained(folder / "model", scores=scores)
-    headline = make_headline(tasks_of(metrics), metrics, folder)
-    facts, split = metrics, _split_text(config.data)
-    if "folds" in metrics:
-        facts = {**metrics["folds"][0], "rows_train": metrics["folds"][0]["rows_used"]}
-        facts |= {"rows_validation": 0, "rows_test": 0}
-    text = model_card(model, config, facts, scores, folder / "model", split, headline.conclusion)
-    write_file(folder / "model" / "README.md", text.encode())
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
@@ -254,7 +215,7 @@ def write_fold_page(
         figures=_figures(path.parent, points),
         tasks=[worst_molecules(table, tested, one) for one in results[:_MOST_TASKS]],
         weights=_weights(folds),
-        headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
+        shown=shown,
         promise=interval_promise(config.data),
         intervals=interval_table(tasks, summary, config),
         level=f"{config.report.interval:g}",
@@ -263,20 +224,8 @@ def write_fold_page(
         censored=summary["censored"],
         leakage=leakage_warnings([fold["leakage"] for fold in folds]),
         final=final,
-        final_coverage=[
-            (target_label(task), format_score(scores["coverage"]), scores["count"])
-            for task in tasks
-            if (scores := final.get("uncertainty", {}).get(task.name))
-        ],
-        rounds=[
-            {
-                **{name: fold[name] for name in _ROUND},
-                "best": ", ".join(str(member["kept_epoch"]) for member in fold["members"]),
-                "cells": [format_score(fold["test"][task.name].get(key)) for task, key, _ in shown],
-            }
-            for fold in folds
-        ],
-        shown=len(shown),
+        final_tasks=[task for task in tasks if task.name in final.get("uncertainty", {})],
+        rounds=folds,
     )
 
 
@@ -314,7 +263,7 @@ def _write_page(
     text = page.render(
         name=config.report.title or Path(config.file).name,
         headline=make_headline(tasks_of(summary or metrics), summary or metrics, path.parent),
-        split=_split_text(config.data),
+        split=split_text(config.data),
         task_count=len(metrics["tasks"]),
         options=yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True),
         made=datetime.now(UTC),
@@ -322,6 +271,8 @@ def _write_page(
         metrics=metrics,
         skipped=Counter(row.code for row in table.skipped).most_common(),
         meaning=reason_meaning,
+        target_label=target_label,
+        format_score=format_score,
         **content,
     )
     write_file(path, text.encode(errors="replace"))
@@ -351,14 +302,6 @@ def _kept_epochs(run: TrainingRun) -> str:
     epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
     is_last = run.config.training.checkpoint == "last"
     return f"Checkpoint: epoch {epochs} ({'last epoch' if is_last else 'lowest validation loss'})."
-
-
-def _split_text(data: DataConfig) -> str:
-    if data.split_column is not None:
-        return f"column {data.split_column!r}"
-    if data.only_fold is not None:
-        return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
-    return str(data.split or "random")
 
 
 def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:

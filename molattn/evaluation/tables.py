@@ -87,6 +87,15 @@ def _model_label(key: str, kind: TaskKind) -> str:
     return MODELS["test" if key == "validation" else key]
 
 
+def split_text(data: DataConfig) -> str:
+    """Return how the rows of a run were split."""
+    if data.split_column is not None:
+        return f"column {data.split_column!r}"
+    if data.only_fold is not None:
+        return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
+    return str(data.split or "random")
+
+
 def is_exchangeable(data: DataConfig) -> bool:
     """Return whether test rows are drawn as those that the intervals are calibrated on."""
     return data.split_column is None and data.split in (None, "random")

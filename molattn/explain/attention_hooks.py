@@ -16,11 +16,9 @@ from molattn.nn import HeadGate
 
 
 class Attention(NamedTuple):
-    """Attention weights of a molecule of ``n`` atoms, before dropout.
+    """Attention weights of ``n`` atoms before dropout, ``[members, layers, heads, n, n]``.
 
-    Args:
-        weights: ``float64 [members, layers, heads, n receivers, n senders]``.
-        gates: ``float64 [members, layers, heads, n]``; None where heads have no gate.
+    Receivers come before senders. Gates are ``[members, layers, heads, n]``, if heads have any.
     """
 
     weights: NDArray[np.float64]

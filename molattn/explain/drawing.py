@@ -34,12 +34,6 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
 
     0 is white. A signed score is blue if negative and orange if positive, on a symmetric scale; an
     unsigned score is violet.
-
-    Example:
-        >>> score_color(0.0, 2.0, signed=True)
-        (1.0, 1.0, 1.0)
-        >>> score_color(-3.0, 2.0, signed=True) == LOWER
-        True
     """
     weight = min(abs(score) / limit, 1.0) if limit > 0 else 0.0
     full = UNSIGNED if not signed else RAISE if score > 0 else LOWER

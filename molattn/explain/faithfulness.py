@@ -23,10 +23,7 @@ _WORDS = {1: "better", 0: "no better", -1: "worse"}
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over molecules and its 95% confidence interval.
-
-    The interval is from ``low`` to ``high``, by a percentile bootstrap over molecules.
-    """
+    """A mean over molecules and its 95% confidence interval, by a percentile bootstrap."""
 
     mean: float
     low: float
@@ -40,10 +37,6 @@ def bootstrap_mean(values: NDArray[np.float64], seed: int = 0) -> Estimate:
     """Estimate the mean of one value per molecule, ``[molecules]``.
 
     Values of the same molecules with the same seed are resampled in the same way.
-
-    Example:
-        >>> f"{bootstrap_mean(np.array([1.0, 1.0])):.1f}"
-        '1.0 (1.0 to 1.0)'
     """
     rng = np.random.default_rng(seed)
     picked = rng.integers(len(values), size=(_RESAMPLES, len(values)))
@@ -85,9 +78,9 @@ class MethodFaithfulness:
     @property
     def estimates(self) -> list[Optional[Estimate]]:
         """Areas and gains in the order of a table's columns; random has no gains."""
-        gains = (self.deletion_gain, self.insertion_gain)
-        deletion, insertion = gains if self.method != "random" else (None, None)
-        return [self.deletion_area, deletion, self.insertion_area, insertion]
+        is_random = self.method == "random"
+        gains = (None, None) if is_random else (self.deletion_gain, self.insertion_gain)
+        return [self.deletion_area, gains[0], self.insertion_area, gains[1]]
 
 
 @dataclass(frozen=True)
@@ -233,17 +226,14 @@ def _changes(
     n = instance.num_atoms
     ends = instance.predict_kept(np.array([[True], [False]]) & np.ones(n, bool))
     sign = 1.0 if ends[0] >= ends[1] else -1.0
-    orders = []
-    for method in methods:
-        scores = method(instance, options).atoms
-        if method.signed:
-            scores = scores * sign
-        orders.append(np.argsort(-scores, kind="stable"))
+    scores = [
+        method(instance, options).atoms * (sign if method.signed else 1) for method in methods
+    ]
+    orders = [np.argsort(-one, kind="stable") for one in scores]
     position = np.argsort([*orders, np.arange(n), *random], axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
-    values = instance.predict_kept(kept.reshape(-1, n))
-    values = values.reshape(kept.shape[:-1])
+    values = instance.predict_kept(kept.reshape(-1, n)).reshape(kept.shape[:-1])
     changes = sign * (values[0, 0, 0] - values)
     of_random = changes[-len(random) :].mean(axis=0, keepdims=True)
     return np.concatenate([changes[: -len(random)], of_random])

@@ -217,7 +217,8 @@ class _Files:
             return
         instance, explanations = explained
         self._write(number, explanations)
-        self.page.add(number, explanations, *(self._cell(row, one) for one in self._shown))
+        cells = [row.table_row.cells[one].strip() if one is not None else "" for one in self._shown]
+        self.page.add(number, explanations, *cells)
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)
         # A uniform random sample for the check (reservoir sampling), without caches.
@@ -225,10 +226,6 @@ class _Files:
         if k < _MOST_CHECKED:
             self.sample[k : k + 1] = [replace(instance)]
         self.done += 1
-
-    @staticmethod
-    def _cell(row: ReadRow, column: int | None) -> str:
-        return "" if column is None else row.table_row.cells[column].strip()
 
     def _write(self, row: int, explanations: Sequence[Explanation]) -> None:
         first = explanations[0]
@@ -240,8 +237,8 @@ class _Files:
         for (begin, end), *scores in zip(first.bonds, *bonds, strict=True):
             self._bonds([row, numbers[begin], numbers[end], first.smiles, *scores, ""])
         for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
-            scores = (one.other_scores.get(name) for one in explanations)
-            texts = ("" if score is None else f"{score:.7g}" for score in scores)
+            found = [one.other_scores for one in explanations]
+            texts = (f"{scores[name]:.7g}" if name in scores else "" for scores in found)
             self._others([row, name, *texts, ""])
         entries = [one.to_dict(with_attention=False) for one in explanations]
         self._write_row(row, first.smiles, "", entries)

@@ -44,16 +44,8 @@ class Instance:
     neither the second molecule, if there is one, nor the features of the whole molecule
     (:attr:`number_groups`).
 
-    Args:
-        model: The model.
-        molecule: The molecule, a SMILES or an RDKit molecule.
-        record: The featurized molecule, ``n`` atoms.
-        target: The target.
-        predicted: What the model predicts: a value in own units, or the probability of a class.
-        interval: Prediction interval of the target, if it has one.
-        confidence: Grade of the prediction, if the model is calibrated.
-        expected_error: What it is graded by.
-        features: Table features of the molecule, ``[num_features]``.
+    ``record`` is the featurized molecule of ``n`` atoms, ``predicted`` a value in own units or the
+    probability of a class, and ``features`` are those of the table, ``[num_features]``.
     """
 
     model: MolAttn
@@ -188,17 +180,12 @@ class Instance:
         with torch.inference_mode(False):
             return MoleculeProcess(self.model, self.environments, inputs)
 
-    # Predictions.
-
     def __call__(self, atoms: Tensor, pairs: Tensor, weights: Optional[Tensor] = None) -> Tensor:
         """Predict from given features, differentiably: ``[B]`` in the target's unit.
 
-        Args:
-            atoms: Atom features ``[B, n, S]``, one-hot or mixtures of one-hot vectors.
-            pairs: Pair features ``[B, n, n, T]``, likewise.
-            weights: From 0 to 1, as :attr:`input_weights`, ``[B, E + A + G]``. Features of the
-                whole molecule are scaled, then multiplied by the weight, so that 0 stands for the
-                training mean. None = 1.
+        Features of atoms ``[B, n, S]`` and pairs ``[B, n, n, T]`` are one-hot or mixtures of
+        one-hot vectors, weights ``[B, E + A + G]`` from 0 to 1, as :attr:`input_weights`. Scaled
+        features of the whole molecule are multiplied by theirs: 0 stands for the training mean.
         """
         batch = self.batch([self.record] * len(atoms))
         rows = batch.layout.nodes_to_rows(atoms.flatten(0, 1))
@@ -242,11 +229,8 @@ class Instance:
 
         A masked atom is removed from the graph, so that no atom attends to it and the readout
         ignores it; features of the other atoms, such as their number of neighbors, do not change.
-
-        Args:
-            kept: Which atoms are not masked, ``bool [B, n]``.
-            groups: Which groups of features of the whole molecule are not replaced by their
-                training means, ``bool [B, G]``; None = all are kept.
+        ``kept`` are the atoms that are not masked, ``bool [B, n]``, and ``groups`` the groups of
+        features of the whole molecule that are not replaced by their training means, ``[B, G]``.
         """
         if groups is None:
             groups = np.ones((len(kept), len(self.number_groups)), dtype=bool)

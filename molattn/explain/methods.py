@@ -84,8 +84,7 @@ class Method:
 
         Raises:
             NotFiniteError: Scores that are NaN or infinite.
-            ValueError: Scores that are not a number for each atom and bond, or a baseline that is
-                missing for a signed method or present for an unsigned one.
+            ValueError: Scores of another shape, or a baseline that does not fit to ``signed``.
         """
         scores = self.compute(instance, options)
         shapes = [*scores.atoms.shape, *scores.bonds.shape]
@@ -149,9 +148,9 @@ def rollout(instance: Instance, _: MethodOptions) -> Scores:
 
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return R of :func:`rollout` for means over heads ``[L, n receivers, n senders]``."""
-    product = np.eye(layers.shape[-1])
+    product = identity = np.eye(layers.shape[-1])
     for layer in layers:
-        mixed = 0.5 * layer + 0.5 * np.eye(layers.shape[-1])
+        mixed = layer + identity
         product = mixed / mixed.sum(axis=-1, keepdims=True) @ product
     return product
 

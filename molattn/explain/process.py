@@ -47,12 +47,8 @@ class MoleculeProcess:
     An environment :math:`e`, such as a Morgan environment or an atom pair, has a weight
     :math:`w_e` from 0 to 1 in a variant. The count at position :math:`j` is
     :math:`c_j = \sum_e w_e` over the environments that are hashed to it. All weights 1 are the
-    molecule itself.
-
-    Args:
-        model: A model with a Gaussian process.
-        environments: Those of the molecule, E.
-        inputs: What the kernel reads of the molecule, one row; its embedding is not used.
+    molecule itself. ``inputs`` are what the kernel reads of the molecule, one row; its embedding is
+    not used.
     """
 
     def __init__(self, model: MolAttn, environments: Environments, inputs: KernelInputs) -> None:
@@ -81,11 +77,9 @@ class MoleculeProcess:
     ) -> Tensor:
         """Predict B variants, ``[B, outputs]``: regressions in scaled units, logits of classes.
 
-        Args:
-            weights: Of the environments, ``[B, E]``.
-            embedding: ``[B, width]``.
-            factors: Of the standardized ``descriptors`` and ``feature columns``, ``[B]`` each.
-            descriptors: In own units ``[B, F]``; None = those of the molecule, times their factor.
+        Weights of the environments are ``[B, E]``, embeddings ``[B, width]``, factors of the
+        standardized ``descriptors`` and ``feature columns`` ``[B]`` each, descriptors in own units
+        ``[B, F]``; None = those of the molecule, times their factor.
         """
         shared, given = self._shared, {"embedding": embedding, "descriptors": descriptors}
         found = [count_kernel(weights) for count_kernel in self._counts]

@@ -22,12 +22,8 @@ class Target:
     A regression is explained in the unit of its task. A class is explained as its log-odds
     :math:`\log \frac{p}{1 - p}`, which are 0 at a probability of 0.5: log-odds can be attributed
     additively, whereas probabilities saturate near 0 and 1. The probability :math:`p` is the
-    calibrated one, if the model is calibrated.
-
-    Args:
-        model: The model.
-        task_index: Index of the task.
-        index: Index of the explained output among those of the task.
+    calibrated one, if the model is calibrated. ``index`` is that of the explained output among
+    those of the task.
     """
 
     model: MolAttn
@@ -115,18 +111,10 @@ def find_target(
     *,
     option: str = "target",
 ) -> Target:
-    """Return the target of that name.
+    """Return the target of a name, see :func:`target_name`; None = the first task.
 
-    Args:
-        model: The model.
-        name: A task, or a class by its column of predictions, see :func:`target_name`; None = the
-            first task.
-        predicted: Predictions for the molecule: of a multiclass task without a class, the most
-            probable class is the target. None = its first class.
-        option: What a message calls the name.
-
-    Raises:
-        InputError: The model has no such target.
+    Of a multiclass task without a class, it is the most probable class of the predictions for the
+    molecule; without these, the first class. ``option`` is what a message calls the name.
     """
     tasks = model.config.tasks
     name = tasks[0].name if name is None else target_name(model, name, option=option)
