@@ -27,7 +27,7 @@ from molattn.config import (
 )
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, MolattnError, SmilesError, quoted
-from molattn.utils.console import counted, print_line, print_remarks, rate_text
+from molattn.utils.console import counted, print_line, print_remarks, three_digits
 from molattn.utils.files import write_file
 from molattn.utils.registry import import_files
 from molattn.utils.workers import reuse_memory
@@ -102,7 +102,7 @@ def predict(
     (done, errors), seconds = predicted.counts, predicted.tally["seconds"]
     place = "" if file is None else f"; written to {file}"
     rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
-    rate = rate_text((done + errors) / seconds)
+    rate = three_digits((done + errors) / seconds)
     print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")
 
 
@@ -330,9 +330,6 @@ def input_table(words: Sequence[str], config: TableConfig) -> Table:
 
     An existing path is a file. Anything else is a SMILES, unless it is not a valid one and has a
     path separator or the suffix of a table, as the name of a missing file does.
-
-    Raises:
-        InputError: There is a file among several words, a missing file, or no valid SMILES.
     """
     table = _open_standard_input(config) if [*words] == [STREAM] else _open(words, config)
     table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded

@@ -69,12 +69,9 @@ class RunOptions:
 
     @contextmanager
     def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
-        """Fill the folder of a run, by default one of a name in ``runs/``.
+        """Fill the folder of a run, by default one of a name in ``runs/``, in the first process.
 
-        Of processes that train together, the first one does so.
-
-        Yields:
-            The final folder, and the one to write to.
+        Yields the final folder, and the one to write to.
         """
         from molattn.training import run_folder as folders
         from molattn.utils.process_group import process_rank

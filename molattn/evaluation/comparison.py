@@ -63,9 +63,8 @@ def _read(folder: Path) -> RunPredictions:
     if cells.empty:
         raise InputError(f"{folder}: expected a run with test rows, got none")
     cells = cells.rename(columns=_unescaped).map(_unescaped)
-    added = {
-        str(name).rstrip("_"): name for name in cells
-    }  # after those of the table, see free_name
+    # Added columns come after those of the table, see free_name.
+    added = {str(name).rstrip("_"): name for name in cells}
     given = {name.lower(): name for name in reversed(cells.columns)}
 
     def texts(name: str | None) -> list[str]:

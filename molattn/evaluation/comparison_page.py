@@ -36,36 +36,27 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
         heading = f"{metric.heading} {'↑' if metric.higher_is_better else '↓'}"
         own = table[(table["task"] == task.name) & (table["rows"] == "all")]
         for run, some in own[own["minus"] == ""].groupby("run", sort=False):
-            cells = {METRICS[one["metric"]].heading: _text(one["value"]) for one in _records(some)}
-            main = {metric.heading: "", "95% CI": _bounds(_records(some)[0])}
+            headings = [METRICS[name].heading for name in some["metric"]]
+            cells = dict(zip(headings, map(format_score, some["value"]), strict=True))
+            main = {metric.heading: "", "95% CI": format_interval(*some.iloc[0][["low", "high"]])}
             row = {**label, "model": str(run), **main, **cells}
             found.setdefault(("test scores", not task.classes), []).append(row)
-        pairs = _records(own[(own["minus"] != "") & (own["metric"] == key)])
+        differences = own[(own["minus"] != "") & (own["metric"] == key)]
+        pairs: list[Any] = differences.to_dict("records")
         widest = np.nanmax([1e-300, *(abs(one[end]) for one in pairs for end in ("low", "high"))])
         for one in pairs:
             better = one["run" if (one["value"] > 0) == metric.higher_is_better else "minus"]
             ends = 50 * np.array([one["low"], one["high"], one["value"]]) / widest
-            p = one["p_value"]
-            row = {**label, "model": f"{one['run']} - {one['minus']}", heading: _text(one["value"])}
-            row |= {"95% CI": _bounds(one), "p": "< 0.001" if p < 0.001 else _text(p)}
+            value, p = format_score(one["value"]), one["p_value"]
+            row = {**label, "model": f"{one['run']} - {one['minus']}", heading: value}
+            row["95% CI"] = format_interval(one["low"], one["high"])
+            row["p"] = "< 0.001" if p < 0.001 else format_score(p)
             row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
             row |= {"better": better if p < 0.05 else "undecided"}
             found.setdefault(("paired differences", not task.classes), []).append(row)
     return [
         ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in found.items()
     ]
-
-
-def _records(table: pd.DataFrame) -> list[Any]:
-    return table.to_dict("records")
-
-
-def _text(value: float) -> str:
-    return format_score(None if np.isnan(value) else value)
-
-
-def _bounds(row: Any) -> str:
-    return "-" if np.isnan(row["low"]) else format_interval(row["low"], row["high"])
 
 
 def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, output: Path) -> None:
@@ -104,7 +95,7 @@ def _task_part(
         kind, _, words = str(name).partition(": ")
         is_drawn = kind == "scaffold" and words not in ("none", "others")
         shown = molecule_image(words, "") + words if is_drawn else words
-        cells = dict(zip(rows["run"], map(_text, rows["value"]), strict=True))
+        cells = dict(zip(rows["run"], map(format_score, rows["value"]), strict=True))
         row = {kind: shown, "labels": f"{rows['count'].iloc[0]:,}", **cells}
         errors.setdefault(kind, []).append(row)
     return {
@@ -127,10 +118,10 @@ def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[d
     for (smiles, partner), row in [*seen.items()][:_MOST_MOLECULES]:
         label = first.frame["label", task.name].iloc[row]
         is_class = bool(task.classes) and not np.isnan(label)
-        facts = {"measured": task.classes[int(label)] if is_class else _text(label)}
+        facts = {"measured": task.classes[int(label)] if is_class else format_score(label)}
         for run, values in zip(runs, outputs[:, row].tolist(), strict=True):
             shown = task.classes[-1] if task.kind == "binary" else task.cells(values)[0]
-            facts[run] = f"{shown if task.classes else ''} {_text(max(values))}"
+            facts[run] = f"{shown if task.classes else ''} {format_score(max(values))}"
         drawing = molecule_image(smiles, f"Structure of {smiles}")
         name = first.frame["name", "name"].iloc[row]
         yield {"drawing": drawing, "name": name, "smiles": [smiles, partner], "facts": facts}

@@ -86,16 +86,11 @@ def score_tasks(
     resamples: int = 0,
     seed: int = 0,
 ) -> TaskScores:
-    """Compute all metrics of each task.
+    """Compute all metrics of each of T tasks.
 
-    Args:
-        prediction: ``[n, outputs]``, finite: values in the units of the targets, probabilities of
-            classes.
-        target: ``[n, T]``, values or indices of classes, NaN where missing.
-        tasks: The T tasks.
-        resamples: Number of bootstrap samples for the confidence intervals, fewer if there are very
-            many rows; 0 = no intervals.
-        seed: Seed of the bootstrap.
+    Predictions ``[n, outputs]`` are finite values in the units of the targets and probabilities of
+    classes; targets ``[n, T]`` values or indices of classes, NaN where missing. There are so many
+    bootstrap samples for the confidence intervals, fewer of very many rows; 0 = no intervals.
     """
     values = sample_scores(prediction, target, tasks, resamples=resamples, seed=seed)
     scores = {}
@@ -193,9 +188,6 @@ def percentile_interval(drawn: Array) -> list[float] | None:
     return np.percentile(known, [2.5, 97.5]).tolist()
 
 
-# Regression.
-
-
 def _rmse(target: Array, prediction: Array, weights: Array) -> Array:
     return np.sqrt(_average((prediction - target) ** 2, weights))
 
@@ -225,9 +217,6 @@ def _spearman(target: Array, prediction: Array, weights: Array) -> Array:
     scale = np.sqrt(variances[0] * variances[1])
     scale[smallest <= 1e-9 * total] = np.nan  # ranks are whole or half numbers
     return np.clip((weights * first * second).sum(axis=1) / scale, -1.0, 1.0)
-
-
-# Classification: probabilities ``[n]`` of the second of two classes, or ``[n, K]``.
 
 
 def _one_against_rest(
@@ -329,9 +318,6 @@ METRICS.register("accuracy")(Metric(_accuracy, _CLASSES, higher_is_better=True))
 METRICS.register("nll")(Metric(_nll, _CLASSES, "NLL"))
 METRICS.register("brier")(Metric(_brier, _CLASSES, "Brier"))
 METRICS.register("ece")(Metric(_ece, _CLASSES, "ECE"))
-
-
-# Building blocks.
 
 
 def _average(values: NDArray[Any], weights: Array) -> Array:

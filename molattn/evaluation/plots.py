@@ -1,5 +1,6 @@
 """Plots of a run: its learning curve, and its predictions and uncertainty against the labels."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +28,8 @@ _QUINTILES = 5
 _BLUE, _VERMILLION, _GREY = "#0072b2", "#d55e00", "#767676"
 _CURVES = [_BLUE, _VERMILLION, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 _REFERENCE = {"color": _GREY, "linewidth": 1, "zorder": 0}
+# Cropped, with what lies outside of the axes, such as titles.
 PNG: Mapping[str, Any] = {"dpi": 150, "bbox_inches": "tight", "pad_inches": 0.1}
-"""How a figure is saved: cropped, with what lies outside of it, such as titles."""
 
 
 class TaskResults(NamedTuple):
@@ -107,8 +108,10 @@ def save_plot(figure: Figure, path: Path) -> list[Array]:
 
     Positions ``[n, 2]`` are fractions of its width, from the left, and height, from the top.
     """
-    figure.savefig(path, **PNG)
-    box = figure.get_tightbbox().padded(PNG["pad_inches"])  # as savefig crops it
+    with warnings.catch_warnings():  # the font may lack characters of a column's name
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(path, **PNG)
+        box = figure.get_tightbbox().padded(PNG["pad_inches"])  # as savefig crops it
     found = []
     for axes in figure.axes:
         for points in axes.collections[:1]:

@@ -1,10 +1,8 @@
 """The folder of a run: model, scores, predictions, plots and the report, an HTML file."""
 
 import platform
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,7 @@ from molattn.evaluation.headline import make_headline
 from molattn.evaluation.metrics import main_metric
 from molattn.evaluation.model_card import save_with_card
 from molattn.evaluation.molecules import Point, plot_points, worst_molecules
-from molattn.evaluation.plots import (
-    PNG,
-    TaskResults,
-    learning_curve,
-    run_plots,
-    save_plot,
-    task_results,
-)
+from molattn.evaluation.plots import TaskResults, learning_curve, run_plots, save_plot, task_results
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.tables import (
     confidence_table,
@@ -97,22 +88,13 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     write_json(folder / RESULT_FILE, scores.metrics)
 
 
-@contextmanager
-def _any_font() -> Iterator[None]:
-    """Draw without warnings: the font of the plots may lack characters of a column's name."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
-
-
 def write_histories(histories: Sequence[History], folder: Path) -> None:
     """Write ``history.csv`` of each member, and ``learning_curve.png``."""
     for member, history in zip(member_folders(folder, len(histories)), histories, strict=True):
         member.mkdir(exist_ok=True)
         write_history(member, history.curve)
     if histories:
-        with _any_font():
-            learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
+        save_plot(learning_curve(histories), folder / "learning_curve.png")
 
 
 def write_plots(
@@ -122,8 +104,7 @@ def write_plots(
     folder: Path,
 ) -> dict[str, list[Point]]:
     """Write the plots of results, and return which molecule is where in them."""
-    with _any_font():
-        saved = {name: save_plot(one, folder / name) for name, one in run_plots(results).items()}
+    saved = {name: save_plot(one, folder / name) for name, one in run_plots(results).items()}
     return plot_points(table, tested, results, {name: one for name, one in saved.items() if one})
 
 

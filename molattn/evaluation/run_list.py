@@ -49,13 +49,8 @@ def list_runs(folder: Path) -> list[ListedRun]:
         try:
             facts = _facts(read_config_file(path / CONFIG_FILE))
             scores = _scores(read_json(path / RESULT_FILE)) if is_finished else scores
-        except (
-            InputError,
-            LookupError,
-            TypeError,
-            AttributeError,
-        ):  # damaged, or of other programs
-            facts, state = ("", "", ""), "unreadable"
+        except (InputError, LookupError, TypeError, AttributeError):
+            facts, state = ("", "", ""), "unreadable"  # damaged, or of another program
         date = f"{datetime.fromtimestamp(written):%Y-%m-%d %H:%M:%S}"
         found.append(ListedRun(name, date, *facts, *scores, state))
     return sorted(found, key=lambda run: (run.date, run.name))

@@ -1,5 +1,6 @@
 """Tables of scores, for the terminal and for reports."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,14 +37,16 @@ class ScoreTable(NamedTuple):
 
 
 def format_score(value: float | None) -> str:
-    """Return a value with three decimals or, if very large or small, digits; "-" for None."""
-    if value is None:
+    """Return a value with three decimals or, if very large or small, digits; "-" if undefined."""
+    if value is None or math.isnan(value):
         return "-"
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
 def format_interval(low: float, high: float) -> str:
     """Return the bounds of an interval, with three decimals unless very small or large."""
+    if math.isnan(low):
+        return "-"
     if 1e-3 <= max(abs(low), abs(high)) < 1e5:
         return f"{low:z.3f} to {high:z.3f}"
     return f"{format_score(low)} to {format_score(high)}"

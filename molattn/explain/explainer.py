@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rdkit import Chem
 
 from molattn.chem.parse import Molecule, atom_numbers, check_list
+from molattn.config import ExplainConfig
 from molattn.errors import check_one_of
 from molattn.explain.drawing import draw_png, draw_svg
 from molattn.explain.instance import Instance
@@ -20,8 +21,7 @@ from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
 from molattn.utils.files import write_file
 
-LEVEL = 0.9
-"""Default nominal coverage of prediction intervals."""
+LEVEL = ExplainConfig.interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,14 +274,12 @@ def make_instances(
         value = float(values[chosen.outputs][chosen.index])
         low, high = (float(end[row, chosen.task_index]) for end in (predicted.low, predicted.high))
         interval = (low, high) if math.isfinite(high - low) else (None, None)
-        numbers = None if rows is None else rows[row]
-        grade = str(predicted.confidence[row, chosen.task_index]) or None
         error = float(predicted.expected_error[row, chosen.task_index])
         yield Instance(
             *(model, molecule, record, chosen, value, interval),
-            confidence=grade,
+            confidence=str(predicted.confidence[row, chosen.task_index]) or None,
             expected_error=None if math.isnan(error) else error,
-            features=numbers,
+            features=None if rows is None else rows[row],
         )
 
 

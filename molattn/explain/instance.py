@@ -273,12 +273,7 @@ class Instance:
 
 
 def one_hot(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float32]:
-    """Encode codes ``[..., columns]`` as one-hot vectors, concatenated: ``[..., sum(sizes)]``.
-
-    Example:
-        >>> one_hot(np.array([[1, 0]], dtype=np.uint8), [3, 2]).tolist()
-        [[0.0, 1.0, 0.0, 1.0, 0.0]]
-    """
+    """Encode codes ``[..., columns]`` as one-hot vectors, concatenated: ``[..., sum(sizes)]``."""
     starts = np.cumsum([0, *sizes])[:-1]
     encoded = np.zeros((*codes.shape[:-1], sum(sizes)), dtype=np.float32)
     np.put_along_axis(encoded, codes.astype(np.int64) + starts, 1.0, axis=-1)

@@ -272,15 +272,9 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
 def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """Partition the atoms of a molecule into groups.
 
-    Args:
-        mol: The molecule.
-        groups: ``atoms``: single atoms; ``rings``: systems of fused rings, and single atoms outside
-            rings; ``brics``: BRICS fragments (Degen et al. 2008); or the atoms of each group,
-            counted from 0, where every other atom is a group of its own.
-
-    Raises:
-        InputError: An unknown name, an empty group, an atom that does not exist, or an atom in two
-            groups.
+    These are ``atoms``; ``rings``, systems of fused rings, and single atoms outside of rings;
+    ``brics``, BRICS fragments (Degen et al. 2008); or the atoms of each group, counted from 0,
+    where every other atom is a group of its own. An ``InputError`` if groups are empty or overlap.
     """
     if isinstance(groups, str):
         check_one_of("groups", groups, ("atoms", "rings", "brics"))

@@ -52,13 +52,7 @@ def _add(total: Tally, more: Mapping[str, Any]) -> None:
 
 
 class OutputFile:
-    """A table that is being written.
-
-    Attributes:
-        write: Writes a row.
-        rows: Number of rows of the input that are done.
-        tally: What was counted in them.
-    """
+    """A table that is being written: of ``rows`` of the input, in which ``tally`` was counted."""
 
     def __init__(self, write: Callable[..., None]) -> None:
         self.write, self.rows, self.tally = write, 0, Tally()

@@ -36,16 +36,11 @@ from molattn.utils.console import print_line
 
 
 class PredictedTable(NamedTuple):
-    """What is counted in a table that is predicted.
+    """Predictions ``[n, outputs]`` of rows with a label; labels ``[n, T]``, NaN where missing.
 
-    Args:
-        tally: What :func:`molattn.inference.streaming.map_table` counts; the predictions of each
-            ``confidence``; the labeled molecules ``trained``, which have the fingerprint of a
-            training molecule, and by task the ``unusable`` and the ``censored`` labels.
-        tasks: The T tasks of the model.
-        prediction: Predictions ``[n, outputs]`` of the rows with a label.
-        target: The labels ``[n, T]``, NaN where missing.
-        model: The model.
+    ``tally`` has what :func:`molattn.inference.streaming.map_table` counts; the predictions of each
+    ``confidence``; the labeled molecules ``trained``, which have the fingerprint of a training
+    molecule; by task the ``unusable`` and the ``censored`` labels.
     """
 
     tally: Tally

@@ -89,15 +89,10 @@ class ReadRow(NamedTuple):
 class OutputSpec:
     """What a model computes for each molecule of a table.
 
-    Args:
-        verb: Label of the progress bar, such as ``predicting``.
-        columns: The output columns, each with its Arrow type, such as ``float64``.
-        compute: Returns the output rows of each molecule, or a reason code, given rows and records.
-        fields: What it is computed from; with ``numbers`` also the feature columns of the model.
-        keeps_columns: Whether the output begins with the columns of the input, or else with the row
-            number.
-        headings: What columns are called in tables for people, and what they mean.
-        structures: Whether such a table begins with drawings.
+    ``columns`` have Arrow types, such as ``float64``. ``compute`` returns the output rows of each
+    molecule or a reason code, given rows and their ``fields``; with ``numbers`` also the feature
+    columns of the model. They come after the columns of the input, or else the row number.
+    Tables for people have ``headings``, and may begin with drawings of ``structures``.
     """
 
     verb: str
@@ -131,13 +126,8 @@ def map_table(
     is written completely or not at all; if that is interrupted, ``config.resume`` goes on with it.
     Blocks of whole batches are computed by the workers that the options name, with the same result.
 
-    Returns:
-        The numbers of ``done`` rows and of each ``error``, the ``seconds``, and what ``count``
-        counts, those before an interruption included.
-
-    Raises:
-        InputError: The table or the output cannot be used.
-        MolattnError: A worker was killed.
+    Returns the numbers of ``done`` rows and of each ``error``, the ``seconds``, and what ``count``
+    counts, those before an interruption included.
     """
     start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
@@ -242,12 +232,7 @@ def compute_rows(
 
 
 class OutputRows:
-    """The rows of an output: those of the table with what is computed for them.
-
-    Attributes:
-        header: The columns of the output.
-        schema: Their types, if the format of the output has types.
-    """
+    """The rows of an output; ``schema`` has the types of columns, if its format has types."""
 
     def __init__(
         self,
@@ -354,11 +339,7 @@ def _features(cells: Sequence[str]) -> tuple[list[float], ReasonCode | Literal["
 def molecule_batches(
     table: Table, model: MolAttn, config: TableConfig, fields: Fields
 ) -> Iterator[list[ReadRow]]:
-    """Read the rows of a table for a model, in batches that fit into memory.
-
-    Raises:
-        InputError: A column that the model needs is missing.
-    """
+    """Read the rows of a table for a model, in batches that fit into memory."""
     reader = _RowReader(table, model.config, config, fields)
     rows = chain.from_iterable(map(reader.read, _blocks(table, _BLOCK_ROWS)))
     return batches(rows, config.batch_size, lambda row: row.record)
@@ -371,12 +352,7 @@ def open_with_model(
     console: Console | None,
     output: str | Path | IO[bytes] | None = None,
 ) -> tuple[Table, MolAttn]:
-    """Open a table, check the output and load a model; print remarks on table and model.
-
-    Raises:
-        InputError: The table has no such SMILES column, there is no such model, or the output
-            cannot be written.
-    """
+    """Open a table, check the output and load a model; print remarks on table and model."""
     table = open_table(source)
     table.decimal = config.decimal
     if output is not None and isinstance(config, StreamConfig):

@@ -157,11 +157,8 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         held.callback(stop.set)
         if kind == JSON:
             body = await bodies.read_json(request, bodies.PredictRequest)
-            served, neighbors, count = (
-                catalog.find(body.model, body.as_given),
-                body.neighbors,
-                len(body.smiles),
-            )
+            served, neighbors = catalog.find(body.model, body.as_given), body.neighbors
+            count = len(body.smiles)
             table = bodies.json_table(served, body, config)
             is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
             is_quick = is_quick and served.model.config.standardize is not True

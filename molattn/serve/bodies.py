@@ -44,10 +44,12 @@ Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class PredictOptions(BaseModel):
-    """Parameters of the address, for bodies other than JSON."""
-
+class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class PredictOptions(_Query):
+    """Parameters of the address, for bodies other than JSON."""
 
     # Defaults in the document would be sent by its page, with JSON too.
     model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
@@ -79,10 +81,8 @@ class PredictRequest(_Strict):
     )
 
 
-class Depiction(BaseModel):
+class Depiction(_Query):
     """A structure to draw."""
-
-    model_config = ConfigDict(extra="forbid")
 
     smiles: str = Field(json_schema_extra={"examples": ["CCO"]})
     other: str | SkipJsonSchema[None] = None
@@ -91,10 +91,8 @@ class Depiction(BaseModel):
     height: int = Field(180, ge=50, le=2000)
 
 
-class PhyschemOptions(BaseModel):
+class PhyschemOptions(_Query):
     """A molecule whose physicochemical properties are calculated."""
-
-    model_config = ConfigDict(extra="forbid")
 
     smiles: str = Field(json_schema_extra={"examples": ["CCO"]})
     model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")

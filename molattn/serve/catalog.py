@@ -27,8 +27,7 @@ from molattn.model.uncertainty import ConformalScores
 from molattn.task import Task, TaskKind
 from molattn.version import __version__
 
-LEVEL = 0.9
-"""Default level of prediction intervals."""
+LEVEL = PredictConfig.interval
 
 
 class Neighbor(TypedDict):
@@ -168,13 +167,9 @@ class Catalog:
 
     def find(self, name: str | None, as_given: bool) -> ServedModel:
         """Return a model, or what it is for molecules as given; None = the first."""
-        return self[name].as_given if as_given else self[name]
-
-    def __getitem__(self, name: str | None) -> ServedModel:
-        """Return a model; None = the first."""
         name = next(iter(self.models)) if name is None else name
         check_one_of("model", name, self.models)
-        return self.models[name]
+        return self.models[name].as_given if as_given else self.models[name]
 
 
 def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:

@@ -51,18 +51,8 @@ def decimals(value: float) -> int:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits, whole from 100 on.
-
-    Example:
-        >>> three_digits(1234.5), three_digits(-0.04567), three_digits(0.0)
-        ('1,234', '-0.0457', '0')
-    """
+    """Return a number with three significant digits, whole from 100 on: ``1,234``, ``0.0457``."""
     return f"{value:,.{decimals(value)}f}"
-
-
-def rate_text(rate: float) -> str:
-    """Return a number of rows a second as a text."""
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 @contextmanager
@@ -98,7 +88,7 @@ def row_progress(
         last = time.monotonic()
         rate = (rows - done) / (last - start)
         line = f"{verb}: {rows:,}{'' if total is None else f' of {total:,}'} rows"
-        line += f", {rate_text(rate)} a second"
+        line += f", {three_digits(rate)} a second"
         if errors:
             line += f", {errors:,} with an error"
         if total is not None and rate:

@@ -19,10 +19,8 @@ Item = TypeVar("Item")  # a subtype of T, which Python's typing cannot express
 class Registry(UserDict[str, T]):
     """Objects of one kind by name, in the order in which they were registered.
 
-    An unknown name is an :class:`molattn.errors.InputError` that lists the known ones.
-
-    Args:
-        kind: What it holds, for errors: ``layer``.
+    An unknown name is an :class:`molattn.errors.InputError` that lists the known ones and says of
+    what ``kind`` they are, such as ``layer``.
 
     Example:
         >>> READERS = Registry("file format")
@@ -89,11 +87,7 @@ def import_files(files: Iterable[str | Path]) -> None:
 
 
 def load_plugins() -> None:
-    """Load the entry points of other packages, which register their extensions.
-
-    Raises:
-        MolattnError: One cannot be loaded.
-    """
+    """Load the entry points of other packages, which register their extensions."""
     for plugin in entry_points(group=_PLUGINS):
         try:
             plugin.load()

@@ -119,11 +119,7 @@ def _call(path: Path, item: Any) -> Any:
 
 
 def check_ray(address: str | None) -> None:
-    """Check that Ray is installed, and that something answers at ``HOST:PORT`` if it is given.
-
-    Raises:
-        InputError: Names what is missing.
-    """
+    """Check that Ray is installed, and that something answers at ``HOST:PORT`` if it is given."""
     if find_spec("ray") is None:
         raise InputError(
             'ray needs the package ray, which is not installed: pip install "molattn[ray]"',

@@ -46,7 +46,7 @@ def lines(response):
 
 @pytest.fixture
 def mixed(catalog) -> MolAttn:
-    return catalog["mixed"].model
+    return catalog.models["mixed"].model
 
 
 def test_the_models_are_described(client):
@@ -108,7 +108,7 @@ def test_a_model_of_two_molecules_and_a_feature(client, catalog):
         "features": {"temperature": [1.0, None, 2.0, 3.0]},
     }
     found = client.post("/predict", json=body).json()["molecules"]
-    expected = catalog["pair"].model.predict(["CCO"], partners=["O"], features=[[1.0]])
+    expected = catalog.models["pair"].model.predict(["CCO"], partners=["O"], features=[[1.0]])
     assert found[0]["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
     assert found[0]["in_domain"] is None
     codes = [None, "missing_feature", "partner_parenthesis", "partner_missing_value"]

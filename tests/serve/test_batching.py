@@ -72,7 +72,7 @@ def run(monkeypatch):
 
 
 def test_requests_that_wait_are_predicted_together_and_each_gets_its_own(run, catalog):
-    mixed = catalog["mixed"]
+    mixed = catalog.models["mixed"]
     smiles = [["C" * n, "C" * n + "O", "C("][: 1 + n % 3] for n in range(1, 11)]
     found, sizes = run(mixed, *((mixed, 0.9, *some) for some in smiles))
     assert sizes == [1, sum(map(len, smiles))]
@@ -84,7 +84,7 @@ def test_requests_that_wait_are_predicted_together_and_each_gets_its_own(run, ca
 
 
 def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(run, catalog):
-    mixed, pair = catalog["mixed"], catalog["pair"]
+    mixed, pair = catalog.models["mixed"], catalog["pair"]
     found, sizes = run(
         mixed,
         (mixed, 0.9, "C", "CC", "CCC"),
@@ -103,7 +103,7 @@ def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(run, ca
 
 
 def test_a_request_that_fails_leaves_the_others(run, catalog):
-    mixed = catalog["mixed"]
+    mixed = catalog.models["mixed"]
     (good, bad, other), _ = run(mixed, *((mixed, 0.9, one) for one in ("C", "CBr", "CO")))
     assert isinstance(bad, RuntimeError)
     expected = mixed.model.predict(["C", "CO"])[:, 0]
@@ -111,7 +111,7 @@ def test_a_request_that_fails_leaves_the_others(run, catalog):
 
 
 def test_a_batch_of_requests_that_were_given_up_ends_nothing(run, catalog):
-    mixed = catalog["mixed"]
+    mixed = catalog.models["mixed"]
     found, sizes = run(mixed, (mixed, 0.8, "C"), (mixed, 0.9, "CC"), cancelled=[0])
     assert sizes == [1, 1]
     assert not found[1][0][2]
