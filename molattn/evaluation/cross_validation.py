@@ -21,12 +21,7 @@ from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.model_card import save_with_card
 from molattn.evaluation.plots import TaskResults, task_results
-from molattn.evaluation.run_files import (
-    write_fold_page,
-    write_histories,
-    write_run,
-    write_skipped,
-)
+from molattn.evaluation.run_files import write_fold_page, write_histories, write_run, write_skipped
 from molattn.evaluation.scoring import member_facts, score_run
 from molattn.evaluation.tables import MODELS
 from molattn.model.model import MolAttn, MolAttnConfig

@@ -80,13 +80,9 @@ def target_label(task: Task) -> str:
 
 
 def _model_label(key: str, kind: TaskKind) -> str:
-    """Return the name of a model in a table.
-
-    The constant prediction of a classification is the frequency of each class in the training rows,
-    the ``prior`` of scikit-learn's ``DummyClassifier``.
-    """
+    """Return the name of a model in a table."""
     if key == "baseline" and kind != "regression":
-        return "class prior"
+        return "class prior"  # as of scikit-learn's DummyClassifier
     return MODELS["test" if key == "validation" else key]
 
 
