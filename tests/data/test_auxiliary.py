@@ -142,22 +142,16 @@ def test_a_column_of_held_out_molecules_alone_is_refused(tmp_path):
         ({"auxiliary_columns": ("b",)}, ["in.csv", "auxiliary_columns", "'b'"]),
         ({"auxiliary_columns": (), "auxiliary_weight": 2}, ["auxiliary_weight"]),
         ({"auxiliary_data": "none.csv"}, ["none.csv", "no such file"]),
+        ({"auxiliary_data": "WRONG"}, ["line 2 of ", "second.csv", "column 'a'", "'x'"]),
         ({"relation_columns": ("y",) * 4}, ["relation_columns", "got 4"]),
     ],
 )
-def test_wrong_options_are_refused_by_name(tmp_path, options, words):
+def test_wrong_options_and_cells_are_refused_by_place(tmp_path, options, words):
+    if options.get("auxiliary_data") == "WRONG":
+        options["auxiliary_data"] = str(tmp_path / "second.csv")
+        (tmp_path / "second.csv").write_text("smiles,a\n" + "".join(f"C,{x}\n" for x in "xyzuvw"))
+        options["task"] = ("regression", "regression", "binary")
     with pytest.raises(InputError) as error:
         read(tmp_path, config=replace(CONFIG, **options))
     for word in words:
         assert word in str(error.value)
-
-
-def test_a_wrong_cell_of_two_tables_is_located_in_its_file(tmp_path):
-    second = tmp_path / "second.csv"
-    second.write_text("smiles,a\nCCC,x\nC,y\nCC,z\nCN,u\nCCN,v\nCCNC,w\n")
-    config = replace(
-        CONFIG, auxiliary_data=str(second), task=("regression", "regression", "binary")
-    )
-    with pytest.raises(InputError) as error:
-        read(tmp_path, config=config)
-    assert f"line 2 of {second}, column 'a'" in str(error.value)
