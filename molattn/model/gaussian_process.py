@@ -1,6 +1,7 @@
 r"""A Gaussian process that predicts all tasks of a model from similarity to training molecules.
 
-It is fitted in closed form, exactly or with inducing points.
+It is fitted in closed form, exactly or with inducing points. Targets learn from each other
+(:mod:`molattn.model.linear_sharing`).
 
 With kernel :math:`k`, inducing points :math:`Z` (all rows, if exact) and the eigenvectors
 :math:`V` and eigenvalues :math:`d` of :math:`k(Z, Z)`, a row has the features
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from molattn.model.config import MolAttnConfig
 from molattn.model.kernel import KernelInputs, MoleculeKernel
+from molattn.model.linear_sharing import LinearPart
 from molattn.model.outputs import class_logits
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, interleaved, output_slices
@@ -40,6 +42,8 @@ _NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
 _MOST_SAVED = 32_000_000  # features of all rows: 256 MB
 _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
+_MOST_SHARED = 32  # outputs that learn from each other
+_MOST_SHARED_ROWS = 16_000  # which are passed through two or three times more
 _OWN = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
@@ -97,6 +101,19 @@ class Sums:
         values, vectors = eigh(self.products[: self.features, : self.features], driver="evd")
         return np.maximum(values, 0.0), vectors
 
+    def centered(self, vectors: Array | None) -> tuple[Array, Array, Array]:
+        """Return means of the labels, and their products with each other and with features.
+
+        The features are those of the class or along the vectors ``[r, r]``.
+        """
+        size, weight = self.features, self.products[self.features, self.features]
+        means = self.products[size, size + 1 :] / weight
+        products = self.products[size + 1 :, size + 1 :] - weight * means[:, None] * means
+        along = self.products[:size, size + 1 :] - self.products[:size, size, None] * means
+        if vectors is not None:
+            along = vectors.T @ along
+        return means, products, along
+
 
 @dataclass(frozen=True)
 class GaussianProcess:
@@ -144,6 +161,19 @@ class GaussianProcess:
         if vectors is not None:
             coefficients = vectors @ coefficients
         return cls(coefficients, mean, noise, values, vectors, -float(found.fun))
+
+    def of(self, along: Array, mean: float, noise: float) -> "GaussianProcess":
+        """Return that of other labels of the same rows, with a noise that is given.
+
+        Args:
+            along: Sums of products of the eigenvectors and the labels without their mean, ``[r]``.
+            mean: Of the labels.
+            noise: See the class.
+        """
+        coefficients = along / (self.values + noise)
+        if self.vectors is not None:
+            coefficients = self.vectors @ coefficients
+        return replace(self, coefficients=coefficients, mean=mean, noise=noise)
 
     def predict(self, features: Array) -> Array:
         """Return the mean of rows with features ``[n, r]``, ``[n]``."""
@@ -194,6 +224,7 @@ class GaussianProcessHead:
         keys: Sequence[str] | None = None,
         inducing_points: int = 2000,
         seed: int = 0,
+        auxiliary: Sequence[Task] = (),
     ) -> "GaussianProcessHead":
         """Fit to n labeled rows.
 
@@ -204,24 +235,29 @@ class GaussianProcessHead:
         fewer inducing points, so that their time grows no further. A task without labels is
         predicted as 0, or with equal probabilities.
 
-        Labels ``[n, T]`` are scaled values and class indices, NaN where missing; rows of weight 0
-        are left out; ``keys`` identify each row wherever it stands, by default by its index.
+        Tasks learn from each other and from ``auxiliary`` ones, which are not predicted, as
+        :mod:`molattn.model.linear_sharing` describes, where that makes their labels more likely.
+        Rows that only have auxiliary labels fill up the inducing points, to at most a quarter more.
+
+        Labels ``[n, T]`` are scaled values and class indices, NaN where missing, with those of
+        auxiliary tasks in further columns; rows of weight 0 are left out; ``keys`` identify each
+        row wherever it stands, by default by its index.
         """
-        rows = _Rows(config.tasks, targets, weights, keys, seed)
-        most = round(inducing_points * min(1.0, _MOST_GROUPS / len(rows.groups())) ** (1.0 / 3.0))
-        found = _Fitted(config, inputs, rows, rows.drawn[: max(1, most)])
+        options = weights, keys, inducing_points, seed
+        found = _Fitted.of_tasks(config, inputs, targets, tuple(auxiliary), *options)
         scalings: list[ProbabilityScaling | None] = []
         for index, (task, part) in enumerate(
             zip(config.tasks, output_slices(config.tasks), strict=True)
         ):
             scalings.append(None)
             if task.kind != "regression":
-                chosen = rows.used[~np.isnan(targets[rows.used, index])]
+                chosen = np.flatnonzero(~np.isnan(found.unseen[:, part.start]))
                 logits = class_logits(torch.from_numpy(found.unseen[chosen, part]), task).numpy()
                 classes = targets[chosen, index].astype(int)
                 scalings[-1] = ProbabilityScaling.fit(logits, classes)
-        results = found.kernel, found.points, found.weights, found.means, tuple(scalings)
-        return cls(tuple(config.tasks), *results, np.ones(len(config.tasks)))
+        outputs, shares = len(config.output_names), np.ones(len(config.tasks))
+        results = found.weights[:, :outputs], found.means[:outputs], tuple(scalings), shares
+        return cls(tuple(config.tasks), found.kernel, found.points, *results)
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -346,6 +382,16 @@ class _Rows:
         return [(columns, self.used[known[:, columns[0]]]) for columns in groups.values()]
 
 
+class _Group(NamedTuple):
+    """Outputs that the same rows have, and their Gaussian processes."""
+
+    columns: list[int]
+    rows: Rows
+    own: Rows  # which of the inducing points they are fitted on
+    basis: Basis
+    processes: list[GaussianProcess]
+
+
 class _Fitted:
     """Gaussian processes of all outputs, on inducing points that are among the used rows."""
 
@@ -362,9 +408,41 @@ class _Fitted:
         self.means = np.zeros(rows.labels.shape[1])
         self.unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
         self.log_likelihood = 0.0
+        self.helpers: dict[int, Rows] = {}  # of an output, those of other tasks that it learns from
+        self._groups: list[_Group] = []
         for columns, chosen in rows.groups():
             if len(chosen):  # a row has such a label
                 self._fit(columns, chosen)
+
+    @classmethod
+    def of_tasks(
+        cls,
+        config: MolAttnConfig,
+        inputs: KernelInputs,
+        targets: Array,
+        auxiliary: tuple[Task, ...],
+        weights: Array | None,
+        keys: Sequence[str] | None,
+        inducing_points: int,
+        seed: int,
+    ) -> "_Fitted":
+        """Fit tasks that learn from each other, and from auxiliary ones if these help."""
+        labels = targets[:, : len(config.tasks)]
+        rows = _Rows(config.tasks, labels, weights, keys, seed)
+        most = round(inducing_points * min(1.0, _MOST_GROUPS / len(rows.groups())) ** (1.0 / 3.0))
+        points = rows.drawn[: max(1, most)]
+        found = cls(config, inputs, rows, points)
+        found.share(config.tasks, len(found.means))
+        if not auxiliary:
+            return found
+        tasks = config.tasks + auxiliary
+        rows = _Rows(tasks, targets, weights, keys, seed)
+        others = rows.drawn[~np.isin(rows.drawn, points)]
+        others = others[: max(most - len(points), most // 4)]
+        joint = cls(config, inputs, rows, np.concatenate([points, others]))
+        joint.share(tasks, len(found.means))
+        is_better = any((one >= len(found.means)).any() for one in joint.helpers.values())
+        return joint if is_better else found
 
     def _fit(self, columns: list[int], chosen: Rows) -> None:
         """Fit the outputs that these rows have, on the inducing points among them."""
@@ -385,11 +463,69 @@ class _Fitted:
             self.weights[own, column] = basis.vectors @ process.coefficients
             self.means[column] = process.mean
             self.log_likelihood += process.log_likelihood
-        for some in _blocks(chosen, _ROWS_AT_ONCE) if self._rows.is_class[columns].any() else ():
-            features = basis(self._kernel_of(some)[:, own])
-            for column, process in zip(columns, processes, strict=True):
-                found = process.leave_one_out(features, labels[some, column], weights[some])
-                self.unseen[some, column] = found
+        self._groups.append(_Group(columns, chosen, own, basis, processes))
+        if self._rows.is_class[columns].any():
+            self._leave_one_out(self._groups[-1])
+
+    def _leave_one_out(self, group: _Group, linear: Array | None = None) -> None:
+        """Predict the rows of a group without their own labels, beside a linear part ``[n]``."""
+        linear = np.zeros(len(group.rows)) if linear is None else linear
+        for block in _blocks(np.arange(len(group.rows)), _ROWS_AT_ONCE):
+            some, weights = group.rows[block], self._rows.weights[group.rows[block]]
+            features = group.basis(self._kernel_of(some)[:, group.own])
+            for column, process in zip(group.columns, group.processes, strict=True):
+                labels = self._rows.labels[some, column] - linear[block]
+                found = process.leave_one_out(features, labels, weights)
+                self.unseen[some, column] = found + linear[block]
+
+    def share(self, tasks: Sequence[Task], learners: int) -> None:
+        """Let the first outputs learn from all; see :mod:`molattn.model.linear_sharing`."""
+        of_outputs = np.repeat(np.arange(len(tasks)), [task.num_outputs for task in tasks])
+        rows = len(self._rows.used)
+        if len(tasks) == 1 or len(of_outputs) > _MOST_SHARED or rows > _MOST_SHARED_ROWS:
+            return
+        for group in self._groups:
+            self._leave_one_out(group)
+        alone = self.weights.copy(), self.means.copy(), self.unseen.copy()
+        for group in self._groups:
+            columns = [column for column in group.columns if column < learners]
+            if columns:
+                self._share(group._replace(columns=columns), of_outputs, *alone)
+
+    def _share(
+        self, group: _Group, tasks: Rows, weights: Array, means: Array, unseen: Array
+    ) -> None:
+        """Let the outputs of a group learn from all, given as each is by itself."""
+        labels, count = self._rows.labels, len(group.columns)
+        trends = np.empty((len(group.rows), len(tasks)))
+        sums = Sums(len(group.basis.values), count + len(tasks))
+        for block in _blocks(np.arange(len(group.rows)), _ROWS_AT_ONCE):
+            some, seen = group.rows[block], unseen[group.rows[block]]
+            kernel = self._kernel_of(some)
+            trends[block] = np.where(np.isnan(seen), means + kernel @ weights, seen)
+            known = np.hstack([labels[some][:, group.columns], trends[block]])
+            sums.add(group.basis(kernel[:, group.own]), known, self._rows.weights[some])
+        centers, products, along = sums.centered(group.processes[0].vectors)
+        for index, (column, process) in enumerate(
+            zip(group.columns, group.processes, strict=False)
+        ):
+            others = np.flatnonzero(tasks != tasks[column])
+            used = np.append(index, count + others)
+            part = LinearPart.fit(
+                products[np.ix_(used, used)], process.values, along[:, used], sums.rows
+            )
+            helpers = np.flatnonzero(part.coefficients)
+            if not len(helpers):
+                continue
+            rest = np.append(1.0, -part.coefficients)
+            process = process.of(along[:, used] @ rest, float(centers[used] @ rest), part.noise)
+            self.helpers[column] = others[helpers]
+            self.weights[:, column] = weights[:, others] @ part.coefficients
+            self.weights[group.own, column] += group.basis.vectors @ process.coefficients
+            self.means[column] = process.mean + means[others] @ part.coefficients
+            if self._rows.is_class[column]:
+                changed = group._replace(columns=[column], processes=[process])
+                self._leave_one_out(changed, trends[:, others] @ part.coefficients)
 
     def _kernel_of(self, some: Rows) -> Array:
         if self._saved is None:
