@@ -184,8 +184,6 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
                 "differ"
             )
         models[name] = ServedModel(name, MolAttn.from_pretrained(folder).to(device))
-    if not models:
-        raise InputError("MODEL is missing; expected the folder of a run or of a saved model")
     return Catalog(models)
 
 

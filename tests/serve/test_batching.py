@@ -84,7 +84,7 @@ def test_requests_that_wait_are_predicted_together_and_each_gets_its_own(run, ca
 
 
 def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(run, catalog):
-    mixed, pair = catalog.models["mixed"], catalog["pair"]
+    mixed, pair = catalog.models["mixed"], catalog.models["pair"]
     found, sizes = run(
         mixed,
         (mixed, 0.9, "C", "CC", "CCC"),
