@@ -368,7 +368,9 @@ class RRWP(_OfBonds):
     for the edge from the sender :math:`j` to the receiver :math:`i`, of walks from :math:`i` to
     :math:`j`, with the adjacency :math:`A` of the bonds and their number :math:`D` at each node; a
     node without bonds ends the walk. ``rrwp`` ``[n, K]`` are those of nodes, :math:`R_{ii}`. No
-    edges are added: apply :class:`CompleteGraph` before it. Functional name: ``rrwp``.
+    edges are added: apply :class:`CompleteGraph` before it, or ``bond_column=0`` to the graphs of
+    ``molattn.from_smiles``, of which ``edge_attr[:, :-K].long()`` are then the codes to embed.
+    Functional name: ``rrwp``.
 
     Args:
         walk_length: Number of probabilities :math:`K`: those of 0 to :math:`K - 1` steps.
