@@ -274,22 +274,16 @@ def _out_of_fold_results(
     tasks, rows = table.tasks, len(table.rows)
     predicted = np.full((rows, sum(task.num_outputs for task in tasks)), np.nan)
     similarity, labels = np.full((rows, len(tasks)), np.nan), np.full((rows, len(tasks)), np.nan)
+    names = [name for task in tasks for name in task.output_names]
+    names += [*(f"{task.name}_training_similarity" for task in tasks), "training_similarity"]
+    columns = [escape_formula(free_name(name, table.header)) for name in names]
     for one, split in zip(todo, splits, strict=True):
-        if one.repeat > 1:
-            continue
-        frame, tested = pd.read_csv(folder / one.name / "predictions.csv"), split.test
-
-        def column(name: str, frame: pd.DataFrame = frame) -> Any:
-            found = escape_formula(free_name(name, table.header))
-            return pd.to_numeric(frame[found]) if found in frame else None
-
-        names = [name for task in tasks for name in task.output_names]
-        predicted[tested] = np.column_stack([column(name) for name in names])
-        for index, task in enumerate(tasks):
-            found = column(f"{task.name}_training_similarity")
-            found = column("training_similarity") if found is None else found
-            similarity[tested, index] = np.nan if found is None else found
-        labels[tested] = table.targets[tested]
+        if one.repeat == 1:
+            frame = pd.read_csv(folder / one.name / "predictions.csv").reindex(columns=columns)
+            values = frame.apply(pd.to_numeric).to_numpy(dtype=float)
+            predicted[split.test], of_tasks = np.split(values[:, :-1], [predicted.shape[1]], axis=1)
+            similarity[split.test] = np.where(np.isnan(of_tasks), values[:, -1:], of_tasks)
+            labels[split.test] = table.targets[split.test]
     labels[~np.isfinite(predicted).all(axis=1)] = np.nan
     scores, levels = score_tasks(predicted, labels, tasks).tasks, dict[str, Any]()
     for task in tasks if "uncertainty" in summary else ():
