@@ -34,8 +34,7 @@ REASONS: dict[ReasonCode, str] = {
     "aromaticity": "An aromatic atom or bond outside a ring.",
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
-    "no_parent": "The molecule has no organic fragment (one with a carbon atom), and thus no "
-    "parent to predict.",
+    "no_parent": "No organic fragment (one with a carbon atom), and thus no parent to predict.",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
     "than 20,000 lines in an SDF record.",

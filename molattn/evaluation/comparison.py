@@ -85,9 +85,8 @@ def _read(folder: Path) -> RunPredictions:
     keys = [texts("round" if data.folds is not None and data.only_fold is None else None)]
     table = open_table(folder / "predictions.csv")
     smiles = _unescaped(table.header[table.column(data.smiles_column, "smiles_column")])
-    named = name_column(table.header)
-    named = None if named is None else _unescaped(table.header[named])
-    parts["name"] = pd.DataFrame({"name": texts(named)})
+    named = name_column([*map(str, cells)])
+    parts["name"] = pd.DataFrame({"name": texts(None if named is None else cells.columns[named])})
     keys += [texts(smiles), texts(data.partner_column)]
     keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))

@@ -49,6 +49,9 @@ _GROUPS = {
     "*C(=O)N(*)*": "amide (N)",
     "*S(N)(=O)=O": "sulfonamide",
     "*NS(*)(=O)=O": "sulfonamide",
+    "*N(*)S(*)(=O)=O": "sulfonamide (N)",
+    "*NC(=O)N*": "urea",
+    "*NC(=O)O*": "carbamate",
     "*S(*)(=O)=O": "sulfone",
 }
 

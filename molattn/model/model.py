@@ -78,12 +78,7 @@ class MolAttn(Predictor):
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
 
     def predict_frame(
-        self,
-        smiles: Sequence[Molecule],
-        level: float = 0.9,
-        batch_size: int = 256,
-        partners: Sequence[Molecule] | None = None,
-        features: Any = None,
+        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
     ) -> "pd.DataFrame":
         """Predict molecules as a table for people, as ``molattn predict`` writes to Excel.
 
@@ -91,8 +86,7 @@ class MolAttn(Predictor):
             smiles: The n molecules.
             level: Nominal coverage of the intervals.
             batch_size: Molecules in a batch.
-            partners: The second molecules, as of :meth:`predict`.
-            features: The extra features, as of :meth:`predict`.
+            inputs: ``partners`` and ``features``, as of :meth:`predict`.
 
         Returns:
             A row for each molecule, with the SMILES as index. Each property has a column of its
@@ -102,12 +96,13 @@ class MolAttn(Predictor):
         """
         import pandas as pd
 
+        partners = inputs.pop("partners", None)
         read = [*self.reader(partners, numbers=True, fingerprint=True)(smiles, partners)]
         errors = [str(one) if isinstance(one, SmilesError) else "" for one in read]
         good = [row for row, error in enumerate(errors) if not error]
         known: list[Any] = [read[row] for row in good]
-        features = None if features is None else np.asarray(features)[good]
-        outputs = self.predict_outputs(known, batch_size, features=features)
+        numbers = {name: np.asarray(one)[good] for name, one in inputs.items() if one is not None}
+        outputs = self.predict_outputs(known, batch_size, **numbers)
         prediction = self.prediction(outputs, [one.fingerprint for one in known], level)
         columns = PredictionColumns(self)
         rows = [columns.cells(prediction, row) for row in range(len(good))]

@@ -51,7 +51,7 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
     else:
         is_yes_or_no = task.classes == ("0", "1") and unit
         one = f" (1 = {unit.removeprefix('probability of ')})" if is_yes_or_no else ""
-        about = f"Most probable class. {about}".strip()
+        about = f"The most probable. {about}".strip()
         yield task.columns[0], Heading(f"{title}, class{one}", about)
         labels = task.classes[1:] if task.kind == "binary" else task.classes
         for name, label in zip(task.output_names, labels, strict=True):
@@ -60,10 +60,7 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
     more = {
         "std": (f"standard deviation{in_unit}", "Over the networks alone: no measure of the error"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
-        "expected_error": (
-            f"expected error{in_unit}",
-            "Mean of molecules as far from the training data; of a class, how often it is wrong",
-        ),
+        "expected_error": (f"expected error{in_unit}", "Mean error, or rate of wrong classes"),
         "training_similarity": ("similarity to training", "To the nearest molecule with a label"),
     }
     for name, (words, meaning) in more.items():

@@ -23,7 +23,7 @@ CC(C)NCC(O)COc1cccc2ccccc12 propranolol
 CN(C)C(=N)NC(=N)N metformin
 CC(=O)CC(c1ccccc1)c1c(O)c2ccccc2oc1=O warfarin
 CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(ccc1OCC)S(=O)(=O)N1CCN(C)CC1 sildenafil
-Clc1cccc(Cl)c1 1,3-dichlorobenzene`,
+COc1ccc2[nH]c(S(=O)Cc3ncc(C)c(OC)c3C)nc2c1 omeprazole`,
 };
 
 export class Input {
