@@ -1,15 +1,13 @@
 """Fingerprints of the training molecules, and the similarity of others to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from scipy import sparse
 
 from molattn.chem.fingerprints import (
@@ -21,7 +19,7 @@ from molattn.chem.fingerprints import (
 from molattn.chem.limits import Standardize, read_molecule
 from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
-from molattn.errors import InputError, SmilesError
+from molattn.errors import SmilesError
 from molattn.task import interleaved
 
 Rows = NDArray[np.int64]
@@ -81,16 +79,12 @@ class FingerprintIndex:
         return cls(found, None if have is None else have[kept])
 
     @classmethod
-    def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
-        """Read the output of :meth:`to_bytes`, the content of a file."""
-        try:
-            tensors = safetensors.numpy.load(content)
-            positions, lengths = tensors["positions"], tensors["lengths"]
-        except (SafetensorError, KeyError) as error:
-            raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "FingerprintIndex":
+        """Read the arrays of :meth:`to_bytes`."""
+        positions, lengths = arrays["positions"], arrays["lengths"]
         if int(lengths.sum(dtype=np.uint64)) != len(positions):
-            raise InputError(f"{path}: damaged: its lengths and positions do not fit")
-        return cls(split_fingerprints(positions, lengths), tensors.get("labeled"))
+            raise ValueError("expected as many positions as the lengths add up to")
+        return cls(split_fingerprints(positions, lengths), arrays.get("labeled"))
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
@@ -158,21 +152,12 @@ class ReachedLevels:
     A count c at a position reaches the levels 1 to c there, so that ``min(a, b)`` is the number of
     levels that both reach. The sums of minima are thus a product of matrices of zeros and ones:
     sparse for the levels that few of the m molecules reach, dense for those that many reach.
-
-    Args:
-        rows: A molecule, from 0, for each level that it reaches, ``[L]``.
-        levels: The number of that level, ``[L]``.
-        count: Number of molecules ``m``.
-
-    Attributes:
-        levels: The numbers of the levels that any molecule reaches, ascending, then -1.
-        is_often: Which of these many molecules reach.
-        often: Whether each molecule reaches those, ``float32 [often, m]``.
-        rare: The same of the other levels, sparse.
+    ``rows`` are the molecules, from 0, and ``levels`` the numbers of the levels that they reach.
     """
 
     def __init__(self, rows: Rows, levels: Rows, count: int) -> None:
         found, index, times = np.unique(levels, return_inverse=True, return_counts=True)
+        # Those that any molecule reaches, ascending, then -1; and which of them many reach.
         self.levels, self.is_often = np.append(found, -1), times > _OFTEN * count
         reached = _ones(index, rows, (len(found), count))
         self.often, self.rare = reached[self.is_often].toarray(), reached[~self.is_often]

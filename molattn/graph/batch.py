@@ -84,11 +84,7 @@ class MoleculeBatch(OnDevice):
         return self.edge_index
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
-        parts = {
-            name: move(part)
-            for name, part in vars(self).items()
-            if part is not None and not isinstance(part, int)
-        }
+        parts = {name: move(part) for name, part in vars(self).items() if part is not None}
         return replace(self, **parts)
 
 

@@ -257,8 +257,9 @@ class MolAttn(Predictor):
             files.load_weights(model)
             if calibration := files.parse(artefact.CALIBRATION_FILE, dict[str, Part]):
                 found = tuple(calibration[name] for name in config.targets)
-                path = files.folder / artefact.FINGERPRINTS_FILE
-                known = FingerprintIndex.from_bytes(files.content[artefact.FINGERPRINTS_FILE], path)
+                with files.reading(artefact.FINGERPRINTS_FILE):
+                    arrays = files.arrays(artefact.FINGERPRINTS_FILE)
+                    known = FingerprintIndex.from_arrays(arrays)
                 model.uncertainty = Uncertainty(Calibration(config.tasks, found), known)
             if labels := files.parse(artefact.LABELS_FILE, dict[str, LabelDistribution]):
                 with files.reading(artefact.MOLECULES_FILE):

@@ -302,11 +302,7 @@ class NetworkModule(nn.Module):
 
     def collate(self, records: Records) -> MoleculeBatch:
         """Collate molecules into a batch, on the CPU, laid out for the model's device."""
-        return collate(
-            records,
-            self_loops=self.config.network.self_loops,
-            device=self.device,
-        )
+        return collate(records, self_loops=self.config.network.self_loops, device=self.device)
 
     def network_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None

@@ -49,22 +49,20 @@ class ExportedModel(nn.Module):
         for name in ("mean", "scale"):  # of each output
             values = self.model.get_buffer(f"target_{name}").double()
             self.register_buffer(name, values.repeat_interleave(sizes))
-        is_calibrated = model.uncertainty is not None and model.gaussian_process is None
-        self.calibration: tuple[Part, ...] = ()
-        if is_calibrated and model.uncertainty is not None:
-            self.calibration = model.uncertainty.calibration.parts
+        self.parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
+        has_process = model.gaussian_process is not None
+        self.calibration: tuple[Part, ...] = () if has_process else self.parts
 
     def left_out(self) -> list[str]:
         """Return what predictions of molattn have, and those of the exported network do not."""
-        model, found = self.model, list[str]()
-        parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
-        if model.gaussian_process is not None:
+        found = list[str]()
+        if self.model.gaussian_process is not None:
             found.append("the Gaussian process")
-            if any(isinstance(part, ProbabilityScaling) for part in parts):
+            if any(isinstance(part, ProbabilityScaling) for part in self.parts):
                 found.append("the calibration of probabilities, which is of both together")
-        if any(task.kind == "regression" for task in self.config.tasks) and parts:
+        if self.parts and any(task.kind == "regression" for task in self.config.tasks):
             found.append("prediction intervals")
-        if parts:
+        if self.parts:
             found += ["training similarity", "confidence"]
         if self.config.members > 1:
             found.append(f"the deviation between the {self.config.members} networks")

@@ -141,10 +141,7 @@ def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> 
 
 
 def weighted_values(
-    graph: CompleteGraphs,
-    weights: Tensor,
-    inputs: PairInputs,
-    edge_value: Optional[Tensor] = None,
+    graph: CompleteGraphs, weights: Tensor, inputs: PairInputs, edge_value: Optional[Tensor] = None
 ) -> Tensor:
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
     dtype, inputs, parts = inputs.value.dtype, inputs.converted(), []

@@ -54,7 +54,9 @@ class Readout(nn.Module):
     def __init__(self, kind: Union[str, aggr.Aggregation], channels: int) -> None:
         super().__init__()
         self.kind = kind if isinstance(kind, str) else type(kind).__name__
-        parts = [make(channels) for make in _makers(kind)] if isinstance(kind, str) else [kind]
+        parts = (
+            [make(channels) for make in readout_makers(kind)] if isinstance(kind, str) else [kind]
+        )
         self.parts = nn.ModuleList(parts)
         with torch.no_grad():
             probe = self._aggregate(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)
@@ -79,12 +81,8 @@ class Readout(nn.Module):
         return torch.cat([part.reshape(num_graphs, -1) for part in parts], dim=-1)
 
 
-def check_readout(kind: str) -> None:
-    """Raise InputError for an unknown readout, or a PyG class that needs arguments."""
-    _makers(kind)
-
-
-def _makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
+def readout_makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
+    """Return what makes the parts; InputError for one that is unknown or needs arguments."""
     return [_maker(name.strip()) for name in kind.split("+")]
 
 

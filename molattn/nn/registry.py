@@ -22,7 +22,7 @@ from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.grit import GRITConv
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS
-from molattn.nn.readout import check_readout
+from molattn.nn.readout import readout_makers
 from molattn.utils.registry import Registry
 
 
@@ -136,48 +136,41 @@ def is_attention_layer(module: nn.Module) -> bool:
     return isinstance(module, (_OnEdgeList, *(layer.conv for layer in LAYERS.values())))
 
 
-LAYERS.register("edge_attention")(
-    Layer(
+for _name, _layer in {
+    "edge_attention": Layer(
         EdgeAttentionConv,
         "Multi-head attention with edges in key and value",
         "Battaglia et al. 2018; Vaswani et al. 2017",
-    )
-)
-LAYERS.register("gaan")(
-    Layer(
+    ),
+    "gaan": Layer(
         GaANConv, "A gate for each head", "Zhang et al. 2018", always=("gate",), splits_width=True
-    )
-)
-LAYERS.register("mat")(
-    Layer(
+    ),
+    "mat": Layer(
         MATConv,
         "Attention mixed with distances and bonds",
         "Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
         splits_width=True,
         normalized=False,
-    )
-)
-LAYERS.register("graph_network")(
-    Layer(GraphNetwork, "Full block: edges, then nodes, then the graph", "Battaglia et al. 2018")
-)
-LAYERS.register("egt")(
-    Layer(
+    ),
+    "graph_network": Layer(
+        GraphNetwork, "Full block: edges, then nodes, then the graph", "Battaglia et al. 2018"
+    ),
+    "egt": Layer(
         EGTConv,
         "Logits and gates from edges, which the logits update",
         "Hussain et al. 2022",
         splits_width=True,
         normalized=False,
-    )
-)
-LAYERS.register("grit")(
-    Layer(
+    ),
+    "grit": Layer(
         GRITConv,
         "Logits, values and edges from a state of each pair",
         "Ma et al. 2023",
         splits_width=True,
-    )
-)
+    ),
+}.items():
+    LAYERS.register(_name)(_layer)
 
 
 def check_network(network: NetworkConfig) -> None:
@@ -188,7 +181,7 @@ def check_network(network: NetworkConfig) -> None:
     check_one_of("score", network.score, SCORES)
     check_one_of("combine", network.combine, COMBINES)
     check_one_of("head", network.head, ("auto", *PREDICTION_HEADS))
-    check_readout(network.readout)
+    readout_makers(network.readout)
     if network.layer_options:
         _check_layer_options(network)
 

@@ -35,14 +35,10 @@ class DescriptorScaling:
     A value is clipped to the range between the 0.1% and 99.9% quantiles of the training molecules,
     then standardized by the mean and standard deviation of the clipped values. A descriptor that
     is constant within this range is left out.
-
-    Args:
-        names: Names of the descriptors, then of the further columns, ``D`` of them.
-        columns: Their columns in the store, ascending ``[D]``; the other arrays belong to them.
     """
 
-    names: tuple[str, ...]
-    columns: NDArray[np.intp]
+    names: tuple[str, ...]  # of the descriptors, then of the further columns, D of them
+    columns: NDArray[np.intp]  # their columns in the store, ascending [D], as the other arrays
     low: NDArray[np.float32]
     high: NDArray[np.float32]
     mean: NDArray[np.float32]
@@ -128,32 +124,18 @@ def masked_pairs(
 
 
 class MaskedBatch(NamedTuple):
-    """Molecules with the targets of pretraining.
+    """Molecules with the targets of pretraining; indices and codes are ``int64``."""
 
-    Args:
-        molecules: All molecules, nothing masked in their codes yet.
-        unmasked: Molecules without masked atoms, ``int64 [c]``.
-        descriptors: Scaled descriptors of those, then further columns, ``[c, D]``; NaN where
-            undefined.
-        counts: ``log(1 + count)`` of those, ``[c, NUM_COUNTS]``.
-        atoms: Layout rows of the masked atoms, ``int64 [m]``.
-        atom_codes: Their codes, ``int64 [m, A]``.
-        pairs: Pair rows of the masked pairs in both directions, ``int64 [2, p]``.
-        pair_atoms: Layout rows of their two atoms, ``int64 [2, p]``.
-        bonds: Their bond codes, 0 for a pair without a bond, ``int64 [p]``.
-        count: Number of molecules that have targets.
-    """
-
-    molecules: MoleculeBatch
-    unmasked: Tensor
-    descriptors: Tensor
-    counts: Tensor
-    atoms: Tensor
-    atom_codes: Tensor
-    pairs: Tensor
-    pair_atoms: Tensor
-    bonds: Tensor
-    count: int
+    molecules: MoleculeBatch  # all molecules, nothing masked in their codes yet
+    unmasked: Tensor  # molecules without masked atoms, [c]
+    descriptors: Tensor  # scaled, of those, then further columns, [c, D]; NaN where undefined
+    counts: Tensor  # log(1 + count) of those, [c, NUM_COUNTS]
+    atoms: Tensor  # layout rows of the masked atoms, [m]
+    atom_codes: Tensor  # their codes, [m, A]
+    pairs: Tensor  # pair rows of the masked pairs in both directions, [2, p]
+    pair_atoms: Tensor  # layout rows of their two atoms, [2, p]
+    bonds: Tensor  # their bond codes, 0 for a pair without a bond, [p]
+    count: int  # number of molecules that have targets
 
 
 @dataclass(frozen=True)
@@ -179,10 +161,7 @@ class PretrainingData:
 class MaskedLoader(ResumableLoader):
     """Batches of a store's molecules; the masks depend on the seed and the batch's index alone.
 
-    Args:
-        mask_seed: Seed of the masks.
-        order_seed: Seed of the order; None keeps the order of the rows.
-        masked: Fraction of molecules with masked atoms; None takes that of the config.
+    ``masked``: fraction of molecules with masked atoms; None takes that of the config.
     """
 
     def __init__(

@@ -45,14 +45,9 @@ class PretrainingObjective(Objective):
     pairs and torsions): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its
     mean variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over
     the features) divided by the entropy of the codes in the training molecules. The model itself
-    predicts the descriptors; the other heads are discarded after pretraining.
-
-    Args:
-        model: The model, with one member, whose tasks are the descriptors.
-        scales: Divisor of each group's loss.
-        count_means: Mean of each ``log(1 + count)``, the initial prediction.
-        targets: The targets whose losses count.
-        num_columns: Number of further columns.
+    predicts the descriptors, its tasks; the other heads are discarded after pretraining. ``scales``
+    are the divisors, ``count_means`` the means of :math:`\log(1 + \mathrm{count})`, predicted at
+    first, and ``targets`` those whose losses count.
     """
 
     scales: Tensor

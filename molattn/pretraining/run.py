@@ -76,28 +76,17 @@ Fine-tune it with `molattn train --init-from` and this folder. {use}
 
 @dataclass(frozen=True)
 class PretrainingRun:
-    """A pretrained model with what it was trained on.
-
-    Args:
-        config: The options of the run.
-        model: The model, in evaluation mode on the CPU; its tasks are the descriptors.
-        history: The training history.
-        metrics: Scores, counts and digests of the molecules, times and versions, as JSON types.
-    """
+    """A pretrained model with what it was trained on."""
 
     config: PretrainConfig
-    model: MolAttn
+    model: MolAttn  # in evaluation mode on the CPU; its tasks are the descriptors
     history: History
-    metrics: dict[str, Any]
+    metrics: dict[str, Any]  # scores, counts and digests of molecules, times and versions, as JSON
 
 
 @exclusive()
 def pretrain(
-    config: PretrainConfig,
-    folder: Path,
-    console: Console | None = None,
-    *,
-    num_workers: int = 0,
+    config: PretrainConfig, folder: Path, console: Console | None = None, *, num_workers: int = 0
 ) -> PretrainingRun:
     """Pretrain a network on molecules without labels.
 

@@ -36,14 +36,9 @@ _LIMITS = [limit.name for limit in fields(MoleculeLimits)]
 class MoleculeStore:
     """Some of the molecules in a store, with their pretraining targets; memory-mapped.
 
-    Args:
-        table: The store.
-        rows: Which molecules, counted over all shards, ascending ``[M]``.
-        about: Sources, options, counts and digests, as JSON types.
-
-    Attributes:
-        names: Names of the descriptors, then of the further columns to predict.
-        digest: SHA-256 of the molecules and of the content of the store.
+    ``rows``: which molecules, counted over all shards, ascending ``[M]``; ``about``: sources,
+    options, counts and digests, as JSON types; ``names``: of the descriptors, then of the further
+    columns to predict; ``digest``: SHA-256 of the molecules and of the content of the store.
 
     Raises:
         InputError: The store has the targets of another release.
