@@ -48,11 +48,7 @@ class TrainingResult:
         return self.run_scores.metrics.get("test", {})
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the run to a folder, as ``molattn train`` does.
-
-        Args:
-            folder: The folder.
-            overwrite: Whether to replace a run of that name.
+        """Write the run to a folder, as ``molattn train`` does; ``overwrite`` replaces a run.
 
         Raises:
             InputError: If the folder is not a run or cannot be written, or there is a run of that

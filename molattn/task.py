@@ -82,11 +82,7 @@ class Task:
         return (*self.columns, *added)
 
     def cells(self, outputs: Sequence[float]) -> list[float | str]:
-        """Return the cells of :attr:`columns` for one molecule.
-
-        Args:
-            outputs: Outputs of the model for the molecule, ``num_outputs`` finite numbers.
-        """
+        """Return the cells of :attr:`columns` for one molecule's ``num_outputs`` finite outputs."""
         values = [float(value) for value in outputs]
         if self.kind == "regression":
             return [*values]
@@ -127,9 +123,7 @@ def output_slices(tasks: Sequence[Task]) -> list[slice]:
 def interleaved(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Reorder n rows so that the targets take turns: the first with each label, the second, ...
 
-    Args:
-        order: Order of the rows, ``[n]``.
-        known: Which labels each row has, ``[n, T]``; rows without any come last.
+    ``known``: which labels each row has, ``[n, T]``; rows without any come last.
     """
     turns = np.full(len(order), len(order) + 1)
     for has_label in known[order].T:

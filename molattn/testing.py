@@ -1,14 +1,5 @@
 """Assertions that catch broken layers and models of graphs, molattn's and your own.
 
-- :func:`~molattn.testing.assert_permutation_equivariant`: reordering the graph reorders outputs
-- :func:`~molattn.testing.assert_permutation_invariant`: reordering the graph changes nothing
-- :func:`~molattn.testing.assert_graphs_independent`: the graphs of a batch do not affect each other
-- :func:`~molattn.testing.assert_batch_invariant`: a batch gives the same outputs as its graphs one
-  at a time
-- :func:`~molattn.testing.assert_attention_normalized`: the weights of a receiver's edges sum to 1
-- :func:`~molattn.testing.assert_smooth`: first and second derivatives are right
-- :func:`~molattn.testing.assert_stable`: large inputs give finite numbers, and rounding is small
-
 ``module`` is a layer or a model, ``data`` a graph or a batch of PyG: of at least two graphs (or a
 list of them) to see whether these are independent, with different numbers of nodes, edges and
 graphs.

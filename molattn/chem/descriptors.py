@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,13 +89,10 @@ class DescriptorCalculator:
         """Return the numbers of a molecule, descriptors first; NaN where one is undefined."""
         return calculate([mol], [self])[0][0]
 
-    @cached_property
-    def _generator(self) -> Any:
-        return rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=self.morgan_counts)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out RDKit's generator, which cannot be copied; it is made again."""
-        return {"descriptors": self.descriptors, "morgan_counts": self.morgan_counts}
+@cache  # RDKit's generators cannot be copied with a calculator
+def _generator(size: int) -> Any:
+    return rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=size)
 
 
 def calculate(
@@ -113,9 +110,10 @@ def calculate(
         for one in calculators:
             numbers = values[:, [index[name] for name in one.descriptors]]
             if one.morgan_counts:
+                generator = _generator(one.morgan_counts)
                 counts = np.zeros((len(mols), one.morgan_counts))
                 for row, mol in zip(counts, mols, strict=True):
-                    row[:] = one._generator.GetCountFingerprintAsNumPy(mol)
+                    row[:] = generator.GetCountFingerprintAsNumPy(mol)
                 numbers = np.concatenate([numbers, np.log1p(counts)], axis=1)
             numbers = numbers.astype(np.float32)
             numbers[~np.isfinite(numbers)] = np.nan

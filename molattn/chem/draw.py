@@ -9,7 +9,7 @@ from rdkit import Chem
 from rdkit.Chem import rdFMCS
 
 from molattn.chem.limits import is_fast, read_mol_block
-from molattn.chem.parse import Molecule, mol_of_mol_block, parse_accepted
+from molattn.chem.parse import Molecule, mol_of_mol_block, parse_molecule
 from molattn.errors import MolattnError
 from molattn.utils.time_limit import call_within
 
@@ -69,7 +69,7 @@ def laid_out(molecule: Molecule) -> Chem.Mol | None:
 
 
 def _prepared(molecule: Molecule) -> bytes | None:
-    mol = parse_accepted(molecule)
+    mol = parse_molecule(molecule)
     if mol.GetNumAtoms() > _MOST_ATOMS:
         return None
     kept = Chem.PropertyPickleOptions
@@ -129,11 +129,11 @@ def differing_atoms(smiles: str, other: str) -> list[int]:
     try:
         return call_within(_MOST_SECONDS, _differing, smiles, other)
     except TimeoutError:
-        return list(range(parse_accepted(smiles).GetNumAtoms()))
+        return list(range(parse_molecule(smiles).GetNumAtoms()))
 
 
 def _differing(smiles: str, other: str) -> list[int]:
-    first, last = parse_accepted(smiles), parse_accepted(other)
+    first, last = parse_molecule(smiles), parse_molecule(other)
     atoms, mol = _without_parts_of(first, last)
     _, second = _without_parts_of(last, first)
     parameters = rdFMCS.MCSParameters()

@@ -15,9 +15,7 @@ from molattn.chem.parse import (
     Molecule,
     atom_numbers,
     number_atoms,
-    parse_accepted,
-    parse_smiles,
-    prepare_mol,
+    parse_molecule,
     quiet,
     written,
 )
@@ -109,12 +107,6 @@ def _within(
         raise SmilesError(written(molecule), "too_slow", reason) from None
 
 
-def _parsed(molecule: Molecule, limits: MoleculeLimits) -> Chem.Mol:
-    if isinstance(molecule, Chem.Mol):
-        return prepare_mol(molecule, max_atoms=limits.max_atoms)
-    return parse_smiles(molecule, max_atoms=limits.max_atoms, max_length=limits.max_length)
-
-
 def _read(
     molecule: Molecule,
     limits: MoleculeLimits,
@@ -126,7 +118,7 @@ def _read(
 
 
 def _formed(molecule: Molecule, limits: MoleculeLimits, standardize: Standardize) -> Chem.Mol:
-    mol, is_parent = _parsed(molecule, limits), standardize == "parent"
+    mol, is_parent = parse_molecule(molecule, limits), standardize == "parent"
     if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
         reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
         raise SmilesError(written(molecule), "no_parent", reason)
@@ -163,7 +155,7 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
         smiles = "" if form is mol else Chem.MolToSmiles(form)
         if form is mol or (not parent and smiles == Chem.MolToSmiles(mol)):
             return mol
-    found = parse_accepted(smiles)  # so that it is what anyone else reads from its SMILES
+    found = parse_molecule(smiles)  # so that it is what anyone else reads from its SMILES
     if not reorder:
         order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
         found = Chem.RenumberAtoms(found, np.argsort(order).tolist())

@@ -25,6 +25,7 @@ from molattn.errors import SmilesError, quoted
 
 Molecule = str | Chem.Mol
 """A SMILES or an RDKit molecule."""
+NO_LIMITS = MoleculeLimits(max_length=sys.maxsize, max_atoms=sys.maxsize)
 
 _NUMBER = "_molattn_number"
 _QUERY = "it has query atoms or bonds, or an R group: not one molecule"
@@ -238,11 +239,11 @@ def check_list(name: str, molecules: object) -> None:
         raise TypeError(f"{name}: got a {type(molecules).__name__}, expected a list of molecules")
 
 
-def parse_accepted(molecule: Molecule) -> Chem.Mol:
-    """Read a molecule again that has been accepted, with limits that may have been higher."""
+def parse_molecule(molecule: Molecule, limits: MoleculeLimits = NO_LIMITS) -> Chem.Mol:
+    """Read a molecule; by default one that has been accepted, with limits that are not known."""
     if isinstance(molecule, Chem.Mol):
-        return prepare_mol(molecule, max_atoms=sys.maxsize)
-    return parse_smiles(molecule, max_atoms=sys.maxsize, max_length=sys.maxsize)
+        return prepare_mol(molecule, max_atoms=limits.max_atoms)
+    return parse_smiles(molecule, max_atoms=limits.max_atoms, max_length=limits.max_length)
 
 
 def smiles_of_mol_block(block: str) -> str | None:

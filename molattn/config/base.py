@@ -188,13 +188,8 @@ class RunConfig:
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the run as nested dictionaries of JSON types."""
+        """Return the arguments of the run as nested dictionaries of JSON types."""
         return TypeAdapter(type(self)).dump_python(self, mode="json")
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> Self:
-        """Create a run from what :meth:`to_dict` returned; missing options get their defaults."""
-        return cls(**config)
 
     @classmethod
     def from_options(cls, files: Any, options: Mapping[str, Any]) -> Self:

@@ -58,4 +58,4 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
     """Raise an ``InputError`` for the first option that differs from those of a resumed run."""
-    check_same_options(type(config).from_dict(read_config_file(path)), config, path.parent)
+    check_same_options(type(config)(**read_config_file(path)), config, path.parent)

@@ -81,10 +81,6 @@ class Shard:
     SMILES if that is not the cell. With targets of pretraining there are ``key``, ``descriptors``,
     ``counts`` and ``positions``, and ``columns`` if there are further ones.
 
-    Args:
-        path: The file.
-        featurizer: The featurizer of the molecules.
-
     Attributes:
         molecules: The graphs of all rows; those without a molecule have no atoms.
         is_read: Whether a row has a molecule, ``bool [rows]``.

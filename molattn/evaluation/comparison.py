@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import studentized_range, t
 
 from molattn.chem.groups import scaffold_smiles
-from molattn.chem.parse import parse_accepted
+from molattn.chem.parse import parse_molecule
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.data.labels import label_values
@@ -57,7 +57,7 @@ def _read(folder: Path) -> RunPredictions:
     for name in (CONFIG_FILE, RESULT_FILE, "predictions.csv"):
         if not (folder / name).is_file():
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
-    config = TrainConfig.from_dict(read_config_file(folder / CONFIG_FILE))
+    config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
     tasks, data = tasks_of(read_json(folder / RESULT_FILE)), config.data
     cells = pd.read_csv(folder / "predictions.csv", dtype=str, keep_default_na=False)
     if cells.empty:
@@ -167,7 +167,7 @@ def comparison_table(runs: Mapping[str, RunPredictions]) -> pd.DataFrame:
     """Return the table of :func:`compare`."""
     first, *_ = runs.values()
     smiles = first.frame.index.get_level_values(1)
-    known = {one: scaffold_smiles(parse_accepted(one)) for one in smiles.unique()}
+    known = {one: scaffold_smiles(parse_molecule(one)) for one in smiles.unique()}
     scaffolds = np.array([known[one] for one in smiles], dtype=object)
     rows = [*_estimated_rows(runs, scaffolds), *_subset_rows(runs, scaffolds)]
     return pd.DataFrame(rows, columns=_COLUMNS)

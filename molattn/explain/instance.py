@@ -16,7 +16,7 @@ from molattn.chem import Featurizer
 from molattn.chem.descriptors import atom_contributions
 from molattn.chem.fingerprints import Environments
 from molattn.chem.limits import read_molecule
-from molattn.chem.parse import Molecule, parse_accepted
+from molattn.chem.parse import Molecule, parse_molecule
 from molattn.chem.reader import MoleculeReader
 from molattn.config import MoleculeLimits
 from molattn.data.table import bundled_dataset, open_table
@@ -70,7 +70,7 @@ class Instance:
     def mol(self) -> Chem.Mol:
         """The RDKit molecule; atoms in the order of the record's."""
         if not self.record.standardized or isinstance(self.molecule, str):
-            return parse_accepted(self.record.standardized or self.molecule)
+            return parse_molecule(self.record.standardized or self.molecule)
         limits = MoleculeLimits(max_atoms=sys.maxsize)  # accepted before, like its standard form
         form = self.model.config.standardize
         return read_molecule(self.molecule, limits, bool, standardize=form)[0]

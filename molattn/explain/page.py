@@ -13,7 +13,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from molattn.chem.draw import NOT_DRAWN
-from molattn.chem.parse import parse_accepted
+from molattn.chem.parse import parse_molecule
 from molattn.explain.drawing import outline
 from molattn.explain.explainer import Explanation
 from molattn.explain.faithfulness import Faithfulness
@@ -114,7 +114,7 @@ def pack(explanations: Sequence[Explanation]) -> str:
     and head, so with an error of at most half of a 255th of it.
     """
     first = explanations[0]
-    mol = first.mol or parse_accepted(first.smiles)
+    mol = first.mol or parse_molecule(first.smiles)
     weights, weight_scales = _quantized(first.attention)
     gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
     head = {

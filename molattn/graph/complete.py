@@ -20,19 +20,12 @@ _MAX_KINDS = 128  # of edges, above which codes are slower than features
 
 @dataclass(frozen=True)
 class Block:
-    """Graphs of similar size, padded to one size.
+    """Graphs of similar size, padded to one size."""
 
-    Args:
-        graphs: Number of graphs ``B``.
-        nodes: Padded number of nodes of each ``N``.
-        row: First of the block's ``B N`` rows of nodes.
-        pair: First of the block's ``B N N`` rows of pairs.
-    """
-
-    graphs: int
-    nodes: int
-    row: int
-    pair: int
+    graphs: int  # number of graphs B
+    nodes: int  # padded number of nodes of each N
+    row: int  # first of the block's B N rows of nodes
+    pair: int  # first of the block's B N N rows of pairs
 
     def rows(self, x: Tensor) -> Tensor:
         """The block's part of node rows ``[R, ...]`` as ``[B, N, ...]``; a view."""

@@ -139,13 +139,8 @@ class MolAttnConfig:
 
     def reader(self, fields: Fields, limits: MoleculeLimits | None = None) -> MoleculeReader:
         """Return a reader of molecules for the networks."""
-        return MoleculeReader(
-            self.featurizer,
-            fields,
-            limits or MoleculeLimits(),
-            self.standardize,
-            self.network.radius,
-        )
+        options = limits or MoleculeLimits(), self.standardize, self.network.radius
+        return MoleculeReader(self.featurizer, fields, *options)
 
     @property
     def has_partner(self) -> bool:

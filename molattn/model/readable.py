@@ -77,13 +77,7 @@ def _names(model: Predictor, task: Task) -> tuple[str, str, str]:
 def readable_values(
     model: Predictor, columns: Sequence[str], cells: Sequence[str]
 ) -> list[ReadableValue]:
-    """Return the predictions of a row of a table, by category.
-
-    Args:
-        model: The model that predicted it.
-        columns: The columns of the table.
-        cells: The cells of the row, as texts.
-    """
+    """Return the predictions of a row of a table, its cells as texts, by category."""
     row, found = dict(zip(columns, cells, strict=True)), list[ReadableValue]()
     for task in model.config.tasks:
         title, unit, _ = _names(model, task)

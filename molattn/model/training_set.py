@@ -96,19 +96,12 @@ def percentile(value: float, quantiles: Sequence[float]) -> float | None:
 
 
 class TrainingMolecule(NamedTuple):
-    """A training molecule that is similar to another.
+    """A training molecule that is similar to another."""
 
-    Args:
-        row: Its number in the table of the training, as messages count it.
-        smiles: As written there.
-        similarity: Tanimoto similarity of the two, from 0 to 1.
-        labels: Its labels by task: numbers, and classes by name; None where missing or censored.
-    """
-
-    row: int
-    smiles: str
-    similarity: float
-    labels: dict[str, float | str | None]
+    row: int  # its number in the table of the training, as messages count it
+    smiles: str  # as written there
+    similarity: float  # Tanimoto similarity of the two, from 0 to 1
+    labels: dict[str, float | str | None]  # by task: numbers, class names, None: missing, censored
 
 
 @dataclass(frozen=True)

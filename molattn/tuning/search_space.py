@@ -36,7 +36,6 @@ _TUNABLE = {field.name for field in fields(NetworkConfig)} - {"radius"}
 _TUNABLE |= {"epochs", "patience", "batch_size", "learning_rate", "warmup", "schedule", "precision"}
 _TUNABLE |= {"weight_decay", "gradient_clip", "freeze", "backbone_lr_scale", "head_steps"}
 _TUNABLE |= {"descriptors", "morgan_counts"}
-_RANGE_KEYS = ("low", "high", "log")
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = Mapping[str, Distribution]
@@ -91,7 +90,7 @@ def write_space(path: Path, space: Space) -> None:
     content = {
         name: list(of.choices)
         if isinstance(of, CategoricalDistribution)
-        else {key: getattr(of, key) for key in _RANGE_KEYS}
+        else {key: getattr(of, key) for key in ("low", "high", "log")}
         for name, of in space.items()
     }
     write_file(path, yaml.safe_dump(content, sort_keys=False).encode())

@@ -82,13 +82,9 @@ def run_study(
     Parzen estimator (Bergstra et al. 2011). The suggestions depend only on the seed and the trials
     before, so that a resumed study has the same ones.
 
-    Args:
-        config: The table, and the options that are not varied.
-        tuning: How long to search.
-        space: The options that are varied; None = those of the study in the folder, or the default.
-        folder: Folder of the study, which is resumed; no other process may use it.
-        console: Where to log.
-        overwrite: Replace a study in the folder, once the table and the options are valid.
+    Without a ``space`` of options, it is that of the study in the folder, or the default. A study
+    in the folder, which no other process may use, is resumed, or with ``overwrite`` replaced once
+    the table and the options are valid.
     """
     start, is_new = time.perf_counter(), overwrite or not (folder / CONFIG_FILE).exists()
     search = _search(config, space, folder, is_new)

@@ -121,7 +121,7 @@ def test_options_of_python_become_plain_values(columns):
     options |= {"width": np.int64(8), "learning_rate": np.float32(0.5), "standardize": np.True_}
     config = TrainConfig.from_options("a.csv", options)
     assert config.data.target_columns == ("a",)
-    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert TrainConfig(**json.loads(json.dumps(config.to_dict()))) == config
 
 
 @pytest.mark.parametrize("run", [TrainConfig, PretrainConfig])
@@ -130,13 +130,13 @@ def test_any_options_make_a_run_that_its_file_repeats_or_an_error(tmp_path_facto
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(yaml.safe_dump(data.draw(options_of(run)), allow_unicode=True), "utf-8")
     try:
-        config = run.from_dict(read_config_file(path))
+        config = run(**read_config_file(path))
     except InputError as error:
         if error.option in run.options():
             assert_one_line(error)
         return
     write_config_file(path, config)
-    again = run.from_dict(read_config_file(path))
+    again = run(**read_config_file(path))
     assert again == replace(config, **{run.file_key(): getattr(again, run.file_key())})
 
 
@@ -144,7 +144,7 @@ def test_a_few_options_by_hand_are_enough(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "few.yaml"
     path.write_text("data:\n  target_columns: [a, b]\ntraining:\n  learning_rate: 1e-4\nreport:")
-    config = TrainConfig.from_dict(read_config_file(path))
+    config = TrainConfig(**read_config_file(path))
     assert config.data.target_columns == ("a", "b")
     assert config.training.learning_rate == 1e-4
     write_config_file(path, TrainConfig("x.csv"))

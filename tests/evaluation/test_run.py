@@ -146,7 +146,7 @@ def test_the_files_are_those_of_the_run(results):
     assert {"molattn", "torch", "rdkit", "python"} <= set(metrics["versions"])
     written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert written == run.config.to_dict()
-    assert TrainConfig.from_dict(read_config_file(folder / "config.yaml")) == run.config
+    assert TrainConfig(**read_config_file(folder / "config.yaml")) == run.config
     rows = rows_of(folder / "predictions.csv")
     assert {row["'=id"] for row in rows} == {"'=1+1"}
     smiles = [row["smiles"] for row in rows]

@@ -121,26 +121,18 @@ class Source:
 class Row(NamedTuple):
     """One row of a table.
 
-    Args:
-        line: Where the row begins, counted from 1: the line of a text file (the header is line 1),
-            the row of a Parquet file.
-        cells: One text for each column.
-        code: The reason code (:data:`molattn.errors.REASONS`) of a row that cannot be read as
-            intended, or empty.
-        reason: The same as a sentence.
-        values: The cells as the file holds them, if they have types other than text.
-        molecule: What the SMILES of the first column stands for: the mol block of an SDF record, or
-            the :class:`molattn.chem.reader.PreparedMolecule` of a store; None = nothing else.
-        decimal: The decimal mark of its numbers, which are texts: ``.`` or ``,``.
+    ``line`` is where it begins, counted from 1: the line of a text file (the header is line 1), the
+    row of a Parquet file. ``molecule`` is what the SMILES of the first column stands for: the mol
+    block of an SDF record, or the :class:`molattn.chem.reader.PreparedMolecule` of a store.
     """
 
     line: int
-    cells: list[str]
-    code: ReasonCode | Literal[""] = ""
-    reason: str = ""
-    values: tuple[Any, ...] | None = None
+    cells: list[str]  # one text for each column
+    code: ReasonCode | Literal[""] = ""  # of a row that cannot be read as intended
+    reason: str = ""  # the same as a sentence
+    values: tuple[Any, ...] | None = None  # the cells, if they have types other than text
     molecule: Any = None
-    decimal: str = "."
+    decimal: str = "."  # the decimal mark of its numbers, which are texts
 
     def numeral(self, column: int) -> str:
         """Return a cell with a decimal point; one that has it already is made no number."""

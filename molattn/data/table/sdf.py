@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from molattn.chem.limits import read_mol_block, write_mol_block
-from molattn.chem.parse import smiles_of_mol_block
-from molattn.config import MoleculeLimits
+from molattn.chem.parse import NO_LIMITS, smiles_of_mol_block
 from molattn.data.table.base import (
     ENCODING_ERRORS,
     MOST_CHARACTERS,
@@ -25,8 +24,6 @@ _PROPERTY = re.compile(r">.*<([^<>]*)>")
 _MOST_LINES = 20_000
 _LINE_END = re.compile("\r\n?|\n")
 _NO_STRUCTURE = "\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n"
-# Those of the molecule have been applied when it was read.
-_NO_LIMITS = MoleculeLimits(max_length=MOST_CHARACTERS, max_atoms=MOST_CHARACTERS)
 
 
 class SDFTable(Table):
@@ -139,7 +136,7 @@ def _smiles(block: str) -> str:
 def _drawn(smiles: str) -> str:
     """Return the mol block of a SMILES; one without atoms if there is none."""
     try:
-        return write_mol_block(smiles, _NO_LIMITS) if smiles else _NO_STRUCTURE
+        return write_mol_block(smiles, NO_LIMITS) if smiles else _NO_STRUCTURE
     except SmilesError:  # it takes too long; the SMILES is a property
         return _NO_STRUCTURE
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from rdkit import Chem
 
 from molattn.chem.draw import draw_png
 from molattn.chem.limits import read_molecule
-from molattn.config import MoleculeLimits
+from molattn.chem.parse import NO_LIMITS
 from molattn.data.table.base import (
     Row,
     Source,
@@ -45,7 +44,6 @@ _LARGEST_WHOLE = 2**53
 _FIRST_DATE = date(1900, 3, 1)  # Excel takes 1900 for a leap year
 _NOT_XML = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]")
 _NUMBER = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
-_LIMITS = MoleculeLimits(max_atoms=sys.maxsize)  # those of the reader come later
 
 
 class FrameTable(Table):
@@ -80,7 +78,7 @@ class FrameTable(Table):
             for value, is_missing in zip(values, gaps, strict=True):
                 if isinstance(value, Chem.Mol):
                     try:
-                        value = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
+                        value = read_molecule(value, NO_LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as error:
                         value, code, reason = error.smiles, error.code, error.reason
                 elif isinstance(value, np.floating):  # in single precision with the same digits
