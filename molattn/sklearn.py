@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,7 @@ from molattn.training.resolve import load_pretrained
 from molattn.training.run import TrainingJob, fit_model, read_rows
 from molattn.utils.devices import exclusive
 
+Rows = ArrayLike | None
 _SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
@@ -199,13 +200,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        auxiliary: ArrayLike | None = None,
-    ) -> "MolAttnRegressor":
+    def fit(self, X: Any, y: ArrayLike, sample_weight: Rows = None, auxiliary: Rows = None) -> Self:
         """Train the model.
 
         Args:
@@ -248,21 +243,11 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     one, which ``positive_class`` names, as text.
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        auxiliary: ArrayLike | None = None,
-    ) -> "MolAttnClassifier":
+    def fit(self, X: Any, y: ArrayLike, sample_weight: Rows = None, auxiliary: Rows = None) -> Self:
         """Train the model, as :meth:`MolAttnRegressor.fit` does.
 
-        Args:
-            X: n molecules.
-            y: n labels of two or more classes, as strings or numbers. With ``auxiliary`` labels
-                None and NaN are missing ones.
-            sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
-            auxiliary: Labels of other assays ``[n, A]``, as of :meth:`MolAttnRegressor.fit`.
+        The n labels are of two or more classes, as strings or numbers. With ``auxiliary`` labels
+        None and NaN are missing ones.
 
         Raises:
             InputError: An invalid molecule or a missing label (with its row), labels of a single

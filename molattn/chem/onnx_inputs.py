@@ -20,10 +20,7 @@ Inputs = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class OnnxInputs:
-    """What an exported network reads of a batch of molecules.
-
-    Args:
-        reader: Reads molecules as the network was trained on them.
+    """What an exported network reads of molecules, by the reader of those that it was trained on.
 
     Example:
         >>> inputs = OnnxInputs(MoleculeReader(Featurizer.default()))(["C", "CCO"])

@@ -8,8 +8,6 @@ from molattn.config.data import DataConfig as DataConfig
 from molattn.config.data import MoleculeLimits as MoleculeLimits
 from molattn.config.data import PrepareConfig as PrepareConfig
 from molattn.config.data import TableColumns as TableColumns
-from molattn.config.data import TaskChoice as TaskChoice
-from molattn.config.data import TransformChoice as TransformChoice
 from molattn.config.data import WorkerOptions as WorkerOptions
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig

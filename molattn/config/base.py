@@ -107,15 +107,10 @@ def _expected(message: str) -> str:
 
 
 def check_unused(config: object, *rules: tuple[bool, str, str]) -> None:
-    """Check that options without an effect have their defaults.
+    """Raise an ``InputError`` for an option of a section that is set and has no effect.
 
-    Args:
-        config: The section.
-        rules: Of each rule whether it applies, the options that have no effect then, separated by
-            spaces, and the reason, such as ``needs --folds``.
-
-    Raises:
-        InputError: Names the option and the reason.
+    ``rules``: of each whether it applies, the options that have no effect then, separated by
+    spaces, and the reason, such as ``needs --folds``.
     """
     for applies, names, reason in rules:
         for name in names.split():

@@ -264,17 +264,7 @@ class ReportConfig:
 
 @checked
 class TrainConfig(RunConfig):
-    """Everything that determines a training run; written as ``config.yaml`` into its folder.
-
-    Args:
-        file: The table.
-        data: Its columns, and how its rows are split.
-        network: The network.
-        training: How it is trained.
-        report: How it is evaluated.
-        fine_tuning: The pretrained model that the training starts from, if any.
-        gaussian_process: The Gaussian process beside the network, if any.
-    """
+    """Everything that determines a training run; written as ``config.yaml`` into its folder."""
 
     file: str = ""
     data: DataConfig = field(default_factory=DataConfig)
@@ -389,14 +379,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
 
 @checked
 class PretrainConfig(RunConfig):
-    """Everything that determines a pretraining run; written as ``config.yaml`` into its folder.
-
-    Args:
-        files: Tables of molecules.
-        molecules: How they are read and masked.
-        network: The network.
-        training: How it is trained.
-    """
+    """Everything that determines a pretraining run; written as ``config.yaml`` into its folder."""
 
     files: tuple[str, ...] = ()
     molecules: MoleculesConfig = field(default_factory=MoleculesConfig)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.config import DataConfig, TaskChoice
+from molattn.config.data import DataConfig, TaskChoice
 from molattn.data.table import Row, Table, listed, name_column
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.task import Task

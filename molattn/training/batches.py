@@ -16,8 +16,6 @@ from molattn.model.model import MolAttn
 from molattn.model.module import number_type
 from molattn.utils.process_group import num_processes, process_rank
 
-__all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
-
 MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
 
 

@@ -24,15 +24,6 @@ from molattn.utils.console import print_line
 from molattn.utils.files import write_file
 from molattn.version import package_versions, version_changes
 
-__all__ = [
-    "CHECKPOINT_FILE",
-    "RUN_KEY",
-    "STATE_KEY",
-    "RunCheckpoint",
-    "read_checkpoint",
-    "write_checkpoint",
-]
-
 CHECKPOINT_FILE = "checkpoint.safetensors"
 RUN_KEY = "molattn_about"
 """Key of a checkpoint for the identity of its run."""

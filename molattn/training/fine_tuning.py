@@ -12,8 +12,6 @@ from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn
 
-__all__ = ["FineTuningPlan", "PretrainedWeights"]
-
 _BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _HEAD = ("head",)
 

@@ -19,8 +19,6 @@ from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["add_gaussian_process", "sample_rows", "share_lines"]
-
 Array = NDArray[np.float64]
 
 MAX_LEARNED, MAX_HELD_OUT = 100_000, 20_000

@@ -37,8 +37,6 @@ from molattn.utils.devices import check_device, seeded, threads
 from molattn.utils.process_group import broadcast, lost_named, num_processes, summed
 from molattn.utils.signals import interrupts_deferred
 
-__all__ = ["check_processes", "fit"]
-
 _PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 

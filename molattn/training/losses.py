@@ -17,8 +17,6 @@ from molattn.training.batches import LabeledBatch
 from molattn.training.fine_tuning import FineTuningPlan
 from molattn.utils.process_group import summed
 
-__all__ = ["LabeledObjective", "Objective", "TaskLoss", "class_weights"]
-
 
 class Objective(nn.Module):
     """Returns the sum of a batch's losses and the weight to divide it by, both scalars.

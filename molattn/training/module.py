@@ -27,14 +27,6 @@ from molattn.utils.devices import to_device
 from molattn.utils.process_group import num_processes, process_rank, summed
 from molattn.utils.signals import Interrupted, pending_interrupt
 
-__all__ = [
-    "EarlyStoppingAfterHeadSteps",
-    "SaveCheckpoint",
-    "TrainingModule",
-    "learning_rate_factor",
-    "new_optimizer",
-]
-
 _LINES_IN_LOG = 10
 _STEPS_READ_AT_ONCE = 50  # of a GPU, as reading a number waits for all steps before it
 

@@ -23,8 +23,6 @@ from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 from molattn.training.gaussian_process import share_lines
 from molattn.utils.console import print_line
 
-__all__ = ["OUT_OF_FOLD_FILE", "OutOfFold", "calibrate_out_of_fold", "out_of_fold_coverage"]
-
 OUT_OF_FOLD_FILE = "out_of_fold.safetensors"
 
 Array = NDArray[np.float64]

@@ -35,8 +35,6 @@ from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights
 from molattn.utils.registry import IMPORTED
 
-__all__ = ["NO_MODEL", "ResolvedConfig", "load_pretrained", "resolve", "resolve_precision"]
-
 NO_MODEL = "none"
 """Value of ``init_from`` for random initial weights."""
 _DEFAULT_MODEL = "base"

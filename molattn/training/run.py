@@ -54,18 +54,6 @@ from molattn.utils.process_group import process_rank
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "TrainingJob",
-    "TrainingRun",
-    "building_network",
-    "fit_model",
-    "fit_networks",
-    "read_rows",
-    "train",
-    "train_on_split",
-    "training_fingerprints",
-]
-
 MAX_CALIBRATION = 20_000  # validation rows
 
 

@@ -19,21 +19,6 @@ from molattn.errors import InputError, MolattnError, did_you_mean
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.utils.files import UNFINISHED, check_output_folder, locked, replace_folder
 
-__all__ = [
-    "CONFIG_FILE",
-    "PAGE_FILE",
-    "RESULT_FILE",
-    "Epoch",
-    "History",
-    "final_folder",
-    "free_folder",
-    "has_checkpoint",
-    "member_folders",
-    "run_folder",
-    "unfinished_run",
-    "write_history",
-]
-
 CONFIG_FILE = "config.yaml"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"

@@ -7,21 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.config import TransformChoice
+from molattn.config.data import TransformChoice
 from molattn.data.dataset import Molecules
 from molattn.errors import quoted
 from molattn.model.model import MolAttn
 from molattn.model.target_transform import TRANSFORMS, TargetTransform, transformed_labels
 from molattn.record import MoleculeRecord
 from molattn.task import Task
-
-__all__ = [
-    "number_scaling",
-    "scale_by",
-    "select_transform",
-    "target_scaling",
-    "target_transforms",
-]
 
 Array = NDArray[np.float64]
 
