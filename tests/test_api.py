@@ -7,6 +7,7 @@ import pytest
 
 import molattn
 from molattn import MolAttn, train
+from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.explain import explain
 
@@ -54,6 +55,18 @@ def test_rows_without_a_finite_prediction_are_not_scored():
     scores = train(frame, ["y", "c"], make_model=Overflowing, **options).run_scores
     count = (frame["split"] == "val").sum() - 1
     assert [task["count"] for task in scores.metrics["validation"].values()] == [count] * 2
+
+
+def test_scores_of_a_split_by_time_show_a_drift():
+    rows = pd.read_csv(bundled_dataset())[::3]
+    year = np.random.default_rng(0).permutation(len(rows)) * 30 // len(rows) + 1990
+    frame = rows[["smiles"]].assign(year=year, y=rows["logS"] + 0.2 * (year - 2000))
+    options = {"predictor": "gaussian_process", "kernels": ["morgan"], "init_from": "none"}
+    errors = {}
+    for split in ({"split": "random"}, {"split": "time", "time_column": "year"}):
+        run = train(frame, "y", baselines=False, bootstrap=0, device="cpu", **options, **split)
+        errors[split["split"]] = run.scores["y"]["rmse"]
+    assert errors["time"] > 1.2 * errors["random"]
 
 
 def test_the_folder_is_that_of_a_run(trained, tmp_path):

@@ -22,3 +22,5 @@ from molattn.chem.reader import MoleculeReader as MoleculeReader
 from molattn.chem.split import Split as Split
 from molattn.chem.split import fold_split as fold_split
 from molattn.chem.split import group_split as group_split
+from molattn.chem.split import rolling_split as rolling_split
+from molattn.chem.split import time_split as time_split

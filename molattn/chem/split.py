@@ -5,7 +5,7 @@ Groups (by molecule, scaffold or cluster) are of :mod:`molattn.chem.groups`.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,50 @@ def fold_split(
     sizes = (1.0 - fraction, fraction, 0.0)
     inner = group_split(others, sizes=sizes, seed=seed + fold, balanced=balanced)
     return Split(inner.train, inner.val, _rows(test))
+
+
+def time_split(
+    groups: Sequence[Sequence[int]], *, sizes: Sequence[float] = (0.8, 0.1, 0.1)
+) -> Split:
+    """Assign whole groups of rows, oldest first, to the sets: the newest are test rows.
+
+    Sheridan, J. Chem. Inf. Model. 2013, 53, 783. Errors are those of :func:`group_split`.
+
+    Example:
+        >>> [rows.tolist() for rows in time_split([[3], [0, 1], [2]], sizes=(0.5, 0.25, 0.25))]
+        [[3], [0, 1], [2]]
+    """
+    wanted = _counts(sum(map(len, groups)), sizes)
+    blocks = _blocks(groups, np.cumsum(wanted[:2]))
+    return _split([[row for group in block for row in group] for block in blocks], wanted)
+
+
+def rolling_split(
+    groups: Sequence[Sequence[int]], *, folds: int, fold: int, validation_size: float = 0.1
+) -> Split:
+    """Split for one round of a cross-validation in order of time (rolling origin).
+
+    Groups of rows, oldest first, are in ``folds`` + 1 blocks. Round k, from 1, tests block k + 1
+    with the k blocks before it, whose newest fraction ``validation_size`` is for validation.
+    """
+    rows = sum(map(len, groups))
+    ends = rows * np.linspace(0.0, 1.0, min(folds, rows) + 2)[1:-1]
+    blocks = _blocks(groups, ends)
+    if folds >= len(groups) or not all(blocks):
+        raise InputError(f"folds: got {folds}, too many for {len(groups)} groups of rows")
+    earlier = [group for block in blocks[:fold] for group in block]
+    inner = time_split(earlier, sizes=(1.0 - validation_size, validation_size, 0.0))
+    return Split(inner.train, inner.val, _rows(blocks[fold]))
+
+
+def _blocks(groups: Sequence[Sequence[int]], ends: NDArray[Any]) -> list[list[Sequence[int]]]:
+    """Cut groups in order where the number of rows is nearest to each of ``ends``."""
+    sizes = np.array([len(group) for group in groups])
+    places = np.searchsorted(ends, np.cumsum(sizes) - sizes / 2).tolist()
+    blocks: list[list[Sequence[int]]] = [[] for _ in range(len(ends) + 1)]
+    for place, group in zip(places, groups, strict=True):
+        blocks[place].append(group)
+    return blocks
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:

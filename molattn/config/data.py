@@ -125,8 +125,10 @@ class DataConfig(TableColumns):
     """The table, and how its rows are split into training, validation and test rows.
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
-    molecules together. A split column without validation rows has some of its training rows as
-    such. Each row is a test row in one fold of a cross-validation, whose models may do without
+    molecules together. A split by time tests the newest molecules, and validates with the newest of
+    the others; a molecule is as old as its oldest row. A split column without validation rows has
+    some of its training rows as such. Each row is a test row in one fold of a cross-validation; by
+    time, fold k of N tests block k + 1 of N + 1 with the blocks before. Its models may do without
     validation rows (a size of 0): each is then calibrated by the predictions of the others.
 
     Args:
@@ -139,6 +141,7 @@ class DataConfig(TableColumns):
         descriptors: RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
+        time_column: Column of dates or numbers for --split time; by default the order of the rows.
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).
@@ -159,7 +162,8 @@ class DataConfig(TableColumns):
     standardize: bool = False
     descriptors: DescriptorSet = "lipinski"
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
-    split: Literal["random", "scaffold", "cluster"] | None = None
+    split: Literal["random", "scaffold", "cluster", "time"] | None = None
+    time_column: str | None = None
     folds: Annotated[int, Ge(2)] | None = None
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     only_fold: Count | None = None
@@ -181,6 +185,7 @@ class DataConfig(TableColumns):
                 "test_size folds",
                 "cannot be used with --split-column",
             ),
+            (self.split != "time", "time_column", "needs --split time"),
             (not has_folds, "only_fold repeats final", "needs --folds"),
             (has_folds, "test_size", "cannot be used with --folds, which test every row once"),
             (self.only_fold is not None, "repeats final", "cannot be used with --only-fold"),
@@ -205,7 +210,12 @@ class DataConfig(TableColumns):
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
-        used |= {*self.target_columns, *self.feature_columns, *self.relation_columns[:targets]}
+        used |= {
+            self.time_column,
+            *self.target_columns,
+            *self.feature_columns,
+            *self.relation_columns[:targets],
+        }
         if both := used & {*self.auxiliary_columns}:
             message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
             raise InputError(message, option="auxiliary_columns")
@@ -227,6 +237,7 @@ class DataConfig(TableColumns):
             positive_class=("auto",),
             task_weights=(),
             split_column=None,
+            time_column=None,
             auxiliary_columns=(),
             auxiliary_data=None,
             auxiliary_weight=type(self).auxiliary_weight,

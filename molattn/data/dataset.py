@@ -111,6 +111,7 @@ class TrainingTable(Molecules):
         partners: The SMILES of their second molecules, or None without a partner column.
         tasks: The targets.
         parts: The cell of the split column for each row, or None without one.
+        times: That of the time column, likewise.
         skipped: The other rows.
         digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
@@ -131,6 +132,7 @@ class TrainingTable(Molecules):
     unit: str
     remarks: tuple[str, ...]
     auxiliary: "TrainingTable | None" = None
+    times: Sequence[str] | None = None
 
     @property
     def rows_in(self) -> int:
@@ -371,6 +373,7 @@ def _labeled(
         weights=weights,
         features=features,
         parts=_cells(rows, columns.split),
+        times=_cells(rows, columns.time),
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,

@@ -168,6 +168,7 @@ class TrainingColumns(NamedTuple):
     partner: int | None
     weight: int | None
     split: int | None
+    time: int | None
 
 
 def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
@@ -187,8 +188,9 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     targets, features = columns("target_columns"), columns("feature_columns")
     config = replace(config, relation_columns=config.relation_columns[: len(targets)])
     relations = columns("relation_columns") or [None] * len(targets)
-    partner, weight, split = (
-        next(iter(columns(f"{name}_column")), None) for name in ("partner", "weight", "split")
+    partner, weight, split, time = (
+        next(iter(columns(f"{name}_column")), None)
+        for name in ("partner", "weight", "split", "time")
     )
     if leaked := {*targets} & {smiles, partner, weight, *features, *relations}:
         raise InputError(
@@ -196,7 +198,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
             "(--target-columns) and an input (--smiles-column, --partner-column, "
             "--weight-column, --feature-columns or --relation-columns)"
         )
-    return TrainingColumns(smiles, targets, relations, features, partner, weight, split)
+    return TrainingColumns(smiles, targets, relations, features, partner, weight, split, time)
 
 
 def with_target(table: Table, config: DataConfig) -> DataConfig:
@@ -210,7 +212,7 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     if config.target_columns:
         return config
     structure = table.column(config.smiles_column, "--smiles-column")
-    used = {config.partner_column, config.weight_column, config.split_column}
+    used = {config.partner_column, config.weight_column, config.split_column, config.time_column}
     used = {name.lower() for name in used if name} | {table.header[structure].lower()}
     others = config.relation_columns, config.feature_columns, config.auxiliary_columns
     used |= {name.lower() for names in others for name in names}

@@ -1,5 +1,6 @@
 """Splits of a table's rows into training, validation and test, and leakage between them."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
-from molattn.chem.split import Split, fold_split, group_split
+from molattn.chem.split import Split, fold_split, group_split, rolling_split, time_split
 from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.table import listed
@@ -40,6 +41,13 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     try:
         if table.parts is not None:
             split = _by_column(table, config, seed)
+        elif config.folds is not None and config.split == "time":
+            split = rolling_split(
+                _oldest_first(_groups(table.records, config), _times(table, config)),
+                folds=config.folds,
+                fold=config.only_fold or 1,
+                validation_size=config.validation_size,
+            )
         elif config.folds is not None:
             split = fold_split(
                 _groups(table.records, config),
@@ -147,7 +155,10 @@ def _by_method(
 ) -> Split:
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows.tolist()), config)
-    split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
+    if config.split == "time":
+        split = time_split(_oldest_first(groups, _times(table, config)[rows]), sizes=sizes)
+    else:
+        split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
     return Split(*(rows[own] for own in split))
 
 
@@ -157,6 +168,31 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     if config.split == "cluster":
         return same_cluster(records)
     return same_molecule(records)
+
+
+def _oldest_first(groups: list[list[int]], times: NDArray[Any]) -> list[list[int]]:
+    return sorted(groups, key=lambda rows: times[rows].min())
+
+
+def _times(table: TrainingTable, config: DataConfig) -> NDArray[Any]:
+    """Return the time of each row: a number or date of the time column, or else its index."""
+    if table.times is None:
+        return np.arange(len(table.rows))
+    import pandas as pd
+
+    cells = pd.Series([cell.strip() for cell in table.times])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of dates with the day first
+        options: Any = {"errors": "coerce", "utc": True}
+        dates = [pd.to_datetime(cells, dayfirst=first, **options) for first in (False, True)]
+    read = [pd.to_numeric(cells, errors="coerce"), *dates]
+    found = max(read, key=lambda column: column.notna().sum())
+    for row in np.flatnonzero(found.isna()).tolist()[:1]:
+        raise InputError(
+            f"{table.where(row)}, column {quoted(config.time_column)}: got "
+            f"{quoted(table.times[row])}, expected a date or a number, as in the other rows"
+        )
+    return found.to_numpy()
 
 
 @dataclass(frozen=True)

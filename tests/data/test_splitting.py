@@ -8,6 +8,7 @@ from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, missing_classes, split_rows
 from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
 
 from ..conftest import rows_of, saved
 
@@ -50,6 +51,63 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
         again = split_rows(table, replace(config, only_fold=fold), seed=1)
         assert [part.tolist() for part in parts] == [part.tolist() for part in again]
     assert sorted(tested) == list(range(len(table.rows)))
+
+
+DATES = {
+    "numbers": ["2003", "2001.5", "2001", "1999", "2004", "2000", "2005", "1998"],
+    "dates": [f"{day}/03/2019" for day in (7, 14, 5, 3, 28, 4, 29, 2)],  # the day first
+    "times": [f"2019-03-0{n}T12:00:00Z" for n in (6, 5, 4, 2, 7, 3, 8, 1)],
+}
+
+
+def by_time(tmp_path, dates, **options):
+    """Read eight rows; the second and the last are of one molecule."""
+    smiles = ["C", "CC", "CCC", "CCCC", "CN", "CCN", "CO", "C-C"]
+    lines = [f"{one},{n},{date}" for n, (one, date) in enumerate(zip(smiles, dates, strict=True))]
+    columns = {"target_columns": ("y",), "time_column": "date"}
+    config = DataConfig(split="time", **{**columns, **options})
+    return read(tmp_path, "\n".join(["smiles,y,date", *lines, ""]), config), config
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_a_split_by_time_tests_the_newest_molecules(tmp_path, kind):
+    table, config = by_time(tmp_path, DATES[kind], validation_size=0.25, test_size=0.25)
+    parts = [part.tolist() for part in split_rows(table, config, seed=3)]
+    assert parts == [[1, 3, 5, 7], [0, 2], [4, 6]]  # row 1 is of the molecule of row 7, the oldest
+
+
+def test_a_split_by_time_without_a_column_is_in_the_order_of_the_rows(tmp_path):
+    options = {"time_column": None, "validation_size": 0.25, "test_size": 0.125}
+    table, config = by_time(tmp_path, DATES["numbers"], **options)
+    assert [part.tolist() for part in split_rows(table, config, seed=0)] == [
+        [0, 1, 2, 3, 7],
+        [4, 5],
+        [6],
+    ]
+
+
+def test_a_row_without_a_time_is_named(tmp_path):
+    table, config = by_time(tmp_path, ["2019-03-01"] * 6 + ["", "2019-03-02"])
+    with pytest.raises(InputError, match="line 8, column 'date': got ''"):
+        split_rows(table, config, seed=0)
+
+
+def test_folds_by_time_test_what_is_newer_than_all_training_rows(tmp_path):
+    lines = [f"{'C' * n},{n},{2000 + n * 7 % 31}" for n in range(1, 31)]
+    columns = {"target_columns": ("y",), "time_column": "year"}
+    config = DataConfig(split="time", folds=5, validation_size=0.2, **columns)
+    table = read(tmp_path, "\n".join(["smiles,y,year", *lines, ""]), config)
+    years, tested = np.array([float(cell) for cell in table.times or ()]), []
+    for fold in range(1, 6):
+        parts = split_rows(table, replace(config, only_fold=fold), seed=fold)
+        assert [len(part) for part in parts] == [4 * fold, fold, 5]
+        train, validation, test = (years[part] for part in parts)
+        assert train.max() < validation.min()
+        assert validation.max() < test.min()
+        tested += test.tolist()
+    assert sorted(tested) == sorted(years)[5:]
+    with pytest.raises(InputError, match="folds: got 30"):
+        split_rows(table, replace(config, folds=30), seed=0)
 
 
 def labeled(tmp_path, rows):

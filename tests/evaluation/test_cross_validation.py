@@ -174,6 +174,18 @@ def test_leakage_of_the_folds_is_logged_beside_their_scores(capsys):
     assert logged in Path("cv/report.html").read_text()
 
 
+def test_folds_by_time_leave_the_oldest_rows_untested():
+    lines = [f"{'C' * n}N,{n % 5},{n * 11 % 37}" for n in range(1, 37)]
+    Path("t.csv").write_text("smiles,y,week\n" + "\n".join(lines) + "\n")
+    more = words_of(split="time", time_column="week", folds=3, validation_size=0, output="cv")
+    assert main(["train", "t.csv", "--target-columns", "y", *more]) == 0
+    joint = pd.read_csv("cv/predictions.csv")
+    weeks = joint.groupby("round")["week"].agg(["min", "max"]).to_numpy().tolist()
+    assert weeks == [[10, 18], [19, 27], [28, 36]]
+    assert metrics_of("cv")["final"]["uncertainty"]["y"]["count"] == 27
+    assert Path("cv/report.html").exists()
+
+
 # Folds without validation rows, and the model of all rows that follows them.
 
 
