@@ -20,6 +20,7 @@ from molattn.config import (
     EmbedConfig,
     ExplainConfig,
     ExportConfig,
+    PlanConfig,
     PredictConfig,
     PrepareConfig,
     ServeConfig,
@@ -172,6 +173,35 @@ def prepare(
         f"{counted(index.molecules, 'molecule')} prepared, {sum(index.rejected.values()):,} rows "
         f"rejected; written to {output} ({size:.0f} bytes a molecule), in {seconds:.1f} s",
     )
+
+
+def plan(
+    model: ModelFolder,
+    inputs: Inputs,
+    /,
+    *,
+    output: Annotated[Path, group("Output")],
+    config: Annotated[PlanConfig, section("Plan")] = PlanConfig(),
+    imports: Imports = (),
+) -> None:
+    """Choose the molecules of a table that are worth measuring next.
+
+    They are chosen one after another, each as if those before were measured already, so that they
+    differ from each other.
+
+    Args:
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: the chosen rows of the input, best
+            first, with rank, acquisition, reason, and their predictions.
+    """
+    import_files(imports)
+    _check_is_path(output)
+    console = make_console()
+    table = input_table(inputs, config)
+    from molattn.inference.plan import plan_table
+    from molattn.inference.streaming import with_workers
+
+    chosen = plan_table(model, table, output, with_workers(config, table), console)
+    print_line(console, f"{counted(chosen, 'molecule')} chosen; written to {output}")
 
 
 def explain(

@@ -18,7 +18,7 @@ STREAM = " -"
 
 _TITLES = (
     *("Run", "Search", "Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report"),
-    *("Output", "Prediction", "Embedding", "Explanation", "Export", "Server"),
+    *("Output", "Prediction", "Embedding", "Explanation", "Plan", "Export", "Server"),
 )
 _GROUPS = {title: Group(title, sort_key=index) for index, title in enumerate(_TITLES)}
 

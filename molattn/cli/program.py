@@ -25,7 +25,7 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
-_OF_MODELS = ("Prediction", "Embedding", "Explanation")
+_OF_MODELS = ("Prediction", "Embedding", "Explanation", "Plan")
 _LONG = ("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report", *_OF_MODELS)
 _COMMON = frozenset(
     "--resume --overwrite --dataset --smiles-column --target-columns --split --split-column "
@@ -36,18 +36,18 @@ _COMMON = frozenset(
 )
 _COMMON_OF_MODELS = frozenset(
     "--smiles-column --device --num-workers --resume --interval --neighbors --atoms --method "
-    "--target --check --limit".split()
+    "--target --check --limit --count --minimize --acquisition --cost-column".split()
 )
 """Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(runs.check, train.train, models.predict, models.explain, runs.compare, runs.runs),
-    *(models.serve, models.export, train.tune, models.fingerprint, models.prepare),
+    *(models.plan, models.serve, models.export, train.tune, models.fingerprint, models.prepare),
     *(train.pretrain, models.verify),
 )
 """In the order of use."""
 _SHORTENED = (
     *(runs.check, train.train, train.pretrain, train.tune, models.prepare),
-    *(models.predict, models.explain, models.fingerprint),
+    *(models.predict, models.explain, models.fingerprint, models.plan),
 )
 _FIRST_EXAMPLES = """Examples:
   molattn predict admet "CCO" "c1ccccc1O"
@@ -76,6 +76,8 @@ _EXAMPLES = """
   molattn explain runs/solubility "CCO" "c1ccccc1O" --output explained
   molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
   molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
+  molattn plan runs/assay library.smi.gz --count 96 --output next.xlsx
+  molattn plan runs/assay library.csv --minimize --cost-column price --output next.csv
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
   molattn export runs/solubility --to onnx --output solubility.onnx

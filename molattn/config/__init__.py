@@ -12,6 +12,7 @@ from molattn.config.data import WorkerOptions as WorkerOptions
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
 from molattn.config.inference import ExportConfig as ExportConfig
+from molattn.config.inference import PlanConfig as PlanConfig
 from molattn.config.inference import PredictConfig as PredictConfig
 from molattn.config.inference import ServeConfig as ServeConfig
 from molattn.config.inference import StreamConfig as StreamConfig

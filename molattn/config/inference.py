@@ -95,6 +95,35 @@ class PredictConfig(IntervalConfig, StreamConfig):
 
 
 @checked
+class PlanConfig(PredictConfig):
+    """Options of a plan of measurements.
+
+    Args:
+        count: Number of molecules to choose.
+        target: Property to improve, if the model has several.
+        minimize: Low values are the good ones, not high ones.
+        acquisition: expected_improvement over the best training label, upper_confidence_bound
+            (mean + standard deviation), uncertainty (standard deviation), or greedy (mean).
+        cost_column: Column with the cost of each measurement, by which the acquisition is divided
+            (expected_improvement and uncertainty).
+    """
+
+    count: Count = 96
+    target: str | None = None
+    minimize: bool = False
+    acquisition: Literal[
+        "expected_improvement", "upper_confidence_bound", "uncertainty", "greedy"
+    ] = "expected_improvement"
+    cost_column: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.acquisition in ("upper_confidence_bound", "greedy") and self.cost_column:
+            message = f"cannot be used with --acquisition {self.acquisition}"
+            raise InputError(message, option="cost_column")
+
+
+@checked
 class EmbedConfig(StreamConfig):
     """Options of embeddings.
 

@@ -22,7 +22,7 @@ from molattn.explain.faithfulness import FEWEST, Faithfulness, measure_instances
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
 from molattn.explain.page import ExplanationPage, InvalidRow
-from molattn.explain.target import Target, find_target, target_name
+from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
     RowCounts,
@@ -31,6 +31,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.readable import target_name
 from molattn.utils.console import counted, print_line, print_remarks, row_progress
 from molattn.utils.devices import threads
 from molattn.utils.files import atomic_folder, check_output_folder

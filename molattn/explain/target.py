@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molattn.errors import InputError, check_one_of, matching, quoted
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
+from molattn.model.readable import target_name
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, output_slices
 
@@ -81,27 +81,6 @@ class Target:
         index = self.index + (self.task.kind == "binary")  # its second class
         others = [k for k in range(logits.size(-1)) if k != index]
         return logits[..., index] - logits[..., others].logsumexp(dim=-1)
-
-
-def target_name(model: MolAttn, name: str, *, option: str = "target") -> str:
-    """Return the name of the task, or the column of the class, that a name means.
-
-    It may be written in any case, and be the title of the task (``model.endpoints``).
-
-    Raises:
-        InputError: The model has none such, or several.
-    """
-    tasks = model.config.tasks
-    titles = {one.title: name for name, one in model.endpoints.items()}
-    known = [*(task.name for task in tasks), *(one for task in tasks for one in task.output_names)]
-    found = matching(name, [*known, *titles])
-    names = [*dict.fromkeys(one if one in known else titles[one] for one in found)]
-    if len(names) > 1:
-        message = f"got {quoted(name)}, expected one of {', '.join(names)}"
-        raise InputError(message, option=option)
-    if not names:
-        check_one_of(option, name, known)
-    return names[0]
 
 
 def find_target(

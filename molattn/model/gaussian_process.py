@@ -44,7 +44,7 @@ _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _MOST_SHARED = 32  # outputs that learn from each other
 _MOST_SHARED_ROWS = 16_000  # which are passed through two or three times more
-_OWN = ("rows", "weights", "means", "shares")
+_OWN = ("rows", "weights", "means", "noises", "shares")
 _SCALING = "scaling."
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
 _LEAST_VARIANCE = 1e-12  # of standardized labels
@@ -210,6 +210,7 @@ class GaussianProcessHead:
     rows: Rows  # their numbers in the table, as messages count them, [m]
     weights: Array  # of the inducing points in each output, [m, outputs]
     means: Array  # constant term of each output, [outputs]
+    noises: Array  # variance of each output's labels over that of its signal, [outputs]
     scalings: tuple[ProbabilityScaling | None, ...]  # of each classification
     shares: Array  # weight in the prediction of each task; the network has the rest, [T]
 
@@ -256,8 +257,9 @@ class GaussianProcessHead:
                 classes = targets[chosen, index].astype(int)
                 scalings[-1] = ProbabilityScaling.fit(logits, classes)
         outputs, shares = len(config.output_names), np.ones(len(config.tasks))
-        results = found.weights[:, :outputs], found.means[:outputs], tuple(scalings), shares
-        return cls(tuple(config.tasks), found.kernel, found.points, *results)
+        results = found.weights[:, :outputs], found.means[:outputs], found.noises[:outputs]
+        known = found.kernel, found.points, *results
+        return cls(tuple(config.tasks), *known, tuple(scalings), shares)
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -298,6 +300,21 @@ class GaussianProcessHead:
     def output_shares(self) -> Array:
         """Share of the Gaussian process in each output, ``[outputs]``."""
         return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
+
+    def posterior(self, inputs: KernelInputs, output: int) -> tuple[Array, float]:
+        r"""Return what is unknown of n rows: a covariance ``[n, n]``, and the noise of a label.
+
+        .. math:: k(x, x') - k(x, Z) (k(Z, Z) + \sigma I)^{-1} k(Z, x')
+
+        Both are in units of the variance of the signal. Of rows beyond the inducing points nothing
+        is known here, which makes it larger. ``noises`` is empty for a model that was saved without
+        them.
+        """
+        own, noise = np.flatnonzero(self.weights[:, output]), float(self.noises[output])
+        cross = self.kernel(inputs)[:, own]
+        known = self.kernel(self.kernel.inputs(len(self.weights)), rounded=True)[np.ix_(own, own)]
+        known[np.diag_indices_from(known)] += noise
+        return self.kernel.at(inputs)(inputs) - cross @ np.linalg.solve(known, cross.T), noise
 
     def neighbors(
         self, inputs: KernelInputs, count: int, smiles: Mapping[int, str], scales: Sequence[float]
@@ -346,7 +363,7 @@ class GaussianProcessHead:
                 None if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
                 for one in scalings
             ),
-            **{name: arrays[name] for name in _OWN},
+            **{name: arrays.get(name, np.zeros(0)) for name in _OWN},
         )
 
 
@@ -405,7 +422,7 @@ class _Fitted:
         if len(rows.used) * len(points) <= _MOST_SAVED:
             self._saved = self.kernel(used, rounded=True)
         self.weights = np.zeros((len(points), rows.labels.shape[1]))
-        self.means = np.zeros(rows.labels.shape[1])
+        self.means, self.noises = np.zeros((2, rows.labels.shape[1]))
         self.unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
         self.log_likelihood = 0.0
         self.helpers: dict[int, Rows] = {}  # of an output, those of other tasks that it learns from
@@ -461,7 +478,7 @@ class _Fitted:
         processes = [GaussianProcess.fit(sums, index, *eigen) for index in range(len(columns))]
         for column, process in zip(columns, processes, strict=True):
             self.weights[own, column] = basis.vectors @ process.coefficients
-            self.means[column] = process.mean
+            self.means[column], self.noises[column] = process.mean, process.noise
             self.log_likelihood += process.log_likelihood
         self._groups.append(_Group(columns, chosen, own, basis, processes))
         if self._rows.is_class[columns].any():
@@ -523,6 +540,7 @@ class _Fitted:
             self.weights[:, column] = weights[:, others] @ part.coefficients
             self.weights[group.own, column] += group.basis.vectors @ process.coefficients
             self.means[column] = process.mean + means[others] @ part.coefficients
+            self.noises[column] = process.noise
             if self._rows.is_class[column]:
                 changed = group._replace(columns=[column], processes=[process])
                 self._leave_one_out(changed, trends[:, others] @ part.coefficients)

@@ -18,7 +18,7 @@ of their own: rows are similar if all their parts are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -179,6 +179,15 @@ class GaussianKernel:
         scaled = (_finite_or_nan(numbers) - self.mean) / self.scale
         return np.nan_to_num(scaled, nan=0.0).clip(-CLIP, CLIP).astype(np.float32)
 
+    @property
+    def numbers(self) -> Array:
+        """The numbers of the m molecules, ``[m, F]``; those that are constant are the mean."""
+        return self.mean + np.where(np.isinf(self.scale), 0.0, self.scale) * self.points
+
+    def at(self, numbers: NDArray[np.floating]) -> "GaussianKernel":
+        """Return the kernel with other molecules in place of the m."""
+        return replace(self, points=self.standardized(numbers))
+
     def __call__(
         self, numbers: NDArray[np.floating], *, rounded: bool = False
     ) -> NDArray[np.float32]:
@@ -214,6 +223,18 @@ class MoleculeKernel:
             chosen.partners,
             None if features is None else GaussianKernel.fit(features, points),
         )
+
+    def inputs(self, size: int) -> KernelInputs:
+        """Return the inputs of the m rows, given m."""
+        numbers = {name: kernel.numbers for name, kernel in self.numbers.items()}
+        features = None if self.features is None else self.features.numbers
+        return KernelInputs(size, self.counts, numbers, self.partners, features)
+
+    def at(self, inputs: KernelInputs) -> "MoleculeKernel":
+        """Return the same kernel with other m rows."""
+        numbers = {name: one.at(inputs.numbers[name]) for name, one in self.numbers.items()}
+        features = None if self.features is None else self.features.at(inputs.features)  # pyright: ignore
+        return MoleculeKernel(self.kinds, inputs.counts, numbers, inputs.partners, features)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name; points in half precision, to which they are rounded."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from molattn.errors import InputError, check_one_of, matching, quoted
 from molattn.model.predictor import PredictionColumns, Predictor
 from molattn.task import Task
 from molattn.utils.console import three_digits
@@ -101,3 +102,24 @@ def readable_values(
         found.append(ReadableValue(category, title, value, span, grade or ""))
     order = list(dict.fromkeys(one.category for one in found))
     return sorted(found, key=lambda one: order.index(one.category))
+
+
+def target_name(model: Predictor, name: str, *, option: str = "target") -> str:
+    """Return the name of the task, or the column of the class, that a name means.
+
+    It may be written in any case, and be the title of the task (``model.endpoints``).
+
+    Raises:
+        InputError: The model has none such, or several.
+    """
+    tasks = model.config.tasks
+    titles = {one.title: name for name, one in model.endpoints.items()}
+    known = [*(task.name for task in tasks), *(one for task in tasks for one in task.output_names)]
+    found = matching(name, [*known, *titles])
+    names = [*dict.fromkeys(one if one in known else titles[one] for one in found)]
+    if len(names) > 1:
+        message = f"got {quoted(name)}, expected one of {', '.join(names)}"
+        raise InputError(message, option=option)
+    if not names:
+        check_one_of(option, name, known)
+    return names[0]

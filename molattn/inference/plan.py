@@ -1,0 +1,262 @@
+"""Which molecules of a table to measure next, by the Gaussian process of a model."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.special import ndtr
+
+from molattn.config import PlanConfig, PredictConfig
+from molattn.data.labels import LabelError, number
+from molattn.data.table import Row, Table, free_name
+from molattn.errors import InputError, quoted
+from molattn.inference.predict import predict_table, prediction_spec
+from molattn.inference.streaming import map_table, molecule_batches, open_with_model
+from molattn.model.model import MolAttn
+from molattn.model.predictor import cell_text
+from molattn.model.readable import target_name
+from molattn.task import output_slices
+from molattn.utils.console import counted, print_line
+
+Array = NDArray[np.float64]
+
+_COLUMNS = ("rank", "acquisition", "reason")
+_ONE_SIGMA = 0.6827  # coverage of mean ± standard deviation of a normal distribution
+_CANDIDATES = 3000  # whose covariance is computed
+_LEAST_STD = 1e-9
+_LEAST_SHOWN = 0.1
+
+
+def expected_improvement(mean: Array, std: Array, best: float) -> Array:
+    r"""Return :math:`E[\max(y - b, 0)]` of normal y above the best b (Jones et al., 1998)."""
+    z = (mean - best) / std
+    return std * (z * ndtr(z) + np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi))
+
+
+ACQUISITIONS: Mapping[str, Callable[[Array, Array, float], Array]] = {
+    "expected_improvement": expected_improvement,
+    "upper_confidence_bound": lambda mean, std, best: mean + std,
+    "uncertainty": lambda mean, std, best: std,
+    "greedy": lambda mean, std, best: mean,
+}
+
+
+class Candidates(NamedTuple):
+    """The predictions of n molecules, larger values being better.
+
+    Args:
+        mean: Predicted values, ``[n]``.
+        covariance: Of the values that are predicted, ``[n, n]``.
+        noise: Variance of the error of a measurement of each, ``[n]``.
+        cost: Of each measurement, ``[n]``.
+    """
+
+    mean: Array
+    covariance: Array
+    noise: Array
+    cost: Array
+
+
+class Choice(NamedTuple):
+    """A molecule to measure: its index, and acquisition and standard deviation when chosen."""
+
+    index: int
+    acquisition: float
+    std: float
+
+
+def select_batch(
+    candidates: Candidates, count: int, best: float, acquisition: str
+) -> Iterator[Choice]:
+    r"""Choose molecules one after another, each as if those before were measured.
+
+    Each is the one with the highest acquisition over its cost. Then the covariance becomes
+    :math:`\Sigma - \Sigma_i \Sigma_i^\top / (\Sigma_{ii} + \sigma_i^2)`, which lowers the variance
+    of molecules like it, and its mean is the best value if it is higher than that.
+
+    Source: Desautels et al., J. Mach. Learn. Res. 2014, 15, 4053 (hallucinated observations).
+    """
+    mean, covariance, noise, cost = candidates
+    variance, is_left = covariance.diagonal().copy(), np.ones(len(mean), dtype=bool)
+    factors = np.zeros((min(count, len(mean)), len(mean)))
+    for step in range(len(factors)):
+        std = np.sqrt(np.maximum(variance, 1e-12 * covariance.diagonal()))
+        scores = ACQUISITIONS[acquisition](mean, std, best) / cost
+        index = int(np.argmax(np.where(is_left, scores, -np.inf)))
+        yield Choice(index, float(scores[index]), float(std[index]))
+        column = covariance[index] - factors[:step, index] @ factors[:step]
+        factors[step] = column / np.sqrt(std[index] ** 2 + noise[index])
+        variance -= factors[step] ** 2
+        is_left[index], best = False, max(best, float(mean[index]))
+
+
+def plan_table(
+    model_folder: str | Path | MolAttn,
+    source: str | Path | Table,
+    output: str | Path,
+    config: PlanConfig | None = None,
+    console: Console | None = None,
+) -> int:
+    """Write the molecules of a table that are worth measuring next, best first.
+
+    All molecules are predicted. The 3,000 with the highest acquisition are compared with each other
+    by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
+    ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
+    ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
+    Molecules of the training data, repeated molecules and rows with an error are left out.
+
+    Returns:
+        The number of molecules chosen.
+
+    Raises:
+        InputError: The model has no Gaussian process or no intervals for the target, the target is
+            no regression, or a cost is no number above 0.
+    """
+    config = config or PlanConfig()
+    table, model = open_with_model(source, model_folder, config, console, output)
+    target, costs = _Target(model, config), _costs(table, config.cost_column)
+    numbers, predicted = target.best_rows(table, costs, console)
+    chosen = target.choose(table, numbers, predicted, costs[numbers - 1])
+    predict_table(model, _Chosen(table, chosen, _COLUMNS), output, target.options, console)
+    return len(chosen)
+
+
+class _Target:
+    """A target of a model, on its transformed scale, and with larger values as the better ones."""
+
+    def __init__(self, model: MolAttn, config: PlanConfig) -> None:
+        tasks, names = model.config.tasks, [task.name for task in model.config.tasks]
+        if config.target is None and len(tasks) > 1:
+            raise InputError(f"expected one of {', '.join(names)}", option="target")
+        self.name = names[0] if config.target is None else target_name(model, config.target)
+        self.index = names.index(self.name) if self.name in names else -1
+        if self.index < 0 or tasks[self.index].kind != "regression":
+            raise InputError(f"got {quoted(self.name)}, expected a regression", option="target")
+        process, labels = model.gaussian_process, model.training_set and model.training_set.labels
+        if process is None or not len(process.noises) or not labels:
+            raise InputError("MODEL: expected one that was trained with a Gaussian process")
+        self.model, self.config, self.process = model, config, process
+        kept = {one.name: getattr(config, one.name) for one in dataclasses.fields(PredictConfig)}
+        self.options = PredictConfig(**kept)
+        self.sign = -1.0 if config.minimize else 1.0
+        self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
+        self.best = float(self._scaled(np.array([self.measured]))[0])
+
+    def _scaled(self, values: Array) -> Array:
+        transform = self.model.config.target_transforms[self.index]
+        return self.sign * transform.forward(torch.tensor(values)).numpy()
+
+    def best_rows(
+        self, table: Table, costs: Array, console: Console | None
+    ) -> tuple[NDArray[np.int64], Array]:
+        """Predict all rows; return the numbers of n with the highest acquisition over their cost.
+
+        Also mean and standard deviation of each, those of a measurement, ``[2, n]``.
+        """
+        import pandas as pd  # slow to import
+
+        spec = replace(prediction_spec(self.model, _ONE_SIGMA), keeps_columns=False)
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "predictions.parquet")
+            map_table(table, self.model, file, spec, self.options, console)
+            found = pd.read_parquet(file)
+        known = found["training_similarity"] >= 1.0
+        print_line(console, f"{counted(known.sum(), 'training molecule')} left out")
+        columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
+        found = found[~known].dropna(subset=columns)
+        if not len(found):
+            message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
+            raise InputError(f"{table.path}: {message}")
+        low, mean, high = (self._scaled(found[one].to_numpy()) for one in columns)
+        std, numbers = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD), found["row"].to_numpy()
+        scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
+        order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
+        return numbers[order], np.stack([mean, std])[:, order]
+
+    def choose(
+        self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
+    ) -> dict[int, tuple[float | str, ...]]:
+        """Choose among rows; return the new cells of each by its number, in order."""
+        config, model = self.config, self.model
+        chosen = _Chosen(table, dict.fromkeys(numbers.tolist(), ()))
+        fields = replace(model.config.input_fields(), smiles=True)
+        batches = molecule_batches(chosen, model, config, fields)
+        rows, position = [*chain.from_iterable(batches)], dict[str, int]()
+        for index, row in enumerate(rows):
+            position.setdefault(f"{row.record and row.record.smiles} {row.features}", index)
+        kept = [*position.values()]
+        records: list[Any] = [rows[index].record for index in kept]
+        features = [rows[index].features for index in kept] if model.config.features else None
+        _, inputs = model.network_outputs(records, config.batch_size, features=features)
+        covariance, noise = self.process.posterior(
+            inputs, output_slices(model.config.tasks)[self.index].start
+        )
+        mean, std = predicted[:, kept]
+        variance = std**2 / (covariance.diagonal() + noise)  # of the signal, by the intervals
+        scaled = covariance * np.sqrt(np.outer(variance, variance))
+        found = Candidates(mean, scaled, variance * noise, costs[kept])
+        return {
+            int(numbers[kept[one.index]]): (rank, one.acquisition, self._reason(one, found))
+            for rank, one in enumerate(
+                select_batch(found, config.count, self.best, config.acquisition), start=1
+            )
+        }
+
+    def _reason(self, choice: Choice, candidates: Candidates) -> str:
+        std = float(np.sqrt(candidates.covariance[choice.index, choice.index]))
+        better = ndtr((candidates.mean[choice.index] - self.best) / std)
+        side = "below" if self.config.minimize else "above"
+        reason = f"{better:.0%} likely to be {side} {self.measured:.3g}, the best of training"
+        explained = 1.0 - (choice.std / std) ** 2
+        more = f"; {explained:.0%} of its variance is explained by those before it"
+        return reason + more * (explained >= _LEAST_SHOWN)
+
+
+class _Chosen(Table):
+    """Some rows of a table by number, in order, with columns added."""
+
+    unit = "row"
+
+    def __init__(
+        self,
+        table: Table,
+        cells: Mapping[int, tuple[float | str, ...]],
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        self._table, self._cells, self.path = table, cells, table.path
+        self.header = list(table.header)
+        for name in columns:
+            self.header.append(free_name(name, self.header))
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows."""
+        rows = {n: row for n, row in enumerate(self._table, start=1) if n in self._cells}
+        for index, cells in self._cells.items():
+            texts = [*rows[index].cells, *map(cell_text, cells)]
+            yield rows[index]._replace(cells=texts, values=None)
+
+
+def _costs(table: Table, name: str | None) -> Array:
+    """Return the cost of each row, 1 by default."""
+    column = None if name is None else table.column(name, "--cost-column")
+    costs = []
+    for row in table:
+        try:
+            costs.append(1.0 if column is None else number(row.numeral(column)))
+        except LabelError:
+            costs.append(0.0)
+        if not costs[-1] > 0.0:
+            cell = quoted(row.cells[column or 0])
+            message = (
+                f"{table.path}, {table.where(row.line)}: got {cell}, expected a number above 0"
+            )
+            raise InputError(message, option="cost_column")
+    return np.array(costs)
