@@ -169,7 +169,7 @@ class _Target:
             map_table(table, self.model, file, spec, self.options, console)
             found = pd.read_parquet(file)
         known = found["training_similarity"] >= 1.0
-        print_line(console, f"{counted(known.sum(), 'training molecule')} left out")
+        print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         found = found[~known].dropna(subset=columns)
         if not len(found):

@@ -1,0 +1,113 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import molattn
+from molattn.cli.program import main
+from molattn.inference.plan import (
+    ACQUISITIONS,
+    Candidates,
+    expected_improvement,
+    plan_table,
+    select_batch,
+)
+
+CHAINS = ["C" * n + end for n in range(1, 16) for end in ("O", "N", "C(=O)O", "c1ccccc1")]
+
+
+def make_candidates(size, seed):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(size, size))
+    noise, cost = rng.uniform(0.1, 1.0, size), rng.uniform(1.0, 3.0, size)
+    return Candidates(rng.normal(size=size), root @ root.T / size, noise, cost)
+
+
+def test_expected_improvement_is_the_integral():
+    mean, std, best = np.array([0.3, -2.0]), np.array([0.7, 1.5]), 0.5
+    for m, s, found in zip(mean, std, expected_improvement(mean, std, best), strict=True):
+        density = norm(m, s).pdf
+        expected, _ = quad(lambda y, f=density: (y - best) * f(y), best, m + 12.0 * s)
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 99), st.sampled_from(sorted(ACQUISITIONS)))
+def test_each_choice_is_the_best_after_those_before(size, seed, acquisition):
+    candidates, best, taken = make_candidates(size, seed), 0.2, []
+    mean, covariance, noise, cost = candidates
+    for choice in select_batch(candidates, 6, best, acquisition):
+        # Gaussian conditioning on noisy labels of those before, densely.
+        cross = covariance[:, taken]
+        known = covariance[np.ix_(taken, taken)] + np.diag(noise[taken])
+        left = covariance - cross @ np.linalg.inv(known) @ cross.T if taken else covariance
+        std = np.sqrt(left.diagonal())
+        highest = max([best, *mean[taken]])
+        scores = ACQUISITIONS[acquisition](mean, std, highest) / cost
+        scores[taken] = -np.inf
+        assert choice.index == np.argmax(scores)
+        assert choice.std == pytest.approx(std[choice.index])
+        taken.append(choice.index)
+    assert len(taken) == min(6, size)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    labels = [len(one) + 0.1 * (index % 3) for index, one in enumerate(CHAINS)]
+    frame = pd.DataFrame({"smiles": CHAINS, "length": labels}).sample(frac=1.0, random_state=0)
+    options = {
+        "predictor": "gaussian_process",
+        "validation_size": 0.3,
+        "test_size": 0.0,
+        "descriptors": "none",
+    }
+    molattn.train(frame, target_columns=["length"], **options).model.save_pretrained(folder / "m")
+    library = ["C" * n + "F" for n in range(1, 25)] + ["FC", "C1CC", CHAINS[0]]
+    price = [1.0] * 24 + [0.5, 1.0, 1.0]
+    pd.DataFrame({"smiles": library, "price": price}).to_csv(folder / "library.csv", index=False)
+    return folder
+
+
+def plan(run, *words, code=0):
+    output = run / "next.csv"
+    words = ["plan", str(run / "m"), str(run / "library.csv"), "--output", str(output), *words]
+    assert main(words) == code
+    return pd.read_csv(output) if code == 0 else None
+
+
+def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
+    found = plan(run, "--count", "5", "--acquisition", "greedy")
+    assert found["rank"].tolist() == [1, 2, 3, 4, 5]
+    assert found["acquisition"].is_monotonic_decreasing
+    assert found["length_predicted"].is_monotonic_decreasing
+    assert found["reason"].str.contains("above").all()
+    low = plan(run, "--count", "3", "--acquisition", "greedy", "--minimize")
+    assert low["length_predicted"].max() < found["length_predicted"].min()
+    every = plan(run)  # of 27 one is a repetition, one invalid and one of the training
+    assert len(every) == 24
+    assert not every["smiles"].isin(["C1CC", CHAINS[0]]).any()
+
+
+def test_a_cost_divides_the_acquisition(run):
+    found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
+    cheap = found[found["price"] == 0.5]
+    assert cheap["smiles"].tolist() in ([], ["FC"])
+    assert plan(run, "--cost-column", "smiles", code=2) is None
+    assert plan(run, "--cost-column", "price", "--acquisition", "greedy", code=2) is None
+
+
+def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
+    assert main(["plan", "admet", str(run / "library.csv"), "--output", str(run / "x.csv")]) == 2
+    assert "target" in capsys.readouterr().err
+    words = ["--target", "herg", "--output", str(run / "x.csv")]
+    assert main(["plan", "admet", str(run / "library.csv"), *words]) == 2
+    assert "expected a regression" in capsys.readouterr().err
+
+
+def test_in_python(run):
+    assert plan_table(run / "m", run / "library.csv", run / "python.parquet") == 24
+    assert len(pd.read_parquet(run / "python.parquet")) == 24
