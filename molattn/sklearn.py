@@ -115,8 +115,7 @@ class _MolAttnEstimator(BaseEstimator):
         frame = frame.join(labels)
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": smiles, "target_columns": names, "seed": self._seed()}
-        options |= {"auxiliary_columns": [*labels.columns]}
-        options |= {"test_size": 0.0}  # there are no test rows
+        options |= {"auxiliary_columns": [*labels.columns], "test_size": 0.0}  # no test rows
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
         if weights is not None:

@@ -22,22 +22,16 @@ NOT_DRAWN = (
 )
 """Two lines of text in place of the drawing of a molecule that :func:`laid_out` does not return."""
 
-ATOM_COLORS = {
-    "nitrogen": "#1F4FD8",
-    "oxygen": "#C81E1E",
-    "sulfur": "#8A6100",
-    "phosphorus": "#B4530A",
-    "halogen": "#1A7F37",
+_ELEMENTS = {
+    "nitrogen": ("#1F4FD8", (7,)),
+    "oxygen": ("#C81E1E", (8,)),
+    "sulfur": ("#8A6100", (16,)),
+    "phosphorus": ("#B4530A", (15,)),
+    "halogen": ("#1A7F37", (9, 17, 35, 53)),
 }
+ATOM_COLORS = {name: color for name, (color, _) in _ELEMENTS.items()}
 """Colors of the elements that are not drawn in black."""
 _MARK = (0.98, 0.80, 0.36)
-_NUMBERS = {
-    "nitrogen": (7,),
-    "oxygen": (8,),
-    "phosphorus": (15,),
-    "sulfur": (16,),
-    "halogen": (9, 17, 35, 53),
-}
 
 
 def drawing_module() -> Any:
@@ -89,8 +83,8 @@ def draw_molecule(
     options.maxFontSize = 16
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
-    for kind, numbers in _NUMBERS.items():
-        options.updateAtomPalette(dict.fromkeys(numbers, _rgb(ATOM_COLORS[kind])))
+    for color, numbers in _ELEMENTS.values():
+        options.updateAtomPalette(dict.fromkeys(numbers, _rgb(color)))
     options.prepareMolsBeforeDrawing = False
     options.setHighlightColour(_MARK)
     bonds = [

@@ -219,9 +219,8 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
 
 def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """Check that what is in a folder is made from the same tables with the same options."""
-    names = ("inputs", "featurizer", "versions")
     check_same_values(was["options"], now["options"], folder)
-    check_same_values({n: was[n] for n in names}, {n: now[n] for n in names}, folder)
+    check_same_values(was, {n: now[n] for n in ("inputs", "featurizer", "versions")}, folder)
 
 
 def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> None:
@@ -289,18 +288,16 @@ def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
                 rejected[row.code] += 1
                 texts = map(escape_formula, (row.cells[0], row.code, row.reason))
                 write([run["inputs"][tables[number]]["name"], row.line, *texts])
-    index = StoreIndex(
-        **{
-            **run,
-            "rows": rows,
-            "molecules": rows - rejected.total(),
-            "rejected": dict(sorted(rejected.items(), key=lambda one: (-one[1], one[0]))),
-            "shards": shards,
-        }
-    )
+    facts: Any = {"molecules": rows - rejected.total(), "rejected": by_number(rejected)}
+    index = StoreIndex(rows=rows, shards=shards, **facts, **run)
     index.write(folder)
     (folder / _RUN_FILE).unlink()
     return index
+
+
+def by_number(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the commonest first, in an order that does not depend on the worker processes."""
+    return dict(sorted(counts.items(), key=lambda reason: (-reason[1], reason[0])))
 
 
 @dataclass

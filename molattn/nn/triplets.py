@@ -53,15 +53,9 @@ class TripletLayer(nn.Module):
         raise NotImplementedError
 
     def forward(self, edge_attr: EdgeAttr, graph: CompleteGraphs) -> Tensor:
-        """Update pairs.
+        """Return what a residual connection adds to the pair rows of a layout, ``[P, channels]``.
 
-        Args:
-            edge_attr: Pair rows of the layout, ``[P, channels]`` or
-                :class:`~molattn.graph.CodedEdges`. Those of pairs that are not edges are not read.
-            graph: Complete graphs, or some of their pairs as edges; not a list of edges.
-
-        Returns:
-            What a residual connection adds, ``[P, channels]``.
+        They may be :class:`~molattn.graph.CodedEdges`. Pairs that are not edges are not read.
         """
         if not isinstance(graph, CompleteGraphs):
             raise ValueError(f"graph: got {type(graph).__name__}, expected CompleteGraphs")

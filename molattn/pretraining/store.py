@@ -23,7 +23,7 @@ from molattn.chem.pretraining_targets import (
     connectivity_keys,
 )
 from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
-from molattn.data.prepare import prepare_store
+from molattn.data.prepare import by_number, prepare_store
 from molattn.data.store import Shard, StoreTable
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
@@ -163,7 +163,7 @@ def prepare_molecules(
         "rdkit": store.index.versions["rdkit"],
         "kept": len(rows),
         **counts,
-        "excluded_skipped": _by_number(skipped),
+        "excluded_skipped": by_number(skipped),
         "sha256": digest,
     }
     return MoleculeStore(store, rows, about)
@@ -223,7 +223,7 @@ def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) 
     if skipped.total() == count:
         raise InputError(
             f"{table.path} has no valid SMILES or InChIKey in column "
-            f"{quoted(table.header[column])} (skipped rows: {reasons_text(_by_number(skipped))})",
+            f"{quoted(table.header[column])} (skipped rows: {reasons_text(by_number(skipped))})",
             option="exclude",
         )
     return skipped
@@ -256,15 +256,10 @@ def _selected(
                 chosen.append(first + number)
                 digest.update(names[0].encode())
         first += len(shard)
-    found = {**counts, "skipped": _by_number(skipped)}
+    found = {**counts, "skipped": by_number(skipped)}
     return np.array(chosen, dtype=np.int64), found, digest.hexdigest()
 
 
 def reasons_text(counts: Mapping[str, int]) -> str:
     """Return the numbers of skipped rows by reason, as text."""
     return ", ".join(f"{count} {code}" for code, count in counts.items()) or "none"
-
-
-def _by_number(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the commonest first, in an order that does not depend on the worker processes."""
-    return dict(sorted(counts.items(), key=lambda reason: (-reason[1], reason[0])))
