@@ -404,9 +404,8 @@ class _Worst:
             raise AssertionError(
                 f"{name}: got shape {list(got.shape)}, expected {list(expected.shape)}"
             )
-        allowed = self.tolerance
-        if allowed is None:
-            allowed = _TOLERANCE.get(expected.dtype, 1e-10)
+        own = _TOLERANCE.get(expected.dtype, 1e-10)
+        allowed = own if self.tolerance is None else self.tolerance
         before, after = expected.detach().double(), got.detach().double()
         error = (before - after).abs() / (max(_largest(before), self.scale) or 1.0)
         error = torch.where(before == after, 0.0, error.nan_to_num(nan=torch.inf))

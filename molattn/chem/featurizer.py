@@ -165,7 +165,7 @@ class Featurizer:
                 "call rdkit.Chem.SetUseLegacyStereoPerception(True) first"
             )
         if radius is not None:
-            return [self._within(mol, radius) for mol in mols]
+            return [self._plain(mol, radius) for mol in mols]
         pieces = [cut(mol) for mol in mols] if pieces is None else pieces
         return each(mols, pieces, self._fast, self._plain)
 
@@ -173,20 +173,17 @@ class Featurizer:
     def _fast(self) -> Codes:
         return Codes(self.atom_columns, self.bond_columns, self.max_distance)
 
-    def _plain(self, mol: Chem.Mol) -> MoleculeRecord:
-        """Return the codes by calling the feature functions on each atom and bond."""
-        atoms, bonds, codes = graph_codes(
-            mol, self.atom_columns, self.bond_columns, self.first_bond_code
-        )
-        pairs = pair_codes(np.array([len(atoms)]), bonds, codes, self.max_distance)
-        return MoleculeRecord(atoms, pairs)
+    def _plain(self, mol: Chem.Mol, radius: int | None = None) -> MoleculeRecord:
+        """Return the codes by calling the feature functions on each atom and bond.
 
-    def _within(self, mol: Chem.Mol, radius: int) -> MoleculeRecord:
-        """Return the codes of pairs within a radius, in memory linear in their number."""
-        atoms, bonds, codes = graph_codes(
-            mol, self.atom_columns, self.bond_columns, self.first_bond_code
-        )
+        Those of pairs within a radius take memory linear in their number.
+        """
+        columns = self.atom_columns, self.bond_columns
+        atoms, bonds, codes = graph_codes(mol, *columns, self.first_bond_code)
         count = len(atoms)
+        if radius is None:
+            pairs = pair_codes(np.array([count]), bonds, codes, self.max_distance)
+            return MoleculeRecord(atoms, pairs)
         both = np.concatenate([bonds, bonds[::-1]], axis=1)
         edge_index, distance = pairs_within(count, both, radius)
         pairs = np.minimum(distance, self.max_distance).astype(np.uint8)

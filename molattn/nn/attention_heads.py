@@ -22,9 +22,8 @@ class HeadScore(nn.Module):
 
     def __init__(self, kind: str, heads: int, channels: int) -> None:
         super().__init__()
-        rule = SCORES[kind]
         self.kind = kind
-        self.rule = rule
+        self.rule = rule = SCORES[kind]
         self.scale = 1 / math.sqrt(channels) if rule.scaled else 1.0
         columns = rule.weight * channels
         self.weight = nn.Parameter(torch.empty(heads, channels, columns)) if columns else None

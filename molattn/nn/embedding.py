@@ -59,8 +59,7 @@ class CodeEmbedding(nn.Module):
             raise ValueError(f"codes: got shape {list(codes.shape)}, expected [*, {width}]")
         if codes.is_floating_point():
             return codes @ weight
-        compiled = torch.compiler.is_compiling()
-        plain = compiled or is_transformed(weight)
+        plain = torch.compiler.is_compiling() or is_transformed(weight)
         if not plain and codes.device.type == "cpu" and codes.numel():
             low, high = codes.aminmax(dim=0)
             if low.min() < 0 or bool((high >= torch.tensor(self.sizes)).any()):

@@ -205,19 +205,10 @@ class MaskedLoader(ResumableLoader):
         molecules = self._model.collate(records)
         unmasked = np.flatnonzero(np.isin(own, unmasked))
         masks = self._masks(molecules, records, [drawn.get(row) for row in own.tolist()])
-        atoms, codes, pairs, ends, bonds = masks
-        return MaskedBatch(
-            molecules,
-            torch.from_numpy(unmasked),
-            torch.from_numpy(self._data.scaling.scaled(store.descriptors(chosen[unmasked]))),
-            torch.from_numpy(store.log_counts(chosen[unmasked])),
-            atoms,
-            codes.T,
-            pairs,
-            ends,
-            bonds,
-            len(own),
-        )
+        descriptors = self._data.scaling.scaled(store.descriptors(chosen[unmasked]))
+        targets = (unmasked, descriptors, store.log_counts(chosen[unmasked]))
+        tensors = [*map(torch.from_numpy, targets), *masks]
+        return MaskedBatch._make([molecules, *tensors, len(own)])
 
     def _masks(
         self, molecules: MoleculeBatch, records: list[MoleculeRecord], drawn: list[Any]
@@ -238,4 +229,6 @@ class MaskedLoader(ResumableLoader):
             codes = record.atoms[atoms].T
             found.append([start.row + atoms, codes, indices, start.row + pairs, bonds])
         columns = zip(*found, strict=True)
-        return [torch.from_numpy(np.concatenate(one, axis=-1)).long() for one in columns]
+        joined = [torch.from_numpy(np.concatenate(one, axis=-1)).long() for one in columns]
+        atoms, codes, *rest = joined
+        return [atoms, codes.T, *rest]
