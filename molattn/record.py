@@ -69,16 +69,11 @@ class MoleculeRecord:
 def pairs_within(
     num_nodes: int, edge_index: NDArray[np.integer], radius: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return all ordered pairs of nodes with a path of at most ``radius`` edges between them.
+    """Find all ordered pairs of nodes with a path of at most ``radius`` edges between them.
 
-    Args:
-        num_nodes: Number of nodes ``n``.
-        edge_index: Edges in both directions, ``[2, E]``.
-        radius: Longest path, at least 1.
-
-    Returns:
-        The pairs ``[2, P]``, each node with itself among them, sorted by the first node, then the
-        second; and the number of edges of the shortest path of each, ``[P]``.
+    Of edges in both directions, ``[2, E]``, it returns the pairs ``[2, P]``, each node with itself
+    among them, sorted by the first node, then the second; and the number of edges of the shortest
+    path of each, ``[P]``. The radius is at least 1.
     """
     from scipy.sparse import csr_array, eye_array  # slow to import, and rarely used
 

@@ -98,12 +98,8 @@ def physchem(
 
     Molecular weight in g/mol, topological polar surface area in Å² (N and O), counts, and without
     unit Crippen's logP and QED (0 to 1, of which 1 is most like oral drugs). The sources of each
-    are in :data:`PROPERTIES` and :data:`ALERTS`.
-
-    Args:
-        smiles: The SMILES.
-        limits: Limits of size and time; by default those of the commands.
-        standardize: Whether the values are of its standard form, or of its ``"parent"``.
+    are in :data:`PROPERTIES` and :data:`ALERTS`. Limits are by default those of the commands; with
+    ``standardize`` the values are of the standard form of the molecule, or of its ``"parent"``.
 
     Raises:
         SmilesError: It is not a molecule, or beyond a limit.
