@@ -93,7 +93,7 @@ def test_a_killed_study_is_resumed_as_if_it_had_not_been(config, tmp_path, monke
     assert outcome(resumed) == outcome(whole)
     assert len(table(folder)) == 4
     # The best options give the same loss again.
-    best = TrainConfig.from_dict(read_config_file(folder / "best.yaml"))
+    best = TrainConfig(**read_config_file(folder / "best.yaml"))
     assert best == resumed.config == whole.config
     assert resumed.loss == min(trial.value for trial in resumed.trials)
     (history,) = train(best).histories
