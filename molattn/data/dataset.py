@@ -149,6 +149,10 @@ class TrainingTable(Molecules):
         """The canonical SMILES of each row, equal for equal molecules (first ones of pairs)."""
         return [record.smiles for record in self.records]
 
+    def others(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of the table that are none of these, such as those not learned from."""
+        return np.setdiff1d(np.arange(len(self.rows)), rows)
+
     def auxiliary_rows(self, held_out: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the auxiliary rows whose molecules are none of those of some rows of the table.
 
@@ -171,7 +175,7 @@ class TrainingTable(Molecules):
         other, count, width = self.auxiliary, len(self.rows), len(self.tasks)
         if other is None:
             return self.molecules(split.train), self.molecules(split.val)
-        chosen = self.auxiliary_rows(np.concatenate([split.val, split.test]))
+        chosen = self.auxiliary_rows(self.others(split.train))
         trained = {self.rows[row].line: row for row in split.train.tolist()}
         lines = (other.rows[row].line for row in chosen.tolist())
         places = [trained.get(line, count + row) for line, row in zip(lines, chosen, strict=True)]

@@ -104,10 +104,10 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
     if (other := table.auxiliary) is not None:
-        rows = table.auxiliary_rows(np.concatenate([split.val, split.test]))
+        rows = table.auxiliary_rows(table.others(_weighted(table, split.train)))
         for task, labels in zip(other.tasks, other.targets[rows].T, strict=True):
             if np.isnan(labels).all():
-                reason = "each molecule with a label is a validation or test molecule"
+                reason = "no molecule with a label may be learned from in this split"
                 raise InputError(f"{other.path}, column {quoted(task.name)}: {reason}")
 
 
