@@ -27,7 +27,7 @@ from molattn.config import (
     TableConfig,
 )
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
-from molattn.errors import InputError, MolattnError, SmilesError, quoted
+from molattn.errors import InputError, MolattnError, SmilesError, quoted, reason_meaning
 from molattn.utils.console import counted, print_line, print_remarks, three_digits
 from molattn.utils.files import write_file
 from molattn.utils.registry import import_files
@@ -126,7 +126,8 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
         parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
         console.print(f"\n{row['smiles']}{parent}", style="bold", markup=False, highlight=False)
         if row["error"]:
-            console.print(f"no prediction: {row['error']}", markup=False)
+            code = row["error"]
+            console.print(f"no prediction: {code}: {reason_meaning(code)}", markup=False)
             continue
         table, group = Shown(box=None, pad_edge=False), ""
         for heading in ("Property", "Value", "Interval or probability", "Confidence (± error)"):

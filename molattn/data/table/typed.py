@@ -228,8 +228,7 @@ class XlsxWriter(TableWriter):
     A text that is a number is written as one if it reads back as the same text. Text that a
     spreadsheet would take for a formula when the cell is edited is marked as text (a quote prefix).
     There are no more rows, and no longer texts, than Excel allows. The metadata of the types may
-    have titles of columns for people, whose numbers then show three significant digits; columns of
-    details are folded.
+    have titles of columns for people: numbers then show three digits, and details are folded.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
