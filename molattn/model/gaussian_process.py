@@ -17,7 +17,7 @@ Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, c
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -43,8 +43,9 @@ _MOST_SAVED = 32_000_000  # features of all rows: 256 MB
 _MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _MOST_SHARED = 32  # outputs that learn from each other
-_MOST_SHARED_ROWS = 16_000  # which are passed through two or three times more
-_OWN = ("rows", "weights", "means", "noises", "shares")
+MOST_SHARED_ROWS = 16_000
+"""Rows of targets that learn from each other, which are passed through once or twice more."""
+_OWN = ("rows", "weights", "means", "noises", "labeled", "shares")
 _SCALING = "scaling."
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
 _LEAST_VARIANCE = 1e-12  # of standardized labels
@@ -211,8 +212,13 @@ class GaussianProcessHead:
     weights: Array  # of the inducing points in each output, [m, outputs]
     means: Array  # constant term of each output, [outputs]
     noises: Array  # variance of each output's labels over that of its signal, [outputs]
+    labeled: NDArray[
+        np.bool_
+    ]  # whether each output has labels of the inducing points, [m, outputs]
     scalings: tuple[ProbabilityScaling | None, ...]  # of each classification
     shares: Array  # weight in the prediction of each task; the network has the rest, [T]
+    helpers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """After a fit: other tasks that each task learns from; not saved."""
 
     @classmethod
     def fit(
@@ -256,10 +262,23 @@ class GaussianProcessHead:
                 logits = class_logits(torch.from_numpy(found.unseen[chosen, part]), task).numpy()
                 classes = targets[chosen, index].astype(int)
                 scalings[-1] = ProbabilityScaling.fit(logits, classes)
-        outputs, shares = len(config.output_names), np.ones(len(config.tasks))
-        results = found.weights[:, :outputs], found.means[:outputs], found.noises[:outputs]
-        known = found.kernel, found.points, *results
-        return cls(tuple(config.tasks), *known, tuple(scalings), shares)
+        names = [one.name for one in (*config.tasks, *auxiliary) for _ in range(one.num_outputs)]
+        helpers: dict[str, dict[str, None]] = {}
+        for column, used in found.helpers.items():
+            helpers.setdefault(names[column], {}).update((names[one], None) for one in used)
+        outputs = len(config.output_names)
+        return cls(
+            tuple(config.tasks),
+            found.kernel,
+            found.points,
+            found.weights[:, :outputs],
+            found.means[:outputs],
+            found.noises[:outputs],
+            found.labeled[:, :outputs],
+            tuple(scalings),
+            np.ones(len(config.tasks)),
+            {name: tuple(one) for name, one in helpers.items()},
+        )
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -306,11 +325,11 @@ class GaussianProcessHead:
 
         .. math:: k(x, x') - k(x, Z) (k(Z, Z) + \sigma I)^{-1} k(Z, x')
 
-        Both are in units of the variance of the signal. Of rows beyond the inducing points nothing
-        is known here, which makes it larger. ``noises`` is empty for a model that was saved without
+        Both are in units of the variance of the signal. Of rows beyond the inducing points, and of
+        labels of other tasks, nothing is known here, which makes it larger. ``noises`` is empty for a model that was saved without
         them.
         """
-        own, noise = np.flatnonzero(self.weights[:, output]), float(self.noises[output])
+        own, noise = np.flatnonzero(self.labeled[:, output]), float(self.noises[output])
         cross = self.kernel(inputs)[:, own]
         known = self.kernel(self.kernel.inputs(len(self.weights)), rounded=True)[np.ix_(own, own)]
         known[np.diag_indices_from(known)] += noise
@@ -355,6 +374,7 @@ class GaussianProcessHead:
         cls, arrays: Mapping[str, NDArray[Any]], config: MolAttnConfig
     ) -> "GaussianProcessHead":
         """Read the arrays of :meth:`to_bytes`."""
+        own: Any = {name: arrays.get(name, np.zeros(0)) for name in _OWN}
         scalings = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
         return cls(
             tuple(config.tasks),
@@ -363,7 +383,7 @@ class GaussianProcessHead:
                 None if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
                 for one in scalings
             ),
-            **{name: arrays.get(name, np.zeros(0)) for name in _OWN},
+            **own,
         )
 
 
@@ -422,6 +442,7 @@ class _Fitted:
         if len(rows.used) * len(points) <= _MOST_SAVED:
             self._saved = self.kernel(used, rounded=True)
         self.weights = np.zeros((len(points), rows.labels.shape[1]))
+        self.labeled = np.zeros(self.weights.shape, dtype=bool)
         self.means, self.noises = np.zeros((2, rows.labels.shape[1]))
         self.unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
         self.log_likelihood = 0.0
@@ -478,6 +499,7 @@ class _Fitted:
         processes = [GaussianProcess.fit(sums, index, *eigen) for index in range(len(columns))]
         for column, process in zip(columns, processes, strict=True):
             self.weights[own, column] = basis.vectors @ process.coefficients
+            self.labeled[own, column] = True
             self.means[column], self.noises[column] = process.mean, process.noise
             self.log_likelihood += process.log_likelihood
         self._groups.append(_Group(columns, chosen, own, basis, processes))
@@ -499,7 +521,7 @@ class _Fitted:
         """Let the first outputs learn from all; see :mod:`molattn.model.linear_sharing`."""
         of_outputs = np.repeat(np.arange(len(tasks)), [task.num_outputs for task in tasks])
         rows = len(self._rows.used)
-        if len(tasks) == 1 or len(of_outputs) > _MOST_SHARED or rows > _MOST_SHARED_ROWS:
+        if len(tasks) == 1 or len(of_outputs) > _MOST_SHARED or rows > MOST_SHARED_ROWS:
             return
         for group in self._groups:
             self._leave_one_out(group)

@@ -17,7 +17,9 @@ from molattn.model.gaussian_process import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices
+from molattn.training.auxiliary_labels import AuxiliaryLabels
 from molattn.utils.console import print_line
+from molattn.utils.spooled_list import Joined
 
 Array = NDArray[np.float64]
 
@@ -69,6 +71,9 @@ def add_gaussian_process(
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
     seconds = f"{time.perf_counter() - start:.1f} s"
+    for name, helpers in gp.helpers.items():
+        line = f"{quoted(name)}: the Gaussian process learns from {', '.join(map(quoted, helpers))}"
+        print_line(console, line)
     print_line(console, f"Gaussian process with {len(gp.rows)} inducing points fitted in {seconds}")
     return outputs
 
@@ -94,9 +99,14 @@ class _Rows:
         self.model, self.config, self.size = model, config, len(train)
         self.lines = np.array([table.rows[row].line for row in rows])
         self.keys = [_key(table, row) for row in rows.tolist()]
-        self.network, self.inputs = model.network_outputs(
-            molecules.records, features=molecules.features
-        )
+        records, features, self.auxiliary = molecules.records, molecules.features, None
+        if table.auxiliary is not None:
+            other = AuxiliaryLabels.of(table, table.auxiliary, split, rows, seed)
+            self.auxiliary, records = other, Joined(records, other.records)
+            if features is not None:
+                features = np.concatenate([features, other.features])  # pyright: ignore
+            self.lines = np.concatenate([self.lines, other.lines])
+        self.network, self.inputs = model.network_outputs(records, features=features)
         self.weights, self.labels = molecules.weights, scaled(molecules.targets)
         self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]
 
@@ -106,8 +116,8 @@ class _Rows:
         A censored label counts as its bound if the Gaussian process of the others predicts a value
         on the wrong side of it, and is left out otherwise.
         """
-        points, first = self.config.gaussian_process.inducing_points, self._first(count)
-        gp = GaussianProcessHead.fit(inducing_points=points, **first)
+        first = self._first(count)
+        gp = self._fit(first)
         if self.bounds is None:
             return gp
         low, high = (bound[:count] for bound in self.bounds)
@@ -117,6 +127,12 @@ class _Rows:
         if np.isnan(violated).all():
             return gp
         first["targets"] = np.fmax(first["targets"], violated)
+        return self._fit(first)
+
+    def _fit(self, first: dict[str, Any]) -> GaussianProcessHead:
+        if self.auxiliary is not None:
+            first = self.auxiliary.added_to(first, self.inputs)
+        points = self.config.gaussian_process.inducing_points
         return GaussianProcessHead.fit(inducing_points=points, **first)
 
     def shares(self, gp: GaussianProcessHead, held_out: NDArray[np.int64]) -> Array:
