@@ -326,8 +326,8 @@ class GaussianProcessHead:
         .. math:: k(x, x') - k(x, Z) (k(Z, Z) + \sigma I)^{-1} k(Z, x')
 
         Both are in units of the variance of the signal. Of rows beyond the inducing points, and of
-        labels of other tasks, nothing is known here, which makes it larger. ``noises`` is empty for a model that was saved without
-        them.
+        labels of other tasks, nothing is known here, which makes it larger. ``noises`` is empty for
+        a model that was saved without them.
         """
         own, noise = np.flatnonzero(self.labeled[:, output]), float(self.noises[output])
         cross = self.kernel(inputs)[:, own]
