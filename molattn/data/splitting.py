@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
+from molattn.chem.shift import shift_auc, shift_lines
 from molattn.chem.split import Split, fold_split, group_split, rolling_split, time_split
 from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable
@@ -213,6 +214,8 @@ class Leakage:
         pretrained_test: Number of test molecules with the fingerprint of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
         auxiliary_test: Number of test molecules with auxiliary labels, which are not learned from.
+        shift: How well a classifier tells test molecules from training molecules, see
+            :func:`molattn.chem.shift.shift_auc`.
     """
 
     duplicates: int
@@ -224,6 +227,7 @@ class Leakage:
     near_share: float | None
     pretrained_test: int | None = None
     auxiliary_test: int = 0
+    shift: float | None = None
 
     def lines(self) -> list[str]:
         """Return the findings as lines for the log."""
@@ -240,7 +244,7 @@ class Leakage:
         if self.auxiliary_test:
             tested = f"{self.auxiliary_test} of {self.test_molecules} test molecules"
             lines.append(f"auxiliary labels of {tested} were left out of the training")
-        return lines
+        return lines + shift_lines(self.shift, "test molecules")
 
 
 def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -280,7 +284,7 @@ def find_leakage(
     test = _sample([group[0] for group in tested], _MOST_TEST, rng)
     others = [group[0] for group in groups if not of_training.isdisjoint(group)]
     index = FingerprintIndex(table.fingerprints(_sample(others, _MOST_TRAINING, rng)))
-    nearest = index.similarity(table.fingerprints(test))
+    nearest = index.similarity(prints := table.fingerprints(test))
     known = None
     if pretrained is not None:
         known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
@@ -295,6 +299,7 @@ def find_leakage(
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         pretrained_test=known,
         auxiliary_test=sum(table.canonical_smiles[group[0]] in labeled for group in tested),
+        shift=shift_auc(index.fingerprints, prints, seed),
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.reader import Fields
+from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import FORMATS, Row, Table, output_format
@@ -99,11 +100,25 @@ def predict_table(
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
+        if console is not None and not console.quiet:
+            for line in _shift_lines(table, RowCounts.of(tally).total, model, config):
+                print_line(console, line)
     else:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks, width = model.config.tasks, len(model.config.output_names)
     numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
+
+
+def _shift_lines(table: Table, rows: int, model: MolAttn, config: PredictConfig) -> list[str]:
+    """Compare at most 1,000 molecules of the rows of a table with the training molecules."""
+    known, column = model.uncertainty, table.column(config.smiles_column, "--smiles-column")
+    some = islice(table, 0, None, 1 + rows // MOST_COMPARED)
+    molecules = [row.structure(column) for row in some if not row.code]
+    read = model.config.reader(Fields(fingerprint=True), config)(molecules)
+    prints = [one.fingerprint for one in read if isinstance(one, MoleculeRecord)]
+    auc = shift_auc(known.fingerprints.fingerprints, prints) if known else None  # pyright: ignore
+    return shift_lines(auc, "the molecules")
 
 
 def readable_spec(
