@@ -77,7 +77,7 @@ _EXAMPLES = """
   molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
   molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
   molattn plan runs/assay library.smi.gz --count 96 --output next.xlsx
-  molattn plan runs/assay library.csv --minimize --cost-column price --output next.csv
+  molattn plan runs/assay library.csv --acquisition uncertainty --cost-column price --output a.csv
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
   molattn export runs/solubility --to onnx --output solubility.onnx

@@ -102,24 +102,24 @@ class PlanConfig(PredictConfig):
         count: Number of molecules to choose.
         target: Property to improve, if the model has several.
         minimize: Low values are the good ones, not high ones.
-        acquisition: expected_improvement over the best training label, upper_confidence_bound
-            (mean + standard deviation), uncertainty (standard deviation), or greedy (mean).
-        cost_column: Column with the cost of each measurement, by which the acquisition is divided
-            (expected_improvement and uncertainty).
+        acquisition: upper_confidence_bound (mean + standard deviation), expected_improvement over
+            the best training label, uncertainty (standard deviation), or greedy (mean).
+        cost_column: Column with the cost of each measurement, by which expected_improvement or
+            uncertainty is divided.
     """
 
     count: Count = 96
     target: str | None = None
     minimize: bool = False
     acquisition: Literal[
-        "expected_improvement", "upper_confidence_bound", "uncertainty", "greedy"
-    ] = "expected_improvement"
+        "upper_confidence_bound", "expected_improvement", "uncertainty", "greedy"
+    ] = "upper_confidence_bound"
     cost_column: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.acquisition in ("upper_confidence_bound", "greedy") and self.cost_column:
-            message = f"cannot be used with --acquisition {self.acquisition}"
+            message = "needs --acquisition expected_improvement or uncertainty"
             raise InputError(message, option="cost_column")
 
 

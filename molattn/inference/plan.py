@@ -42,8 +42,8 @@ def expected_improvement(mean: Array, std: Array, best: float) -> Array:
 
 
 ACQUISITIONS: Mapping[str, Callable[[Array, Array, float], Array]] = {
-    "expected_improvement": expected_improvement,
     "upper_confidence_bound": lambda mean, std, best: mean + std,
+    "expected_improvement": expected_improvement,
     "uncertainty": lambda mean, std, best: std,
     "greedy": lambda mean, std, best: mean,
 }

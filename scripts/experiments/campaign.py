@@ -5,11 +5,13 @@ Gaussian process of those measured so far.
 
 Example:
     python scripts/experiments/campaign.py lipo.csv:logD assay.csv:pKi --output campaign.csv
+    python scripts/experiments/campaign.py --output campaign.csv --plot campaign.png
 """
 
 import argparse
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -49,12 +51,30 @@ def campaign(config, inputs, labels, rule, seed):
     return found
 
 
+def draw(table, path):
+    """Draw the mean fractions against the number of measured molecules."""
+    sets = table["data"].unique()
+    figure, axes = plt.subplots(1, len(sets), figsize=(9, 3), layout="constrained", sharey=True)
+    for ax, name in zip(axes, sets, strict=True):
+        means = table[table["data"] == name].pivot_table("hits", "batch", "rule")
+        for rule, hits in means.items():
+            ax.plot(START + SIZE * hits.index, hits, label=rule.replace("_", " "))
+        ax.set(title=name, xlabel="molecules measured", ylim=(0.0, None))
+    axes[0].set_ylabel("fraction of the best tenth found")
+    axes[-1].legend(fontsize=7, frameon=False)
+    figure.savefig(path, dpi=130)
+
+
 def main():
     """Run the campaigns and print the mean fractions with standard errors."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="+", help="FILE:TARGET")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("tables", nargs="*", help="FILE:TARGET")
+    parser.add_argument("--output", type=Path, required=True, help="CSV")
+    parser.add_argument("--plot", type=Path, help="draw the CSV, and run nothing")
     options = parser.parse_args()
+    if options.plot:
+        draw(pd.read_csv(options.output), options.plot)
+        return
     rows = []
     for word in options.tables:
         path, _, target = word.rpartition(":")

@@ -96,8 +96,8 @@ def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]
     assert cheap["smiles"].tolist() in ([], ["FC"])
-    assert plan(run, "--cost-column", "smiles", code=2) is None
-    assert plan(run, "--cost-column", "price", "--acquisition", "greedy", code=2) is None
+    assert plan(run, "--acquisition", "uncertainty", "--cost-column", "smiles", code=2) is None
+    assert plan(run, "--cost-column", "price", code=2) is None
 
 
 def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
