@@ -29,7 +29,7 @@ from torch import Tensor
 
 from molattn.model.config import MolAttnConfig
 from molattn.model.kernel import KernelInputs, MoleculeKernel
-from molattn.model.linear_sharing import LinearPart
+from molattn.model.linear_sharing import linear_part
 from molattn.model.outputs import class_logits
 from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, interleaved, output_slices
@@ -103,10 +103,7 @@ class Sums:
         return np.maximum(values, 0.0), vectors
 
     def centered(self, vectors: Array | None) -> tuple[Array, Array, Array]:
-        """Return means of the labels, and their products with each other and with features.
-
-        The features are those of the class or along the vectors ``[r, r]``.
-        """
+        """Return means of the labels; products with each other, and with features or vectors."""
         size, weight = self.features, self.products[self.features, self.features]
         means = self.products[size, size + 1 :] / weight
         products = self.products[size + 1 :, size + 1 :] - weight * means[:, None] * means
@@ -164,13 +161,7 @@ class GaussianProcess:
         return cls(coefficients, mean, noise, values, vectors, -float(found.fun))
 
     def of(self, along: Array, mean: float, noise: float) -> "GaussianProcess":
-        """Return that of other labels of the same rows, with a noise that is given.
-
-        Args:
-            along: Sums of products of the eigenvectors and the labels without their mean, ``[r]``.
-            mean: Of the labels.
-            noise: See the class.
-        """
+        """Return that of other labels, ``along`` the eigenvectors without their mean."""
         coefficients = along / (self.values + noise)
         if self.vectors is not None:
             coefficients = self.vectors @ coefficients
@@ -262,10 +253,6 @@ class GaussianProcessHead:
                 logits = class_logits(torch.from_numpy(found.unseen[chosen, part]), task).numpy()
                 classes = targets[chosen, index].astype(int)
                 scalings[-1] = ProbabilityScaling.fit(logits, classes)
-        names = [one.name for one in (*config.tasks, *auxiliary) for _ in range(one.num_outputs)]
-        helpers: dict[str, dict[str, None]] = {}
-        for column, used in found.helpers.items():
-            helpers.setdefault(names[column], {}).update((names[one], None) for one in used)
         outputs = len(config.output_names)
         return cls(
             tuple(config.tasks),
@@ -277,7 +264,7 @@ class GaussianProcessHead:
             found.labeled[:, :outputs],
             tuple(scalings),
             np.ones(len(config.tasks)),
-            {name: tuple(one) for name, one in helpers.items()},
+            {name: sorted(one) for name, one in found.helpers.items()},
         )
 
     def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
@@ -446,7 +433,7 @@ class _Fitted:
         self.means, self.noises = np.zeros((2, rows.labels.shape[1]))
         self.unseen = np.full(rows.labels.shape, np.nan)  # leave-one-out predictions of classes
         self.log_likelihood = 0.0
-        self.helpers: dict[int, Rows] = {}  # of an output, those of other tasks that it learns from
+        self.helpers: dict[str, set[str]] = {}  # names of other tasks that a task learns from
         self._groups: list[_Group] = []
         for columns, chosen in rows.groups():
             if len(chosen):  # a row has such a label
@@ -479,8 +466,8 @@ class _Fitted:
         others = others[: max(most - len(points), most // 4)]
         joint = cls(config, inputs, rows, np.concatenate([points, others]))
         joint.share(tasks, len(found.means))
-        is_better = any((one >= len(found.means)).any() for one in joint.helpers.values())
-        return joint if is_better else found
+        names = {task.name for task in auxiliary}
+        return joint if any(names & one for one in joint.helpers.values()) else found
 
     def _fit(self, columns: list[int], chosen: Rows) -> None:
         """Fit the outputs that these rows have, on the inducing points among them."""
@@ -519,7 +506,7 @@ class _Fitted:
 
     def share(self, tasks: Sequence[Task], learners: int) -> None:
         """Let the first outputs learn from all; see :mod:`molattn.model.linear_sharing`."""
-        of_outputs = np.repeat(np.arange(len(tasks)), [task.num_outputs for task in tasks])
+        of_outputs = np.array([task.name for task in tasks for _ in range(task.num_outputs)])
         rows = len(self._rows.used)
         if len(tasks) == 1 or len(of_outputs) > _MOST_SHARED or rows > MOST_SHARED_ROWS:
             return
@@ -532,9 +519,9 @@ class _Fitted:
                 self._share(group._replace(columns=columns), of_outputs, *alone)
 
     def _share(
-        self, group: _Group, tasks: Rows, weights: Array, means: Array, unseen: Array
+        self, group: _Group, tasks: NDArray[Any], weights: Array, means: Array, unseen: Array
     ) -> None:
-        """Let the outputs of a group learn from all, given as each is by itself."""
+        """Let the outputs of a group learn from all others, given as each is by itself."""
         labels, count = self._rows.labels, len(group.columns)
         trends = np.empty((len(group.rows), len(tasks)))
         sums = Sums(len(group.basis.values), count + len(tasks))
@@ -545,27 +532,24 @@ class _Fitted:
             known = np.hstack([labels[some][:, group.columns], trends[block]])
             sums.add(group.basis(kernel[:, group.own]), known, self._rows.weights[some])
         centers, products, along = sums.centered(group.processes[0].vectors)
-        for index, (column, process) in enumerate(
-            zip(group.columns, group.processes, strict=False)
-        ):
+        for index, column in enumerate(group.columns):
             others = np.flatnonzero(tasks != tasks[column])
-            used = np.append(index, count + others)
-            part = LinearPart.fit(
-                products[np.ix_(used, used)], process.values, along[:, used], sums.rows
-            )
-            helpers = np.flatnonzero(part.coefficients)
-            if not len(helpers):
+            used, process = np.append(index, count + others), group.processes[index]
+            pairs = products[np.ix_(used, used)]
+            factors, noise = linear_part(pairs, process.values, along[:, used], sums.rows)
+            if not factors.any():
                 continue
-            rest = np.append(1.0, -part.coefficients)
-            process = process.of(along[:, used] @ rest, float(centers[used] @ rest), part.noise)
-            self.helpers[column] = others[helpers]
-            self.weights[:, column] = weights[:, others] @ part.coefficients
+            rest = np.append(1.0, -factors)
+            process = process.of(along[:, used] @ rest, float(centers[used] @ rest), noise)
+            used = tasks[others[factors != 0.0]].tolist()
+            self.helpers.setdefault(str(tasks[column]), set()).update(used)
+            self.weights[:, column] = weights[:, others] @ factors
             self.weights[group.own, column] += group.basis.vectors @ process.coefficients
-            self.means[column] = process.mean + means[others] @ part.coefficients
-            self.noises[column] = process.noise
+            self.means[column] = process.mean + means[others] @ factors
+            self.noises[column] = noise
             if self._rows.is_class[column]:
                 changed = group._replace(columns=[column], processes=[process])
-                self._leave_one_out(changed, trends[:, others] @ part.coefficients)
+                self._leave_one_out(changed, trends[:, others] @ factors)
 
     def _kernel_of(self, some: Rows) -> Array:
         if self._saved is None:

@@ -15,8 +15,6 @@ Source: Kennedy and O'Hagan, Biometrika 2000, 87, 1 (their autoregression, with 
 process of the other target).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,57 +26,41 @@ _VARIANCES = np.concatenate([[0.0], np.geomspace(1e-3, 1e1, 13)])
 _LEAST_CHANGE = 1e-6  # deviation of predictions that are no constant, of standardized labels
 
 
-@dataclass(frozen=True)
-class LinearPart:
-    """The part of a Gaussian process that is linear in predictions for other targets."""
+def linear_part(products: Array, values: Array, along: Array, rows: int) -> tuple[Array, float]:
+    """Return coefficients ``[H]``, 0 for what is not used, and the noise relative to the signal.
 
-    coefficients: Array  # of the predictions for each other target, 0 = it is not used, [H]
-    noise: float  # variance relative to that of the signal
-    evidence: float  # log Bayes factor against the Gaussian process without it
+    Other targets are used that have positive evidence by themselves.
 
-    @classmethod
-    def fit(cls, products: Array, values: Array, along: Array, rows: int) -> "LinearPart":
-        """Fit to the sums of products of centered columns: labels, then H predictions.
-
-        Other targets are used that have positive evidence, each by itself and together.
-
-        Args:
-            products: Weighted sums of products of the columns, ``[1 + H, 1 + H]``.
-            values: Eigenvalues of the sums of products of the features, ``[r]``.
-            along: Sums of products of their eigenvectors and the columns, ``[r, 1 + H]``.
-            rows: Their number.
-        """
-        scale = np.sqrt(np.maximum(np.diag(products), 0.0) / rows)
-        is_constant = scale <= _LEAST_CHANGE * max(scale[0], 1e-300)
-        scale[0], scale[is_constant] = 1.0, np.inf
-        products, along = products / scale / scale[:, None], along / scale
-        inverse = 1.0 / (values + _NOISES[:, None])
-        quadratic = np.einsum("sr,ri,rj->sij", inverse, along, along, optimize=True)
-        quadratic = (products - quadratic) / _NOISES[:, None, None]
-        determinant = -np.log(inverse).sum(axis=1) + (rows - len(values)) * np.log(_NOISES)
-        found = np.zeros(len(scale) - 1)
-        chosen = [
-            one
-            for one in range(len(found))
-            if not is_constant[1 + one] and _fit(quadratic, determinant, rows, [one])[0] > _POSITIVE
-        ]
-        if not chosen:
-            return cls(found, 0.0, 0.0)
-        evidence, noise, coefficients = _fit(quadratic, determinant, rows, chosen)
-        found[chosen] = coefficients / scale[1:][chosen]
-        return cls(found, noise, evidence)
+    Args:
+        products: Weighted sums of products of centered columns: labels, then H predictions.
+        values: Eigenvalues of the sums of products of the features, ``[r]``.
+        along: Sums of products of their eigenvectors and the columns, ``[r, 1 + H]``.
+        rows: Their number.
+    """
+    scale = np.sqrt(np.maximum(np.diag(products), 0.0) / rows)
+    is_constant = scale <= _LEAST_CHANGE * max(scale[0], 1e-300)
+    scale[0], scale[is_constant] = 1.0, np.inf
+    products, along = products / scale / scale[:, None], along / scale
+    inverse = 1.0 / (values + _NOISES[:, None])
+    quadratic = np.einsum("sr,ri,rj->sij", inverse, along, along, optimize=True)
+    quadratic = (products - quadratic) / _NOISES[:, None, None]
+    determinant = -np.log(inverse).sum(axis=1) + (rows - len(values)) * np.log(_NOISES)
+    found = np.zeros(len(scale) - 1)
+    evidence = [_fit(quadratic, determinant, rows, [one])[0] for one in range(len(found))]
+    chosen = np.flatnonzero(np.array(evidence) > _POSITIVE)
+    if not len(chosen):
+        return found, 0.0
+    _, noise, coefficients = _fit(quadratic, determinant, rows, chosen.tolist())
+    found[chosen] = coefficients / scale[1 + chosen]
+    return found, noise
 
 
 def _fit(
     quadratic: Array, determinant: Array, rows: int, chosen: list[int]
 ) -> tuple[float, float, Array]:
-    """Return evidence, noise and coefficients of the chosen predictions.
+    """Return log Bayes factor, noise and coefficients of the chosen predictions.
 
-    Args:
-        quadratic: Products of the columns with the inverse covariance, of each noise.
-        determinant: Log determinant of the covariance, of each noise.
-        rows: Their number.
-        chosen: Indices of predictions.
+    ``quadratic`` are products of the columns with the inverse covariance of each noise.
     """
     at = 1 + np.array(chosen)
     own = np.maximum(quadratic[:, 0, 0], np.finfo(float).tiny)

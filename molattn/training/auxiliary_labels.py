@@ -8,12 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from molattn.chem.split import Split
-from molattn.data.dataset import TrainingTable
+from molattn.data.dataset import Molecules, TrainingTable
 from molattn.model.gaussian_process import MOST_SHARED_ROWS
 from molattn.model.kernel import KernelInputs
 from molattn.model.target_transform import transformed_labels
-from molattn.record import MoleculeRecord
-from molattn.task import Task, interleaved
+from molattn.task import Task
 from molattn.training.scaling import target_transforms
 
 Array = NDArray[np.float64]
@@ -30,10 +29,8 @@ class AuxiliaryLabels:
     tasks: tuple[Task, ...]
     own: Array  # of the rows of the targets, NaN where missing, [n, A]
     others: Array  # of other rows, [m, A]
-    weights: Array  # of other rows, [m]
+    molecules: Molecules  # of other rows, m
     is_early: NDArray[np.bool_]  # whether their molecules have no validation row, [m]
-    records: list[MoleculeRecord]  # of other rows
-    features: Array | None  # [m, F]
     keys: list[str]  # what identifies other rows
     lines: Rows  # [m]
 
@@ -41,7 +38,7 @@ class AuxiliaryLabels:
     def of(
         cls, table: TrainingTable, auxiliary: TrainingTable, split: Split, rows: Rows, seed: int
     ) -> "AuxiliaryLabels":
-        """Select those of the molecules that are in no test row of a table.
+        """Select those of the molecules in no row but training and validation rows of a table.
 
         A row of the targets gets the labels of its molecule from wherever they are, the first of
         each column.
@@ -59,17 +56,13 @@ class AuxiliaryLabels:
                 own[place] = np.where(np.isnan(own[place]), one, own[place])
         is_other = np.array([place is None for place in found]) & ~np.isnan(labels).all(axis=1)
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(is_other))
-        drawn = drawn[interleaved(np.arange(len(drawn)), ~np.isnan(labels[drawn]))]
         kept = np.sort(drawn[: max(MOST_SHARED_ROWS - len(rows), 0)])
-        molecules = auxiliary.molecules(chosen[kept])
         return cls(
             auxiliary.tasks,
             own,
             labels[kept],
-            np.ones(len(kept)) if molecules.weights is None else molecules.weights,
+            auxiliary.molecules(chosen[kept]),
             np.isin(chosen[kept], early),
-            [*molecules.records],
-            molecules.features,
             [
                 repr((_identity(auxiliary, int(chosen[one])), labels[one].tolist()))
                 for one in kept.tolist()
@@ -89,11 +82,14 @@ class AuxiliaryLabels:
         targets = np.full((count + len(others), width + len(self.tasks)), np.nan)
         targets[:count, :width], targets[:count, width:] = first["targets"], self.own[:count]
         targets[count:, width:] = self.others[others]
-        weights = np.ones(count) if first["weights"] is None else first["weights"]
+        weights, more = (
+            np.ones(size) if one is None else one
+            for one, size in ((first["weights"], count), (self.molecules.weights, len(self.others)))
+        )
         return first | {
             "inputs": inputs[np.concatenate([np.arange(count), len(self.own) + others])],
             "targets": targets,
-            "weights": np.concatenate([weights, self.weights[others]]),
+            "weights": np.concatenate([weights, more[others]]),
             "keys": [*first["keys"], *(self.keys[row] for row in others)],
             "auxiliary": self.tasks,
         }

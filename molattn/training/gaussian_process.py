@@ -102,9 +102,9 @@ class _Rows:
         records, features, self.auxiliary = molecules.records, molecules.features, None
         if table.auxiliary is not None:
             other = AuxiliaryLabels.of(table, table.auxiliary, split, rows, seed)
-            self.auxiliary, records = other, Joined(records, other.records)
+            self.auxiliary, records = other, Joined(records, other.molecules.records)
             if features is not None:
-                features = np.concatenate([features, other.features])  # pyright: ignore
+                features = np.concatenate([features, other.molecules.features])  # pyright: ignore
             self.lines = np.concatenate([self.lines, other.lines])
         self.network, self.inputs = model.network_outputs(records, features=features)
         self.weights, self.labels = molecules.weights, scaled(molecules.targets)

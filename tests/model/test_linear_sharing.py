@@ -150,24 +150,3 @@ def test_classes_learn_and_are_learned_from(task):
         classes = torch.from_numpy(np.digitize(truth[100:], bins))
         losses.append(cross_entropy(class_logits(outputs, task), classes).item())
     assert losses[1] < losses[0]
-
-
-def test_rows_of_weight_0_are_left_out():
-    _, labels = make_labels()
-    weights = np.ones(100)
-    weights[:5] = 0.0
-    found, _ = fit((FIRST, SECOND), labels, weights=weights)
-    head = GaussianProcessHead.fit(
-        config(FIRST, SECOND), INPUTS[KNOWN[5:]], labels[KNOWN[5:]], keys=[*map(str, KNOWN[5:])]
-    )
-    np.testing.assert_allclose(found.predict(NEW), head.predict(NEW), rtol=1e-5, atol=1e-6)
-
-
-def test_it_is_saved_and_read_as_any_other():
-    _, labels = make_labels()
-    head, found = fit((FIRST, SECOND), labels)
-    arrays = {name: getattr(head, name) for name in ("rows", "weights", "means", "shares")}
-    again = GaussianProcessHead.from_arrays(
-        {**arrays, **head.kernel.to_arrays()}, config(FIRST, SECOND)
-    )
-    np.testing.assert_allclose(again.predict(NEW), found, rtol=1e-6)

@@ -1,5 +1,3 @@
-"""Gaussian processes that learn auxiliary columns and do not predict them."""
-
 import io
 
 import numpy as np
