@@ -22,12 +22,12 @@ def shift_auc(
 
     Source: Lopez-Paz and Oquab, ICLR 2017, arXiv:1610.06545.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-
     sizes = [min(len(side), MOST_COMPARED) for side in (training, others)]
     if min(sizes) < _FEWEST:
         return None
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
     rng, prints = np.random.default_rng(seed), list[Fingerprint]()
     for side, size in zip((training, others), sizes, strict=True):
         prints += [side[n] for n in rng.choice(len(side), size, replace=False).tolist()]
