@@ -398,7 +398,7 @@ def building_network() -> Iterator[None]:
 def _split_lines(split: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
     sizes = f"{len(split.train)} training, {len(split.val)} validation, {len(split.test)} test rows"
     unused = len(table.rows) - sum(map(len, split))
-    yield f"{sizes}, {unused} of weight 0 unused" if unused else sizes
+    yield f"{sizes}, {unused} in no split" if unused else sizes
     if not len(split.test):
         yield "no test rows: the model gets no test score"
     method = config.split or "random"
