@@ -45,7 +45,8 @@ _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _MOST_SHARED = 32  # outputs that learn from each other
 MOST_SHARED_ROWS = 16_000
 """Rows of targets that learn from each other, which are passed through once or twice more."""
-_OWN = ("rows", "weights", "means", "noises", "labeled", "shares")
+_OWN = ("rows", "weights", "means", "shares")
+_OF_POSTERIOR = ("noises", "labeled")  # which the packaged models do not have
 _SCALING = "scaling."
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
 _LEAST_VARIANCE = 1e-12  # of standardized labels
@@ -350,7 +351,8 @@ class GaussianProcessHead:
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _OWN}
+        names = (*_OWN, *_OF_POSTERIOR)
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         for index, one in enumerate(self.scalings):
             if one is not None:
                 arrays[f"{_SCALING}{index}"] = np.array([one.scale, *one.bias])
@@ -361,7 +363,8 @@ class GaussianProcessHead:
         cls, arrays: Mapping[str, NDArray[Any]], config: MolAttnConfig
     ) -> "GaussianProcessHead":
         """Read the arrays of :meth:`to_bytes`."""
-        own: Any = {name: arrays.get(name, np.zeros(0)) for name in _OWN}
+        own: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_POSTERIOR}
+        own |= {name: arrays[name] for name in _OWN}
         scalings = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
         return cls(
             tuple(config.tasks),
