@@ -210,12 +210,8 @@ class DataConfig(TableColumns):
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
-        used |= {
-            self.time_column,
-            *self.target_columns,
-            *self.feature_columns,
-            *self.relation_columns[:targets],
-        }
+        used |= {self.time_column, *self.target_columns, *self.feature_columns}
+        used |= {*self.relation_columns[:targets]}
         if both := used & {*self.auxiliary_columns}:
             message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
             raise InputError(message, option="auxiliary_columns")

@@ -1,6 +1,5 @@
 """Which molecules of a table to measure next, by the Gaussian process of a model."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import ndtr
 
-from molattn.config import PlanConfig, PredictConfig
-from molattn.data.labels import LabelError, number
+from molattn.config import PlanConfig
 from molattn.data.table import Row, Table, free_name
 from molattn.errors import InputError, quoted
 from molattn.inference.predict import predict_table, prediction_spec
@@ -28,11 +26,9 @@ from molattn.utils.console import counted, print_line
 
 Array = NDArray[np.float64]
 
-_COLUMNS = ("rank", "acquisition", "reason")
 _ONE_SIGMA = 0.6827  # coverage of mean ± standard deviation of a normal distribution
 _CANDIDATES = 3000  # whose covariance is computed
-_LEAST_STD = 1e-9
-_LEAST_SHOWN = 0.1
+_LEAST_STD, _LEAST_SHOWN = 1e-9, 0.1
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
@@ -50,19 +46,12 @@ ACQUISITIONS: Mapping[str, Callable[[Array, Array, float], Array]] = {
 
 
 class Candidates(NamedTuple):
-    """The predictions of n molecules, larger values being better.
+    """The predictions of n molecules, larger values being better."""
 
-    Args:
-        mean: Predicted values, ``[n]``.
-        covariance: Of the values that are predicted, ``[n, n]``.
-        noise: Variance of the error of a measurement of each, ``[n]``.
-        cost: Of each measurement, ``[n]``.
-    """
-
-    mean: Array
-    covariance: Array
-    noise: Array
-    cost: Array
+    mean: Array  # predicted values, [n]
+    covariance: Array  # of the values that are predicted, [n, n]
+    noise: Array  # variance of the error of a measurement of each, [n]
+    cost: Array  # of each measurement, [n]
 
 
 class Choice(NamedTuple):
@@ -125,7 +114,8 @@ def plan_table(
     target, costs = _Target(model, config), _costs(table, config.cost_column)
     numbers, predicted = target.best_rows(table, costs, console)
     chosen = target.choose(table, numbers, predicted, costs[numbers - 1])
-    predict_table(model, _Chosen(table, chosen, _COLUMNS), output, target.options, console)
+    rows = _Chosen(table, chosen, ("rank", "acquisition", "reason"))
+    predict_table(model, rows, output, config, console)
     return len(chosen)
 
 
@@ -144,8 +134,6 @@ class _Target:
         if process is None or not len(process.noises) or not labels:
             raise InputError("MODEL: expected one that was trained with a Gaussian process")
         self.model, self.config, self.process = model, config, process
-        kept = {one.name: getattr(config, one.name) for one in dataclasses.fields(PredictConfig)}
-        self.options = PredictConfig(**kept)
         self.sign = -1.0 if config.minimize else 1.0
         self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
         self.best = float(self._scaled(np.array([self.measured]))[0])
@@ -166,7 +154,7 @@ class _Target:
         spec = replace(prediction_spec(self.model, _ONE_SIGMA), keeps_columns=False)
         with TemporaryDirectory() as folder:
             file = Path(folder, "predictions.parquet")
-            map_table(table, self.model, file, spec, self.options, console)
+            map_table(table, self.model, file, spec, self.config, console)
             found = pd.read_parquet(file)
         known = found["training_similarity"] >= 1.0
         print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
@@ -191,7 +179,8 @@ class _Target:
         batches = molecule_batches(chosen, model, config, fields)
         rows, position = [*chain.from_iterable(batches)], dict[str, int]()
         for index, row in enumerate(rows):
-            position.setdefault(f"{row.record and row.record.smiles} {row.features}", index)
+            both = row.record, row.record and row.record.partner
+            position.setdefault(repr([*(one and one.smiles for one in both), row.features]), index)
         kept = [*position.values()]
         records: list[Any] = [rows[index].record for index in kept]
         features = [rows[index].features for index in kept] if model.config.features else None
@@ -246,17 +235,12 @@ class _Chosen(Table):
 
 def _costs(table: Table, name: str | None) -> Array:
     """Return the cost of each row, 1 by default."""
+    import pandas as pd  # slow to import
+
     column = None if name is None else table.column(name, "--cost-column")
-    costs = []
-    for row in table:
-        try:
-            costs.append(1.0 if column is None else number(row.numeral(column)))
-        except LabelError:
-            costs.append(0.0)
-        if not costs[-1] > 0.0:
-            cell = quoted(row.cells[column or 0])
-            message = (
-                f"{table.path}, {table.where(row.line)}: got {cell}, expected a number above 0"
-            )
-            raise InputError(message, option="cost_column")
-    return np.array(costs)
+    cells = ["1" if column is None else row.numeral(column) for row in table]
+    costs = pd.to_numeric(pd.Series(cells), errors="coerce").to_numpy(dtype=np.float64)
+    for row in np.flatnonzero(~(costs > 0.0) | np.isinf(costs)).tolist()[:1]:
+        message = f"row {row + 1}: got {quoted(cells[row])}, expected a number above 0"
+        raise InputError(f"{table.path}, {message}", option="cost_column")
+    return costs

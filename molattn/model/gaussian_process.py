@@ -204,9 +204,7 @@ class GaussianProcessHead:
     weights: Array  # of the inducing points in each output, [m, outputs]
     means: Array  # constant term of each output, [outputs]
     noises: Array  # variance of each output's labels over that of its signal, [outputs]
-    labeled: NDArray[
-        np.bool_
-    ]  # whether each output has labels of the inducing points, [m, outputs]
+    labeled: NDArray[np.bool_]  # which inducing points each output has labels of, [m, outputs]
     scalings: tuple[ProbabilityScaling | None, ...]  # of each classification
     shares: Array  # weight in the prediction of each task; the network has the rest, [T]
     helpers: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -321,7 +319,9 @@ class GaussianProcessHead:
         cross = self.kernel(inputs)[:, own]
         known = self.kernel(self.kernel.inputs(len(self.weights)), rounded=True)[np.ix_(own, own)]
         known[np.diag_indices_from(known)] += noise
-        return self.kernel.at(inputs)(inputs) - cross @ np.linalg.solve(known, cross.T), noise
+        found = self.kernel.at(inputs)(inputs) - cross @ np.linalg.solve(known, cross.T)
+        np.fill_diagonal(found, np.maximum(found.diagonal(), _LEAST_VARIANCE))
+        return found, noise
 
     def neighbors(
         self, inputs: KernelInputs, count: int, smiles: Mapping[int, str], scales: Sequence[float]

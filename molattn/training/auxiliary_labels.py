@@ -57,17 +57,19 @@ class AuxiliaryLabels:
         is_other = np.array([place is None for place in found]) & ~np.isnan(labels).all(axis=1)
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(is_other))
         kept = np.sort(drawn[: max(MOST_SHARED_ROWS - len(rows), 0)])
+        labels, chosen = labels[kept], chosen[kept]
+        keys = [
+            (_identity(auxiliary, row), one.tolist())
+            for row, one in zip(chosen.tolist(), labels, strict=True)
+        ]
         return cls(
             auxiliary.tasks,
             own,
-            labels[kept],
-            auxiliary.molecules(chosen[kept]),
-            np.isin(chosen[kept], early),
-            [
-                repr((_identity(auxiliary, int(chosen[one])), labels[one].tolist()))
-                for one in kept.tolist()
-            ],
-            np.array([auxiliary.rows[row].line for row in chosen[kept]], dtype=np.int64),
+            labels,
+            auxiliary.molecules(chosen),
+            np.isin(chosen, early),
+            [*map(repr, keys)],
+            np.array([auxiliary.rows[row].line for row in chosen], dtype=np.int64),
         )
 
     def added_to(self, first: dict[str, Any], inputs: KernelInputs) -> dict[str, Any]:

@@ -111,3 +111,15 @@ def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
 def test_in_python(run):
     assert plan_table(run / "m", run / "library.csv", run / "python.parquet") == 24
     assert len(pd.read_parquet(run / "python.parquet")) == 24
+
+
+def test_pairs_of_one_molecule_with_several_partners_are_no_repetitions(tmp_path):
+    partners = CHAINS[::-1]
+    labels = [len(one) - len(other) for one, other in zip(CHAINS, partners, strict=True)]
+    frame = pd.DataFrame({"smiles": CHAINS, "other": partners, "y": labels})
+    options = {"predictor": "gaussian_process", "validation_size": 0.3, "test_size": 0.0}
+    columns = {"target_columns": ["y"], "partner_column": "other"}
+    model = molattn.train(frame, descriptors="none", **columns, **options).model
+    pairs = pd.DataFrame({"smiles": ["CCF"] * 6, "other": [*CHAINS[:5], CHAINS[0]]})
+    pairs.to_csv(tmp_path / "pairs.csv", index=False)
+    assert plan_table(model, tmp_path / "pairs.csv", tmp_path / "next.csv") == 5
