@@ -149,18 +149,15 @@ class TrainingTable(Molecules):
         """The canonical SMILES of each row, equal for equal molecules (first ones of pairs)."""
         return [record.smiles for record in self.records]
 
-    def others(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of the table that are none of these, such as those not learned from."""
-        return np.setdiff1d(np.arange(len(self.rows)), rows)
-
-    def auxiliary_rows(self, held_out: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the auxiliary rows whose molecules are none of those of some rows of the table.
+    def auxiliary_rows(self, learned: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the auxiliary rows whose molecules are in no row of the table but the learned.
 
         Labels of a molecule that a model is validated or tested on are thus not learned from.
         Rows of weight 0 are left out too.
         """
         if self.auxiliary is None:
             return np.zeros(0, dtype=np.int64)
+        held_out = np.setdiff1d(np.arange(len(self.rows)), learned)
         known = {self.canonical_smiles[row] for row in held_out.tolist()}
         is_free = np.array([one not in known for one in self.auxiliary.canonical_smiles])
         weights = self.auxiliary.weights
@@ -175,7 +172,7 @@ class TrainingTable(Molecules):
         other, count, width = self.auxiliary, len(self.rows), len(self.tasks)
         if other is None:
             return self.molecules(split.train), self.molecules(split.val)
-        chosen = self.auxiliary_rows(self.others(split.train))
+        chosen = self.auxiliary_rows(split.train)
         trained = {self.rows[row].line: row for row in split.train.tolist()}
         lines = (other.rows[row].line for row in chosen.tolist())
         places = [trained.get(line, count + row) for line, row in zip(lines, chosen, strict=True)]

@@ -105,7 +105,7 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
     if (other := table.auxiliary) is not None:
-        rows = table.auxiliary_rows(table.others(_weighted(table, split.train)))
+        rows = table.auxiliary_rows(_weighted(table, split.train))
         for task, labels in zip(other.tasks, other.targets[rows].T, strict=True):
             if np.isnan(labels).all():
                 reason = "no molecule with a label may be learned from in this split"

@@ -183,7 +183,7 @@ class GaussianProcess:
 class Neighbor(NamedTuple):
     """A training row behind a prediction."""
 
-    row: int  # its number in the table of the training, as messages count it
+    row: int  # its number in the table of the training; 10^9 more if of the auxiliary data
     similarity: float  # its kernel with the predicted row, from 0 to 1
     contribution: float  # what it adds to the prediction
     smiles: str | None = None  # if the model keeps it

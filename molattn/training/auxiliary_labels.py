@@ -43,8 +43,8 @@ class AuxiliaryLabels:
         A row of the targets gets the labels of its molecule from wherever they are, the first of
         each column.
         """
-        chosen = table.auxiliary_rows(table.others(np.concatenate([split.train, split.val])))
-        early = table.auxiliary_rows(table.others(split.train))
+        chosen = table.auxiliary_rows(np.concatenate([split.train, split.val]))
+        early = table.auxiliary_rows(split.train)
         labels = _scaled(auxiliary, chosen)
         places: dict[Any, int] = {}
         for place, row in enumerate(rows.tolist()):

@@ -83,7 +83,7 @@ def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_pat
     assert (found.auxiliary_test, found.test_molecules) == (1, 1)
     assert "auxiliary labels of 1 of 1 test molecules were left out" in "\n".join(found.lines())
     # Rows that are in no split, such as the newest of rolling folds, are not learned either.
-    assert table.auxiliary_rows(table.others(np.array([1, 3]))).tolist() == [1, 3]
+    assert table.auxiliary_rows(np.array([1, 3])).tolist() == [1, 3]
     assert labels(table.learned(split([1, 3]))[0])[2:] == labels(training)[3:]
     assert find_leakage(table, split([0, 1, 2, 3], [], [4])).auxiliary_test == 0
 
