@@ -116,7 +116,7 @@ def time_split(
     Sheridan, J. Chem. Inf. Model. 2013, 53, 783. Errors are those of :func:`group_split`.
 
     Example:
-        >>> [rows.tolist() for rows in time_split([[3], [0, 1], [2]], sizes=(0.5, 0.25, 0.25))]
+        >>> [rows.tolist() for rows in time_split([[3], [0, 1], [2]], sizes=(0.25, 0.5, 0.25))]
         [[3], [0, 1], [2]]
     """
     wanted = _counts(sum(map(len, groups)), sizes)
