@@ -129,7 +129,7 @@ function finish(problem) {
   const failed = rows.filter(({ answer }) => answer.error !== null).length;
   const low = rows.filter(({ answer }) => isMostlyLow(answer)).length;
   const parts = [problem === null ? `${plural(rows.length, "molecule")} done`
-    : !total ? "Nothing predicted" : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
+    : !total && !isCancelled ? "Nothing predicted" : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
   if (low) parts.push(`${count(low)} with mostly low confidence`);
   say(`${parts.join(", ")}.`);
