@@ -7,6 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import molattn
+from molattn import MolAttn
 from molattn.cli.program import main
 from molattn.inference.plan import (
     ACQUISITIONS,
@@ -95,7 +96,7 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
 def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]
-    assert cheap["smiles"].tolist() in ([], ["FC"])
+    assert cheap["smiles"].tolist() == ["FC"]  # which the same molecule at twice the cost is not
     assert plan(run, "--acquisition", "uncertainty", "--cost-column", "smiles", code=2) is None
     assert plan(run, "--cost-column", "price", code=2) is None
 
@@ -106,6 +107,23 @@ def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
     words = ["--target", "herg", "--output", str(run / "x.csv")]
     assert main(["plan", "admet", str(run / "library.csv"), *words]) == 2
     assert "expected a regression" in capsys.readouterr().err
+
+
+def test_the_posterior_is_that_of_dense_conditioning(run):
+    model, new = MolAttn.from_pretrained(run / "m"), ["CCCF", "OCCF", "c1ccccc1F"]
+    reader, process = model.reader(None, numbers=True), model.gaussian_process
+    lines = [CHAINS[place] for place in pd.Series(range(60)).sample(frac=1.0, random_state=0)]
+    known = [lines[number - 1] for number in process.rows]
+    _, inputs = model.network_outputs(reader.all([*known, *new], None))
+    kernel = process.kernel.at(inputs)(inputs)
+    np.testing.assert_allclose(
+        kernel[len(known) :, : len(known)], process.kernel(inputs[np.arange(60, 63)]), atol=1e-3
+    )
+    among, cross = kernel[:-3, :-3] + process.noises[0] * np.eye(60), kernel[-3:, :-3]
+    expected = kernel[-3:, -3:] - cross @ np.linalg.inv(among) @ cross.T
+    found, noise = process.posterior(inputs[np.arange(60, 63)], 0)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert noise == process.noises[0]
 
 
 def test_in_python(run):
