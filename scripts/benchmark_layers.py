@@ -20,7 +20,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,15 @@ class Subject:
     make: Callable[[int], nn.Module]  # of the width: a layer or block of the encoder
     pairs: bool = True
     whole: bool = False  # makes all that is between embeddings and head
+    degree: bool = False  # reads the number of bonds of each atom
 
 
 def attention(name: str, **options: Any) -> Subject:
     """A registered layer of molattn."""
-    edges = None if LAYERS[name].edge_columns else EDGE_WIDTH
-    width = {"edge_dim": edges or len(LAYERS[name].edge_columns)}
-    return Subject(lambda w: LAYERS[name].make(w, w, HEADS, **width, **options))
+    layer = LAYERS[name]
+    edge_dim = len(layer.edge_columns) or EDGE_WIDTH
+    make = partial(layer.make, heads=HEADS, edge_dim=edge_dim, **options)
+    return Subject(lambda w: make(w, w), degree=layer.reads_degree)
 
 
 def _transformer(w: int) -> nn.Module:
@@ -155,9 +157,13 @@ class Network(nn.Module):
         """Predict standardized labels, ``[num_graphs]``."""
         x = self.atoms(batch.x)
         if self.subject.pairs:
-            edges = CodedEdges(batch.pair_attr.codes, self.edges(batch.pair_attr.table))
-            rows = self.encoder(batch.layout.nodes_to_rows(x), batch.layout, edges)
-            x = batch.layout.rows_to_nodes(rows)
+            graph, pairs = batch.layout, batch.pair_attr
+            options: dict[str, Tensor] = {}
+            if self.subject.degree:  # the first code of a bonded pair is its kind, of others 0
+                bonds = replace(pairs, table=(pairs.table[:, :1] > 0).float()).dense()
+                options["degree"] = graph.pairs_to_receivers(bonds[:, 0])
+            edges = CodedEdges(pairs.codes, self.edges(pairs.table))
+            x = graph.rows_to_nodes(self.encoder(graph.nodes_to_rows(x), graph, edges, **options))
         else:
             inputs = x, batch.edge_index, self.edges(batch.edge_attr)
             if self.subject.whole:

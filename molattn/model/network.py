@@ -1,6 +1,7 @@
 """The network: from a batch of molecules to outputs in scaled units and logits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.model.config import MolAttnConfig
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
+from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, map_edges
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
@@ -58,6 +60,10 @@ class Network(nn.Module):
         else:
             self.pair_embedding = PairEmbedding(*pairs, net.edge_width)
         self.encoder = self._make_encoder(config) if encoder is None else encoder
+        self.reads_degree = encoder is None and LAYERS[net.layer].reads_degree
+        bonded = torch.zeros(sum(seen.pair_sizes), 1)
+        bonded[1 : seen.pair_sizes[0]] = 1.0
+        self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
@@ -174,8 +180,9 @@ class Network(nn.Module):
             if codes.is_floating_point():
                 edges = self.pair_embedding(codes)
             else:
-                edges = CodedEdges(codes.long(), self.pair_embedding(batch.pair_codes))
-            return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
+                codes = CodedEdges(codes.long(), batch.pair_codes)
+                edges = replace(codes, table=self.pair_embedding(codes.table))
+            return graph.rows_to_nodes(self.encode_pairs(x, graph, edges, codes)), graph.batch
         if isinstance(graph, CompleteGraphs):
             x, codes = graph.rows_to_nodes(x), graph.pairs_to_edges(codes)
         if not codes.is_floating_point():
@@ -184,10 +191,20 @@ class Network(nn.Module):
 
     def _encode_edges(self, x: Tensor, edge_index: Tensor, codes: Tensor) -> Tensor:
         """Encode atoms ``[N, width]`` of a graph whose edges are listed."""
-        out = self.encoder(x, edge_index, edge_attr=self.pair_embedding(codes))
+        out = self.encode_pairs(x, EdgeList(edge_index), self.pair_embedding(codes), codes)
         if out.shape != (expected := (len(x), self.atom_width)):
             raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
         return out
+
+    def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
+        """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
+        options: dict[str, Tensor] = {}
+        if self.reads_degree:
+            bonds = map_edges(self.bond_of_pair, codes)
+            options["degree"] = graph.pairs_to_receivers(bonds[:, 0], len(x))
+        if isinstance(graph, EdgeList):
+            return self.encoder(x, graph.edge_index, edge_attr=edges, **options)
+        return self.encoder(x, graph, edges, **options)
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""

@@ -214,6 +214,7 @@ class AttentionConv(MessagePassing):
         u: OptTensor = None,
         batch: Union[Tensor, PairTensor, None] = None,
         size: Size = None,
+        **options: Any,
     ) -> Any:
         """Update nodes.
 
@@ -231,6 +232,7 @@ class AttentionConv(MessagePassing):
             batch: The graph of each node ``[N]``, or a pair for a bipartite graph, if there is
                 ``u``; None = one graph.
             size: Numbers of senders and receivers; for receivers without features, their number.
+            options: Further arguments of :meth:`attend`, such as ``degree`` of :class:`GRITConv`.
 
         Returns:
             Nodes ``[N_dst, out_channels]``, or a tuple of them and what else was requested.
@@ -238,7 +240,8 @@ class AttentionConv(MessagePassing):
         nodes, edges, attr = read_graph(self, x, edge_index, edge_attr, size)
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
         requested = bool(return_attention_weights)
-        found = self.attend_heads(nodes, edges, attr, globals_, requested, self.update_edges)
+        returned = requested, self.update_edges
+        found = self.attend_heads(nodes, edges, attr, globals_, *returned, **options)
         result: list[Any] = [self.combine_heads(found.nodes, nodes[1])]
         if found.messages is not None:
             result.append(self.updated_edges(attr, found.messages))
@@ -267,11 +270,12 @@ class AttentionConv(MessagePassing):
         globals_: Globals,
         return_weights: bool,
         return_messages: bool,
+        **options: Any,
     ) -> Attended:
         """Return the gated heads, not yet combined."""
         projected = self.project_heads(x, globals_)
-        requested: Any = {"return_weights": return_weights, "return_messages": return_messages}
-        found = self.attend(projected, edges, attr, **requested)
+        options |= {"return_weights": return_weights, "return_messages": return_messages}
+        found = self.attend(projected, edges, attr, **options)
         if self.head_gate is None:
             return found
         gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages

@@ -40,10 +40,10 @@ class AttentionBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None
+        self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
     ) -> tuple[Tensor, Optional[Tensor]]:
-        """Update nodes ``[N, channels]``, and edges where the layer does."""
-        update = self.conv(self.norm_conv(x), edge_index, edge_attr)
+        """Update nodes ``[N, channels]``, and edges where the layer does; it gets the options."""
+        update = self.conv(self.norm_conv(x), edge_index, edge_attr, **options)
         if isinstance(update, tuple):
             update, edge_attr = update
         x = x + self.dropout(update)
@@ -80,8 +80,10 @@ class Encoder(nn.Module):
                 self.blocks[index] = AttentionBlock(conv, channels, dropout=dropout)
         self.norm = nn.LayerNorm(channels)
 
-    def forward(self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None) -> Tensor:
-        """Encode nodes ``[N, channels]``."""
+    def forward(
+        self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
+    ) -> Tensor:
+        """Encode nodes ``[N, channels]``; each block gets the options."""
         for block in self.blocks:
-            x, edge_attr = block(x, edge_index, edge_attr)
+            x, edge_attr = block(x, edge_index, edge_attr, **options)
         return self.norm(x)

@@ -79,9 +79,14 @@ class GraphTransformerBlock(AttentionBlock):
             self.edge_ff = nn.Sequential(nn.LayerNorm(edge_dim), maps[0], nn.SiLU(), maps[1])
 
     def forward(
-        self, x: Tensor, edge_index: Any, edge_attr: EdgeAttr = None, batch: OptTensor = None
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_attr: EdgeAttr = None,
+        batch: OptTensor = None,
+        **options: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Update nodes ``[N, channels]`` and edges ``[E, edge_dim]``.
+        """Update nodes ``[N, channels]`` and edges ``[E, edge_dim]``; the layer gets the options.
 
         ``batch`` is the graph of each node of a list of edges, read with ``virtual_node`` and
         ``drop_path``; None = one graph.
@@ -90,7 +95,7 @@ class GraphTransformerBlock(AttentionBlock):
         graphs = _graphs(x, edges, batch)
         e = edge_features(edge_attr)
         node, edge = self.norm_conv(x), self.norm_edges(e)
-        update = self.conv(node, edge_index, edge)
+        update = self.conv(node, edge_index, edge, **options)
         if isinstance(update, tuple):
             update, updated = update
             e = e if self.edge_ff is None else self._add(e, updated - edge, graphs, edges)

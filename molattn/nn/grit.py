@@ -9,7 +9,7 @@ from torch_geometric.nn.inits import glorot
 
 from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.dense_attention import Attended, sum_dtype
-from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, Edges, check_shape, map_edges
 from molattn.nn.linear import Linear
 
 
@@ -28,10 +28,10 @@ class GRITConv(AttentionConv):
         e'_{rs} &= e_{rs} + W_e\, \mathrm{concat}_h\, \hat e_{rs} + \beta_e
 
     The signed square root of the paper has an infinite slope at 0: the constant in :math:`\rho`
-    bounds it, and changes no value by more than 4e-6. :math:`d_r` is the receiver's number of edges
-    in this layer: in the paper of bonds, here on all pairs the size of the graph. Add the number of
-    bonds to the nodes (``OnBonds(OneHotDegree(...))``). :class:`molattn.graph.RRWP` computes the
-    paper's edge features; without any, :math:`\hat e = \mathrm{ReLU}(q + k)` and :math:`W_v = 0`.
+    bounds it, and changes no value by more than 4e-6. :math:`d_r` is the receiver's number of
+    bonds, ``degree`` ``[N]`` in a call; without it, its number of edges in this layer.
+    :class:`molattn.graph.RRWP` computes the paper's edge features; without any,
+    :math:`\hat e = \mathrm{ReLU}(q + k)` and :math:`W_v = 0`.
     Residual connections, normalization and feed-forward networks are left to the network.
 
     Args:
@@ -78,6 +78,7 @@ class GRITConv(AttentionConv):
         edges: Edges,
         edge_attr: EdgeAttr = None,
         *,
+        degree: Optional[Tensor] = None,
         return_messages: bool = False,
         **options: Any,
     ) -> Attended:
@@ -94,9 +95,12 @@ class GRITConv(AttentionConv):
             options["edge_value"] = torch.einsum("ehc,hcv->ehv", states, self.weight_value)
         nothing = query[..., :0], key[..., :0]  # inner products of no channels are 0
         found = super().attend((*nothing, value), edges, edge_attr, attn_bias=logits, **options)
-        ones = logits.new_ones((edges.num_pairs, 1, 1), dtype=sum_dtype(logits))
-        degree = edges.pairs_to_receivers(ones, found.nodes.size(0)).to(value.dtype)
-        nodes = found.nodes * (self.degree_weight[0] + self.degree_weight[1] * degree.log1p())
+        if degree is None:
+            ones = logits.new_ones(edges.num_pairs, dtype=sum_dtype(logits))
+            degree = edges.pairs_to_receivers(ones, query.size(0))
+        check_shape("degree", degree.unsqueeze(-1), query.size(0), 1)
+        log_degree = degree.to(value.dtype).log1p().view(-1, 1, 1)
+        nodes = found.nodes * (self.degree_weight[0] + self.degree_weight[1] * log_degree)
         return found._replace(nodes=nodes, messages=states if return_messages else None)
 
 

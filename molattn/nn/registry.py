@@ -51,6 +51,7 @@ class Layer:
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
             ``edge_index``. If False, :meth:`make` wraps it in a module that calls it with the list
             of their edges, which is slower.
+        reads_degree: Whether it is also called with ``degree``, the number of bonds of each node.
     """
 
     conv: type[nn.Module]
@@ -62,6 +63,7 @@ class Layer:
     normalized: bool = True
     bipartite: bool = True
     complete_graphs: bool = True
+    reads_degree: bool = False
 
     def has(self, option: str) -> bool:
         """Whether the class takes an option of this name."""
@@ -115,6 +117,8 @@ class _OnEdgeList(nn.Module):
             return self.conv(x, graph, edge_attr, **options)
         pairs = edge_features(edge_attr)
         listed = None if pairs is None else graph.pairs_to_edges(pairs)
+        if "degree" in options:
+            options["degree"] = graph.rows_to_nodes(options["degree"])
         out = self.conv(graph.rows_to_nodes(x), graph.edge_index, listed, **options)
         if isinstance(out, Tensor):
             return graph.nodes_to_rows(out)
@@ -168,6 +172,7 @@ for _name, _layer in {
         "Logits, values and edges from a state of each pair",
         "Ma et al. 2023",
         splits_width=True,
+        reads_degree=True,
     ),
 }.items():
     LAYERS.register(_name)(_layer)

@@ -115,7 +115,8 @@ class PretrainingObjective(Objective):
         table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
         codes, last = molecules.edge_attr.long(), len(known)
         codes = torch.where(codes == last, last + 1, codes).index_fill(0, masked, last)
-        rows = net.encoder(x, graph, CodedEdges(codes, table))
+        kinds = F.pad(molecules.pair_codes, (0, 1))  # of masked pairs 0, which is no bond
+        rows = net.encode_pairs(x, graph, CodedEdges(codes, table), CodedEdges(codes, kinds))
         nodes = graph.rows_to_nodes(rows)
         unmasked = net.readout(nodes, graph.batch, graph.num_graphs)[batch.unmasked]
         first, second = rows[batch.pair_atoms]

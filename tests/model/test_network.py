@@ -11,8 +11,16 @@ from torch_geometric.data import Batch
 
 import molattn
 from molattn.config import NetworkConfig
+from molattn.graph import CompleteGraphs
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn import LAYERS, PREDICTION_HEADS, FourierHead, MLPFourierHead, MLPHead
+from molattn.nn import (
+    LAYERS,
+    PREDICTION_HEADS,
+    FourierHead,
+    GRITConv,
+    MLPFourierHead,
+    MLPHead,
+)
 from molattn.nn.registry import unused_options
 from molattn.task import Task
 
@@ -74,6 +82,22 @@ def test_every_parameter_is_trained(name, combine):
         assert not [name for name, value in model.named_parameters() if value.grad is None]
     if model.config.network.update_edges:
         assert [layer.update_edges for layer in model.nets[0].attention_layers] == [True, False]
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("radius", [None, 2])
+def test_grit_reads_the_bonds_of_each_atom(radius, wraps, monkeypatch):
+    monkeypatch.setitem(LAYERS, "grit", replace(LAYERS["grit"], complete_graphs=not wraps))
+    model, seen = make(layer="grit", radius=radius), []
+    conv = next(m for m in model.modules() if isinstance(m, GRITConv))
+    conv.register_forward_pre_hook(lambda _, x, given: seen.append(given), with_kwargs=True)
+    atoms = [atom for text in SMILES for atom in Chem.MolFromSmiles(text).GetAtoms()]
+    expected = torch.tensor([float(atom.GetDegree()) for atom in atoms]).double()
+    for form in (as_rows, as_batch):
+        model(batch := form(model))
+        layout, found = batch.edge_index, seen.pop()["degree"]
+        is_rows = isinstance(layout, CompleteGraphs) and not wraps
+        assert torch.equal(layout.rows_to_nodes(found) if is_rows else found, expected)
 
 
 @pytest.mark.parametrize("self_loops", [True, False])

@@ -10,7 +10,7 @@ from molattn.nn import GRITConv
 from .conftest import DOUBLE, assert_near
 
 
-def numpy_grit(p, x, e, edge_index, *, heads, clip=5, epsilon=1e-10):
+def numpy_grit(p, x, e, edge_index, degree=None, *, heads, clip=5, epsilon=1e-10):
     """Receiver by receiver, edge by edge: nodes, edges and weights."""
 
     def linear(name, rows):
@@ -26,7 +26,7 @@ def numpy_grit(p, x, e, edge_index, *, heads, clip=5, epsilon=1e-10):
     mixed = np.zeros((len(x), heads, width))
     for i in range(len(x)):
         mine = np.flatnonzero(edge_index[1] == i)
-        log_degree = np.log(1 + len(mine))
+        log_degree = np.log(1 + (len(mine) if degree is None else degree[i]))
         for h in range(heads):
             for edge in mine:
                 z = (q[i, h] + k[edge_index[0, edge], h]) * factor[edge, h]
@@ -43,8 +43,9 @@ def numpy_grit(p, x, e, edge_index, *, heads, clip=5, epsilon=1e-10):
     return linear("lin_out", mixed.reshape(len(x), -1)), edges, weights
 
 
+@pytest.mark.parametrize("given_degree", [False, True])
 @pytest.mark.parametrize("coded", [False, True])
-def test_is_its_equations_on_both_forms_of_a_graph(coded):
+def test_is_its_equations_on_both_forms_of_a_graph(coded, given_degree):
     graph = CompleteGraphs([4, 1, 5], self_loops=False)  # one atom without neighbors
     graph = graph.with_edges(torch.rand(graph.num_pairs) < 0.7)
     conv = GRITConv(4, 6, heads=2, edge_dim=3, update_edges=True).double()
@@ -54,11 +55,14 @@ def test_is_its_equations_on_both_forms_of_a_graph(coded):
     codes = torch.randint(0, 7, (graph.num_edges,))
     p = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
     given = (part.numpy() for part in (x, table[codes], graph.edge_index))
-    expected = numpy_grit(p, *given, heads=2)
-    *listed, (_, alpha) = conv(x, graph.edge_index, table[codes], return_attention_weights=True)
+    degree = torch.randint(0, 5, (10,)) if given_degree else None
+    numbers = None if degree is None else degree.tolist()
+    expected = numpy_grit(p, *given, numbers, heads=2)
+    *listed, (_, alpha) = conv(x, graph.edge_index, table[codes], True, degree=degree)
     edges = CodedEdges.from_edges(graph, codes, table)
     edges = edges if coded else edges.dense()
-    rows, *pairs, (_, weights) = conv(graph.nodes_to_rows(x), graph, edges, True)
+    of_rows = None if degree is None else graph.nodes_to_rows(degree)
+    rows, *pairs, (_, weights) = conv(graph.nodes_to_rows(x), graph, edges, True, degree=of_rows)
     dense = graph.rows_to_nodes(rows), *map(graph.pairs_to_edges, (*pairs, weights))
     for found in ((*listed, alpha), dense):
         for got, of in zip(found, expected, strict=True):

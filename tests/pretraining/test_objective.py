@@ -23,7 +23,7 @@ from .conftest import SMALL
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"self_loops": False}],
+    params=[{}, {"self_loops": False, "layer": "grit"}],
     ids=["loops", "no_loops"],
 )
 def objective(request, store):
@@ -73,9 +73,9 @@ def test_masked_codes_do_not_reach_the_network(objective, store):
     assert batch.pairs.numel() > 10
     assert len(batch.unmasked) == 10
     molecules = batch.molecules
-    x, edges = molecules.x.clone(), molecules.edge_attr.clone()
+    x, edges, masked = molecules.x.clone(), molecules.edge_attr.clone(), batch.pairs.flatten()
     x[batch.atoms] = 0
-    edges[batch.pairs.flatten()] = (edges[batch.pairs.flatten()] + 1) % len(molecules.pair_codes)
+    edges[masked] = len(molecules.pair_codes) - 1 - edges[masked]  # bonds are the last codes
     other = batch._replace(molecules=replace(molecules, x=x, edge_attr=edges))
     one, two = (objective.outputs(some) for some in (batch, other))
     for first, second in zip((*one[:2], *one[2], one[3]), (*two[:2], *two[2], two[3]), strict=True):
