@@ -128,8 +128,8 @@ class DataConfig(TableColumns):
     molecules together. A split by time tests the newest molecules, and validates with the newest of
     the others; a molecule is as old as its oldest row. A split column without validation rows has
     some of its training rows as such. Each row is a test row in one fold of a cross-validation; by
-    time, fold k of N tests block k + 1 of N + 1 with the blocks before. Its models may do without
-    validation rows (a size of 0): each is then calibrated by the predictions of the others.
+    time, fold k of N tests block k + 1 of N + 1 with the blocks before. Other folds may do without
+    validation rows (a size of 0): each model is then calibrated by the predictions of the others.
 
     Args:
         target_units: Unit of each target, for tables and plots.
@@ -194,9 +194,11 @@ class DataConfig(TableColumns):
             raise InputError(
                 f"got {self.only_fold}, expected 1 to {self.folds}", option="only_fold"
             )
-        if self.validation_size == 0.0 and not has_folds:
+        if self.validation_size == 0.0 and (not has_folds or self.split == "time"):
             reason = "got 0, expected a number above 0, as the validation rows calibrate the model"
-            raise InputError(f"{reason}; with --folds it may be 0", option="validation_size")
+            raise InputError(
+                f"{reason}; 0 needs --folds, and not by time", option="validation_size"
+            )
         if self.validation_size + self.test_size >= 1.0:
             sizes = f"got {self.validation_size} + {self.test_size} with --test-size"
             raise InputError(f"{sizes}, expected a sum below 1", option="validation_size")

@@ -224,7 +224,9 @@ class _CrossValidation:
             "rows_train": len(split.train),
             "members": member_facts(histories, config.training.seed),
             "interval_level": config.report.interval,
-            "uncertainty": out_of_fold_coverage(model, table, folds, config.report.interval),
+            "uncertainty": out_of_fold_coverage(
+                model, table, folds, config.report.interval, is_rolling=config.data.split == "time"
+            ),
             "seconds": round(seconds, 3),
         }
 

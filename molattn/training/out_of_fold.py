@@ -129,13 +129,15 @@ def calibrate_out_of_fold(
 
 
 def out_of_fold_coverage(
-    model: MolAttn, table: TrainingTable, folds: Sequence[OutOfFold], level: float
+    model: MolAttn, table: TrainingTable, folds: Sequence[OutOfFold], level: float, is_rolling: bool
 ) -> dict[str, dict[str, float | int | None]]:
     """Return how often intervals by the scores of the other folds contain the labels of each fold.
 
+    Rolling folds, of which each is the future of those before, have intervals by these alone.
+
     Returns:
-        For each regression by name the ``coverage`` (None where there are too few labels for the
-        level) and the ``count`` of labels.
+        For each regression by name the ``coverage`` in folds with enough other labels for the level
+        (None without any) and the ``count`` of their labels.
     """
     starts = [part.start for part in output_slices(model.config.tasks)]
     scores = [
@@ -148,14 +150,16 @@ def out_of_fold_coverage(
         if task.kind != "regression":
             continue
         columns = [fold[np.isfinite(fold[:, index]), index] for fold in scores]
-        others = [[*columns[:number], *columns[number + 1 :]] for number in range(len(columns))]
+        later = len(columns) if is_rolling else 1
+        others = [[*columns[:n], *columns[n + later :]] for n in range(len(columns))]
         bounds = [
             ConformalScores.from_scores(np.concatenate(one or [np.zeros(0)])).bound(level)
             for one in others
         ]
-        inside = [fold <= bound for fold, bound in zip(columns, bounds, strict=True)]
-        count, is_known = sum(map(len, columns)), np.isfinite(bounds).all()
-        coverage = float(np.concatenate(inside).mean()) if count and is_known else None
+        pairs = zip(columns, bounds, strict=True)
+        inside = [fold <= bound for fold, bound in pairs if np.isfinite(bound)]
+        count = sum(map(len, inside))
+        coverage = float(np.concatenate(inside).mean()) if count else None
         found[task.name] = {"coverage": coverage, "count": count}
     return found
 

@@ -174,15 +174,18 @@ def test_leakage_of_the_folds_is_logged_beside_their_scores(capsys):
     assert logged in Path("cv/report.html").read_text()
 
 
-def test_folds_by_time_leave_the_oldest_rows_untested():
+def test_folds_by_time_leave_the_oldest_rows_untested(capsys):
     lines = [f"{'C' * n}N,{n % 5},{n * 11 % 37}" for n in range(1, 37)]
     Path("t.csv").write_text("smiles,y,week\n" + "\n".join(lines) + "\n")
-    more = words_of(split="time", time_column="week", folds=3, validation_size=0, output="cv")
-    assert main(["train", "t.csv", "--target-columns", "y", *more]) == 0
+    more = words_of(split="time", time_column="week", folds=3, output="cv")
+    words = ["train", "t.csv", "--target-columns", "y", *more]
+    assert main([*words, "--validation-size", "0"]) == 2  # later folds are no calibration
+    assert "--validation-size" in capsys.readouterr().err
+    assert main(words) == 0
     joint = pd.read_csv("cv/predictions.csv")
     weeks = joint.groupby("round")["week"].agg(["min", "max"]).to_numpy().tolist()
     assert weeks == [[10, 18], [19, 27], [28, 36]]
-    assert metrics_of("cv")["final"]["uncertainty"]["y"]["count"] == 27
+    assert metrics_of("cv")["final"]["uncertainty"]["y"]["count"] == 18  # with folds before
     assert Path("cv/report.html").exists()
 
 
