@@ -38,7 +38,8 @@ from torch_geometric.nn import global_add_pool
 from molattn import from_smiles
 from molattn.chem import Featurizer
 from molattn.data.table import bundled_dataset
-from molattn.graph import CodedEdges, collate_complete
+from molattn.graph import collate_complete
+from molattn.model.network import pair_walks
 from molattn.nn import (
     LAYERS,
     PMA,
@@ -64,14 +65,15 @@ class Subject:
     pairs: bool = True
     whole: bool = False  # makes all that is between embeddings and head
     degree: bool = False  # reads the number of bonds of each atom
+    walk_length: int = 0  # of the random walks of pairs and atoms
 
 
-def attention(name: str, **options: Any) -> Subject:
+def attention(name: str, walk_length: int = 0, **options: Any) -> Subject:
     """A registered layer of molattn."""
     layer = LAYERS[name]
     edge_dim = len(layer.edge_columns) or EDGE_WIDTH
     make = partial(layer.make, heads=HEADS, edge_dim=edge_dim, **options)
-    return Subject(lambda w: make(w, w), degree=layer.reads_degree)
+    return Subject(lambda w: make(w, w), degree=layer.reads_degree, walk_length=walk_length)
 
 
 def _transformer(w: int) -> nn.Module:
@@ -130,6 +132,7 @@ SUBJECTS = {
     "graph_network": attention("graph_network", update_edges=True),
     "egt": attention("egt", update_edges=True),
     "grit": attention("grit", update_edges=True),
+    "grit, walks": attention("grit", walk_length=16, update_edges=True),
     "egt, triplets": Subject(_tgt),
     "edge set": Subject(_EdgeSet, pairs=False, whole=True),
     "TransformerConv": Subject(_transformer, pairs=False),
@@ -149,6 +152,8 @@ class Network(nn.Module):
         self.subject = subject
         self.atoms = CodeEmbedding(codes.atom_sizes, width)
         self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
+        maps = (nn.Linear(subject.walk_length, w) for w in (width, EDGE_WIDTH))
+        self.walks = nn.ModuleList(maps if subject.walk_length else ())
         make = partial(subject.make, width)
         self.encoder: Any = make() if subject.whole else Encoder(make, DEPTH, width)
         self.head = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1))
@@ -158,12 +163,17 @@ class Network(nn.Module):
         x = self.atoms(batch.x)
         if self.subject.pairs:
             graph, pairs = batch.layout, batch.pair_attr
-            options: dict[str, Tensor] = {}
-            if self.subject.degree:  # the first code of a bonded pair is its kind, of others 0
-                bonds = replace(pairs, table=(pairs.table[:, :1] > 0).float()).dense()
-                options["degree"] = graph.pairs_to_receivers(bonds[:, 0])
-            edges = CodedEdges(pairs.codes, self.edges(pairs.table))
-            x = graph.rows_to_nodes(self.encoder(graph.nodes_to_rows(x), graph, edges, **options))
+            edges: Any = replace(pairs, table=self.edges(pairs.table))
+            rows, options = graph.nodes_to_rows(x), {}
+            # The first code of a bonded pair is its kind, that of others 0.
+            bonds = replace(pairs, table=(pairs.table[:, :1] > 0).float()).dense()[:, 0]
+            if self.subject.degree:
+                options["degree"] = graph.pairs_to_receivers(bonds)
+            if self.subject.walk_length:
+                walks = pair_walks(graph, bonds, self.subject.walk_length)
+                rows = rows + self.walks[0](graph.pairs_to_receivers(walks * walks[:, :1]))
+                edges = edges.dense() + self.walks[1](walks)
+            x = graph.rows_to_nodes(self.encoder(rows, graph, edges, **options))
         else:
             inputs = x, batch.edge_index, self.edges(batch.edge_attr)
             if self.subject.whole:

@@ -40,7 +40,7 @@ DEFAULT_KERNELS: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
 _OWN = {"from_pretrained": False}  # a run does not take it over from a pretrained model
 LAYER_ARGUMENTS = {
     **{name: name for name in ("score", "combine", "gate", "edge_value", "update_edges")},
-    **{"edge_width": "edge_dim", "attention_dropout": "dropout"},
+    **{"edge_width": "edge_dim", "walk_length": "edge_dim", "attention_dropout": "dropout"},
 }
 """Options that go to the attention layer, if it has them, each with the argument that it sets."""
 
@@ -66,6 +66,7 @@ class NetworkConfig:
             Another value starts from random weights, unless --init-from has it.
         layers: Number of attention blocks.
         edge_width: Hidden size of atom pairs.
+        walk_length: Number of random walk probabilities of pairs and atoms (RRWP); 0 for none.
         layer: Attention layer: edge_attention, gaan, mat, graph_network, egt, grit.
         radius: Let an atom attend only to atoms at most this many bonds away, in linear memory.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
@@ -89,6 +90,7 @@ class NetworkConfig:
     heads: Width = 8
     layers: Annotated[int, Interval(ge=0, le=1000)] = 4
     edge_width: Width = 16
+    walk_length: Annotated[int, Interval(ge=0, le=1000)] = 0
     layer: str = "edge_attention"
     radius: Width | None = field(default=None, metadata=_OWN)
     score: str = "scaled_dot"

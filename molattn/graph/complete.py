@@ -197,12 +197,9 @@ class CompleteGraphs(OnDevice):
         sizes = torch.bincount(batch, minlength=num_graphs or 0).tolist()
         self_loops = edge_index.size(1) == sum(n * n for n in sizes)
         graphs = cls(sizes, self_loops=self_loops).to(batch.device)
-        row_start, pair_start, width = graphs._places[1:, batch]  # [num_nodes]
-        place = graphs.node_row - row_start  # of a node in its graph
-        sender, receiver = edge_index
         position = torch.full((graphs.num_pairs,), -1, device=batch.device)
-        if bool((batch[sender] == batch[receiver]).all()):
-            pair = pair_start[receiver] + place[receiver] * width[receiver] + place[sender]
+        if bool((batch[edge_index[0]] == batch[edge_index[1]]).all()):
+            pair = graphs.pair_rows(edge_index)
             position[pair] = torch.arange(len(pair), device=batch.device)
         order = position[graphs.edge_row]
         if len(order) != edge_index.size(1) or bool((order < 0).any()):
@@ -218,9 +215,9 @@ class CompleteGraphs(OnDevice):
                 :meth:`from_edges` and, if there are any, edge features ``[E, D]`` or ``[E]``.
 
         Returns:
-            The layout, and the edge features as its layers take them: :class:`CodedEdges` if there
-            are at most 128 kinds of edges, otherwise pair rows ``[num_pairs, D]``, into which
-            gradients flow; None if there are none.
+            The layout, and the edge features as its layers take them: :class:`CodedEdges` if they
+            are integers or of at most 128 kinds, otherwise pair rows ``[num_pairs, D]``, into
+            which gradients flow; None if there are none.
         """
         index, edges = batch.edge_index, batch.edge_attr
         if index is None:
@@ -238,7 +235,8 @@ class CompleteGraphs(OnDevice):
         _, codes = (edges.double() @ mix.to(edges.device)).unique(return_inverse=True)
         kinds = int(codes.max()) + 1 if codes.numel() else 0
         table = edges.new_zeros(kinds, edges.size(1)).index_copy(0, codes, edges)
-        if kinds > _MAX_KINDS or not torch.equal(table[codes], edges):
+        many = kinds > _MAX_KINDS and edges.is_floating_point()
+        if many or not torch.equal(table[codes], edges):
             return graphs, graphs.edges_to_pairs(edges)
         return graphs, CodedEdges.from_edges(graphs, codes, table)
 
@@ -259,6 +257,13 @@ class CompleteGraphs(OnDevice):
         if kept.device.type == "cpu":  # for the number of a GPU one would have to wait
             fewer._edges_as_length = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
         return fewer
+
+    def pair_rows(self, edge_index: Tensor) -> Tensor:
+        """Pair row of each edge between flat nodes ``[2, E]``."""
+        row_start, pair_start, width = self._places[1:, self.batch]  # [num_nodes]
+        place = self.node_row - row_start  # of a node in its graph
+        sender, receiver = edge_index
+        return pair_start[receiver] + place[receiver] * width[receiver] + place[sender]
 
     @property
     def num_edges(self) -> int:
@@ -356,7 +361,7 @@ class CompleteGraphs(OnDevice):
     @_derived
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
-        size, row_start, pair_start, width = self._places[:, self.batch]  # [num_nodes]
+        size, row_start = self._places[:2, self.batch]  # [num_nodes]
         place = self.node_row - row_start  # of a node in its graph
         node = torch.arange(self.num_nodes, device=self.device)
         edge = torch.arange(len(self._all_as_length), device=self.device)
@@ -365,11 +370,10 @@ class CompleteGraphs(OnDevice):
         start = end - degree  # first edge of a receiver
         receiver = torch.bucketize(edge, end, right=True)
         sender = edge + (node - place - start)[receiver]
-        row = edge + (pair_start + place * width - start)[receiver]
         if not self.self_loops:  # senders from the receiver itself on move up by one
-            later = edge >= (start + place)[receiver]
-            sender, row = sender + later, row + later
+            sender = sender + (edge >= (start + place)[receiver])
         index = torch.stack([sender, receiver])
+        row = self.pair_rows(index)
         if self.kept is None:
             return index, row
         counted = self._edges_as_length

@@ -276,9 +276,8 @@ class AddDummyNode(BaseTransform):
             raise ValueError(f"data: got x {got}, expected x [n, F] and edge_index [2, E]")
         nodes = torch.arange(n + 1, device=edge_index.device)
         dummy = torch.full_like(nodes, n)
-        new_edges = torch.cat(
-            [torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])], dim=1
-        )
+        there, back = torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])
+        new_edges = torch.cat([there, back], dim=1)
         features = None if data.edge_attr is None else _extended(data.edge_attr, new_edges.size(1))
         if features is not None and self.distance_column is not None:
             features[-new_edges.size(1) :, self.distance_column] = self.distance
@@ -392,18 +391,20 @@ class RRWP(_OfBonds):
         """Transform a graph."""
         num_nodes, bonds, _ = self._bonds(data)
         edge_index, features = _edges(data)
-        walk = torch.eye(num_nodes, dtype=torch.float64, device=edge_index.device)
-        step = _adjacency(bonds, num_nodes)
-        step /= step.sum(dim=1, keepdim=True).clamp_min(1)
-        edges, nodes = [], []
-        for length in range(self.walk_length):
-            walk = walk @ step if length else walk
-            edges.append(walk[edge_index[1], edge_index[0]])
-            nodes.append(walk.diagonal())
-        dtype = torch.get_default_dtype()
-        data.edge_attr = torch.cat([features, torch.stack(edges, dim=-1).to(dtype)], dim=-1)
-        data.rrwp = torch.stack(nodes, dim=-1).to(dtype)
+        walks = random_walks(_adjacency(bonds, num_nodes), self.walk_length)
+        walks = walks.to(torch.get_default_dtype())
+        data.edge_attr = torch.cat([features, walks[edge_index[1], edge_index[0]]], dim=-1)
+        data.rrwp = walks.diagonal().t()
         return data
+
+
+def random_walks(bonds: Tensor, length: int) -> Tensor:
+    """The probabilities of :class:`RRWP`, ``[..., n, n, length]``, of ``bonds [..., n, n]``."""
+    step = bonds / bonds.sum(dim=-1, keepdim=True).clamp_min(1)
+    walks = [torch.eye(bonds.size(-1), dtype=step.dtype, device=step.device).expand_as(step)]
+    for _ in range(1, length):
+        walks.append(walks[-1] @ step)
+    return torch.stack(walks, dim=-1)
 
 
 @functional_transform("path_bonds")

@@ -14,10 +14,13 @@ from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
+from molattn.graph.complete import join_pairs
+from molattn.graph.transforms import random_walks
 from molattn.model.config import MolAttnConfig
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
-from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, map_edges
+from molattn.nn.linear import Linear
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
@@ -59,6 +62,9 @@ class Network(nn.Module):
             self.pair_embedding = FixedPairEmbedding(*pairs, *fixed)
         else:
             self.pair_embedding = PairEmbedding(*pairs, net.edge_width)
+        self.walk_length, widths = net.walk_length, (net.width, net.edge_width)
+        maps = (Linear(self.walk_length, width) for width in widths if self.walk_length)
+        self.walk_embedding = nn.ModuleList(maps)  # of atoms and of pairs
         self.encoder = self._make_encoder(config) if encoder is None else encoder
         self.reads_degree = encoder is None and LAYERS[net.layer].reads_degree
         bonded = torch.zeros(sum(seen.pair_sizes), 1)
@@ -174,7 +180,7 @@ class Network(nn.Module):
             edge_index = batch["edge_index"]
             self._check_self_loops(edge_index, len(x))
             index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
-            return self._encode_edges(x, edge_index, codes), index
+            return self._encode_edges(x, edge_index, codes, index), index
         graph = batch.edge_index
         if isinstance(graph, CompleteGraphs) and self.reads_blocks:
             if codes.is_floating_point():
@@ -187,11 +193,12 @@ class Network(nn.Module):
             x, codes = graph.rows_to_nodes(x), graph.pairs_to_edges(codes)
         if not codes.is_floating_point():
             codes = batch.pair_codes[codes.long()]
-        return self._encode_edges(x, graph.edge_index, codes), graph.batch
+        return self._encode_edges(x, graph.edge_index, codes, graph.batch), graph.batch
 
-    def _encode_edges(self, x: Tensor, edge_index: Tensor, codes: Tensor) -> Tensor:
+    def _encode_edges(self, x: Tensor, edge_index: Tensor, codes: Tensor, index: Tensor) -> Tensor:
         """Encode atoms ``[N, width]`` of a graph whose edges are listed."""
-        out = self.encode_pairs(x, EdgeList(edge_index), self.pair_embedding(codes), codes)
+        graph = EdgeList(edge_index, index)
+        out = self.encode_pairs(x, graph, self.pair_embedding(codes), codes)
         if out.shape != (expected := (len(x), self.atom_width)):
             raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
         return out
@@ -199,9 +206,15 @@ class Network(nn.Module):
     def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
         """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
         options: dict[str, Tensor] = {}
+        if self.reads_degree or self.walk_length:
+            bonds = map_edges(self.bond_of_pair, codes)[:, 0]
         if self.reads_degree:
-            bonds = map_edges(self.bond_of_pair, codes)
-            options["degree"] = graph.pairs_to_receivers(bonds[:, 0], len(x))
+            options["degree"] = graph.pairs_to_receivers(bonds, len(x))
+        if self.walk_length:
+            walks = pair_walks(graph, bonds, self.walk_length)
+            of_atoms, of_pairs = self.walk_embedding
+            x = x + of_atoms(graph.pairs_to_receivers(walks * walks[:, :1], len(x)))  # of i = j
+            edges = edge_features(edges) + of_pairs(walks)
         if isinstance(graph, EdgeList):
             return self.encoder(x, graph.edge_index, edge_attr=edges, **options)
         return self.encoder(x, graph, edges, **options)
@@ -223,7 +236,7 @@ class Network(nn.Module):
         ``embeddings``; a number: the embeddings and that many of the first blocks; ``encoder``: the
         embeddings and the whole encoder; ``none`` unfreezes all.
         """
-        embeddings = [self.atom_embedding, self.pair_embedding]
+        embeddings = [self.atom_embedding, self.pair_embedding, self.walk_embedding]
         frozen = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
         blocks = [*getattr(self.encoder, "blocks", ())]  # a custom one may have none
         if isinstance(what, str):
@@ -248,6 +261,18 @@ class Network(nn.Module):
         for module in self._frozen:
             module.eval()
         return self
+
+
+def pair_walks(graph: Edges, bonds: Tensor, length: int) -> Tensor:
+    """Probabilities ``[P, length]`` of :class:`molattn.graph.RRWP`; bonds ``[P]`` are 1."""
+    if isinstance(graph, EdgeList):
+        assert graph.batch is not None
+        whole = CompleteGraphs(graph.batch.bincount().tolist()).to(bonds.device)
+        rows = whole.pair_rows(graph.edge_index)
+        all_bonds = bonds.new_zeros(whole.num_pairs).index_copy(0, rows, bonds)
+        return pair_walks(whole, all_bonds, length)[rows]
+    parts = [random_walks(block.pairs(bonds), length).flatten(0, 2) for block in graph.blocks]
+    return join_pairs(parts, bonds.new_zeros(0, length))
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:

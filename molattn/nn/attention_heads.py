@@ -201,12 +201,11 @@ class HeadGate(nn.Module):
         else:
             sender, receiver = edges.edge_index[0], edges.edge_index[1]
             size = edges.rows_to_nodes(x_dst).size(0)
-            most, mean = (
-                edges.nodes_to_rows(
-                    scatter(edges.rows_to_nodes(x)[sender], receiver, 0, size, reduce)
-                )
+            pooled = (
+                scatter(edges.rows_to_nodes(x)[sender], receiver, 0, size, reduce)
                 for x, reduce in ((projected, "max"), (x_src, "mean"))
             )
+            most, mean = map(edges.nodes_to_rows, pooled)
         parts = [x_dst, most, mean] if self.root else [most, mean]
         return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
 

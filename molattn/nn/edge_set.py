@@ -100,9 +100,8 @@ class EdgeSetAttention(nn.Module):
         self.lin_sender = Linear(in_channels, out_channels)
         self.lin_receiver = Linear(in_channels, out_channels, bias=False)
         self.lin_edge = optional_linear(edge_dim, out_channels)
-        self.blocks = nn.ModuleList(
-            _SetBlock(out_channels, heads, expansion, dropout) for _ in blocks
-        )
+        made = (_SetBlock(out_channels, heads, expansion, dropout) for _ in blocks)
+        self.blocks = nn.ModuleList(made)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: OptTensor = None, batch: OptTensor = None

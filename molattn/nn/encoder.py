@@ -32,11 +32,8 @@ class AttentionBlock(nn.Module):
         self.conv = conv
         self.norm_conv = nn.LayerNorm(channels)
         self.norm_ff = nn.LayerNorm(channels)
-        self.ff = nn.Sequential(
-            Linear(channels, expansion * channels),
-            nn.SiLU(),
-            Linear(expansion * channels, channels),
-        )
+        maps = (Linear(channels, expansion * channels), Linear(expansion * channels, channels))
+        self.ff = nn.Sequential(maps[0], nn.SiLU(), maps[1])
         self.dropout = nn.Dropout(dropout)
 
     def forward(

@@ -39,7 +39,7 @@ def fused_attention(
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
             return dense_attention(graph, inputs, scale, score_mod, **returned)
-        found: Any = _FusedAttention.apply(graph, scale, score_mod, returned, *inputs)
+        found: Any = _FusedAttention.apply((graph, scale, score_mod, returned), *inputs)
         return Attended(*found)
 
 
@@ -54,15 +54,10 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
 class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        graph: CompleteGraphs,
-        scale: float,
-        score_mod: ScoreMod,
-        returned: Any,
-        *inputs: Any,
+        ctx: Any, options: Any, *inputs: Any
     ) -> Any:
         saved: list[Tensor] = []
-        ctx.options = graph, scale, score_mod, returned
+        graph, scale, score_mod, returned = ctx.options = options
         given = PairInputs(*inputs)
         found = dense_attention(graph, given, scale, score_mod, **returned, saved=saved)
         ctx.set_materialize_grads(False)
@@ -76,20 +71,14 @@ class _FusedAttention(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         with without_autocast(given[0]):
             if torch.is_grad_enabled() or is_transformed(given[0]):
-                return *(None,) * 4, *_differentiable(ctx, grads)
-            return *(None,) * 4, *_Gradients(ctx, *grads).of_inputs()
+                return None, *_differentiable(ctx, grads)
+            return None, *_Gradients(ctx, grads).of_inputs()
 
 
 class _Gradients:
     """Gradients that are constants to autograd."""
 
-    def __init__(
-        self,
-        ctx: Any,
-        grad_nodes: Optional[Tensor],
-        grad_weights: Optional[Tensor],
-        grad_logits: Optional[Tensor],
-    ) -> None:
+    def __init__(self, ctx: Any, grads: Sequence[Optional[Tensor]]) -> None:
         inputs = PairInputs(*ctx.saved_tensors[:8])
         nodes, self.weights, *saved = ctx.saved_tensors[8:]
         self.graph, self.scale, self.score_mod, _ = ctx.options
@@ -97,13 +86,13 @@ class _Gradients:
         dtype, wide = self.inputs.value.dtype, sum_dtype(nodes)
         if self.weights is not None:
             self.weights = self.weights.to(dtype)
-        grad_nodes = torch.zeros_like(nodes) if grad_nodes is None else grad_nodes
+        of_nodes, self.grad_weights, self.grad_logits = grads
+        grad_nodes = torch.zeros_like(nodes) if of_nodes is None else of_nodes
         self.grad_nodes = grad_nodes.to(dtype)
-        self.grad_weights, self.grad_logits = grad_weights, grad_logits
         # sum_s g_rs b_rs dL/d(g_rs b_rs)
         self.shift = (grad_nodes.to(wide) * nodes).sum(dim=-1, keepdim=True).to(dtype)
         self.grads: dict[str, Any] = dict.fromkeys(PairInputs._fields)
-        for name, need in zip(PairInputs._fields, ctx.needs_input_grad[4:], strict=True):
+        for name, need in zip(PairInputs._fields, ctx.needs_input_grad[1:], strict=True):
             given: Any = getattr(inputs, name)
             if name in ("query", "key", "value"):
                 self.grads[name] = self.graph.empty_rows(given)
@@ -135,9 +124,8 @@ class _Gradients:
             add_product(grads["edge_value"], next(self.saved).mT, pairs.by_node(grad_y))
         grad = self._of_logits(pairs, grad_y, weights, slopes)
         if self.grad_logits is not None:
-            pairs.by_graph(grad).add_(
-                pairs.by_graph(pairs.by_head(self.grad_logits)).masked_fill(~mask, 0.0)
-            )
+            of_logits = pairs.by_graph(pairs.by_head(self.grad_logits))
+            pairs.by_graph(grad).add_(of_logits.masked_fill(~mask, 0.0))
         self._put(pairs, "attn_bias", grad)
         if self.score_mod is not None:
             with torch.enable_grad():
@@ -193,7 +181,7 @@ def _differentiable(ctx: Any, grads: Sequence[Optional[Tensor]]) -> Any:
     def compute(*inputs: Any) -> Attended:
         return dense_attention(graph, PairInputs(*inputs), scale, score_mod, **returned)
 
-    inputs, needs = ctx.saved_tensors[:8], ctx.needs_input_grad[4:]
+    inputs, needs = ctx.saved_tensors[:8], ctx.needs_input_grad[1:]
     return differentiable_gradients(compute, inputs, needs, grads)
 
 

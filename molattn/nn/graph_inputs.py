@@ -20,6 +20,7 @@ class EdgeList(NamedTuple):
     """A list of edges with the methods of a layout: its rows are nodes, its pairs are edges."""
 
     edge_index: Tensor  # sender and receiver of each edge, int64 [2, E]
+    batch: Optional[Tensor] = None  # the graph of each node, ascending, int64 [N]
 
     @property
     def num_pairs(self) -> int:

@@ -221,10 +221,8 @@ class GraphNetwork(MessagePassing):
         if attr is not None and not on["edge"]:
             attr = torch.zeros_like(edge_features(attr))
         if globals_ is not None and not on["global"]:
-            senders, receivers = (
-                of._replace(values=torch.zeros_like(of.values)) for of in globals_
-            )
-            globals_ = senders, receivers
+            zeros = [of._replace(values=torch.zeros_like(of.values)) for of in globals_]
+            globals_ = zeros[0], zeros[1]
         needed = self.update_edges or self._pools_messages
         return self.attention.attend_heads(seen, edges, attr, globals_, requested, needed)
 

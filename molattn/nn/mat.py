@@ -71,8 +71,10 @@ class MATConv(AttentionConv):
                 f"lambda_attention, lambda_distance and 1 minus both: got {shares}, expected "
                 f"numbers from 0 to 1, above 0 with learn_lambdas"
             )
-        fixed: Any = {"edge_dim": 2, "score": "scaled_dot"}
-        super().__init__(in_channels, out_channels, heads, **fixed, dropout=dropout, **kwargs)
+        if (edge_dim := kwargs.pop("edge_dim", 2)) != 2:
+            raise ValueError(f"edge_dim: got {edge_dim}, expected 2: distance and bond")
+        options: Any = {"edge_dim": 2, "score": "scaled_dot", "dropout": dropout}
+        super().__init__(in_channels, out_channels, heads, **options, **kwargs)
         self.kernel = kernel
         self.lambda_attention, self.lambda_distance = lambda_attention, lambda_distance
         self.shares = shares

@@ -31,12 +31,8 @@ class MLPHead(nn.Sequential):
     """
 
     def __init__(self, channels: int, numbers: int, width: int, out: int, dropout: float) -> None:
-        super().__init__(
-            nn.Linear(channels + numbers, width),
-            nn.SiLU(),
-            nn.Dropout(dropout),
-            nn.Linear(width, out),
-        )
+        maps = (nn.Linear(channels + numbers, width), nn.Linear(width, out))
+        super().__init__(maps[0], nn.SiLU(), nn.Dropout(dropout), maps[1])
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict ``[n, out]`` in scaled units of ``[n, channels]`` and ``[n, numbers]``."""

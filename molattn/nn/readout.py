@@ -54,10 +54,8 @@ class Readout(nn.Module):
     def __init__(self, kind: Union[str, aggr.Aggregation], channels: int) -> None:
         super().__init__()
         self.kind = kind if isinstance(kind, str) else type(kind).__name__
-        parts = (
-            [make(channels) for make in readout_makers(kind)] if isinstance(kind, str) else [kind]
-        )
-        self.parts = nn.ModuleList(parts)
+        makers = readout_makers(kind) if isinstance(kind, str) else [lambda _: kind]
+        self.parts = nn.ModuleList(make(channels) for make in makers)
         with torch.no_grad():
             probe = self._aggregate(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)
         self.out_channels: int = probe.size(-1)

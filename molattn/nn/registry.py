@@ -140,7 +140,7 @@ def is_attention_layer(module: nn.Module) -> bool:
     return isinstance(module, (_OnEdgeList, *(layer.conv for layer in LAYERS.values())))
 
 
-for _name, _layer in {
+LAYERS |= {
     "edge_attention": Layer(
         EdgeAttentionConv,
         "Multi-head attention with edges in key and value",
@@ -174,8 +174,7 @@ for _name, _layer in {
         splits_width=True,
         reads_degree=True,
     ),
-}.items():
-    LAYERS.register(_name)(_layer)
+}
 
 
 def check_network(network: NetworkConfig) -> None:
@@ -191,6 +190,9 @@ def check_network(network: NetworkConfig) -> None:
         _check_layer_options(network)
 
 
+_SET_BY_NETWORKS = ("in_channels", "out_channels", "heads", "edge_dim", "root_weight", "flow")
+
+
 def _check_layer_options(network: NetworkConfig) -> None:
     """Check arguments of the layer's class by making one."""
     layer = LAYERS[network.layer]
@@ -199,13 +201,13 @@ def _check_layer_options(network: NetworkConfig) -> None:
         options = layer_options(network)
         for text in network.layer_options:
             name, equals, _ = text.partition("=")
+            if name in _SET_BY_NETWORKS:
+                raise ValueError(f"got {quoted(text)}, expected no {name}: networks set it")
             default = known[name].default if name in known else None
             if not equals or (
                 isinstance(default, (bool, float)) and not isinstance(options[name], (int, float))
             ):
                 raise ValueError(f"got {quoted(text)}, expected NAME=VALUE, such as clip=3")
-        if options.get("flow", "source_to_target") != "source_to_target":
-            raise ValueError("flow: expected source_to_target in networks")
         edges = len(layer.edge_columns) or network.edge_width
         sizes = network.width, network.width, network.heads
         layer.make(*sizes, edge_dim=edges, root_weight=False, **options)

@@ -14,7 +14,7 @@ from molattn.graph.complete import Block, CompleteGraphs, join_pairs
 from molattn.nn.attention_heads import split_width
 from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.graph_inputs import EdgeAttr, check_shape, edge_features
-from molattn.nn.linear import Linear, linear_together
+from molattn.nn.linear import Linear
 
 _CHUNK = 2**21  # numbers of triples that are in memory at once
 
@@ -250,17 +250,12 @@ class EdgeTransformerConv(TripletLayer):
 
     def make_maps(self, bias: bool) -> None:
         """Make the linear maps."""
-        channels = self.channels
-        self.lin_query = Linear(channels, channels, bias=bias)
-        self.lin_key = Linear(channels, channels, bias=bias)
-        self.lin_value_receiver = Linear(channels, channels, bias=bias)
-        self.lin_value_sender = Linear(channels, channels, bias=bias)
-        self.lin_out = Linear(channels, channels, bias=bias)
+        self.lin_in = Linear(self.channels, 4 * self.channels, bias=bias)
+        self.lin_out = Linear(self.channels, self.channels, bias=bias)
 
     def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys, and values of receiver and sender."""
-        maps = (self.lin_query, self.lin_key, self.lin_value_receiver, self.lin_value_sender)
-        return linear_together(pairs, *maps)
+        return self.lin_in(pairs).chunk(4, dim=-1)
 
     def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
         """Attend in a block, ``[B, i, j, channels]``."""

@@ -12,7 +12,7 @@ from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn
 
-_BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
+_BACKBONE = ("atom_embedding", "pair_embedding", "walk_embedding", "encoder", "readout")
 _HEAD = ("head",)
 
 

@@ -86,5 +86,8 @@ def test_edges_of_many_kinds_and_edges_with_gradients_are_pair_rows(requires_gra
     assert pairs.requires_grad == requires_grad
     data.edge_attr = data.edge_attr[:, 0]  # one feature may be a vector
     assert torch.equal(CompleteGraphs.from_batch(data)[1], pairs[:, :1])
+    data.edge_attr = torch.arange(144)  # integers are codes to embed
+    edges = CompleteGraphs.from_batch(data)[1]
+    assert torch.equal(graphs.pairs_to_edges(edges.dense())[:, 0], data.edge_attr)
     del data.edge_attr
     assert CompleteGraphs.from_batch(data)[1] is None

@@ -8,19 +8,13 @@ import torch
 from rdkit import Chem
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch_geometric.data import Batch
+from torch_geometric.utils import to_dense_adj
 
 import molattn
 from molattn.config import NetworkConfig
-from molattn.graph import CompleteGraphs
+from molattn.graph import RRWP, CompleteGraphs
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn import (
-    LAYERS,
-    PREDICTION_HEADS,
-    FourierHead,
-    GRITConv,
-    MLPFourierHead,
-    MLPHead,
-)
+from molattn.nn import LAYERS, PREDICTION_HEADS, FourierHead, MLPFourierHead, MLPHead
 from molattn.nn.registry import unused_options
 from molattn.task import Task
 
@@ -30,6 +24,7 @@ OPTIONS = [
     {"layer": "mat"},
     {"layer": "graph_network", "gate": True, "update_edges": True},
     {"edge_value": False},
+    {"layer": "grit", "walk_length": 4, "update_edges": True},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -89,7 +84,7 @@ def test_every_parameter_is_trained(name, combine):
 def test_grit_reads_the_bonds_of_each_atom(radius, wraps, monkeypatch):
     monkeypatch.setitem(LAYERS, "grit", replace(LAYERS["grit"], complete_graphs=not wraps))
     model, seen = make(layer="grit", radius=radius), []
-    conv = next(m for m in model.modules() if isinstance(m, GRITConv))
+    conv = next(m for m in model.modules() if isinstance(m, molattn.nn.GRITConv))
     conv.register_forward_pre_hook(lambda _, x, given: seen.append(given), with_kwargs=True)
     atoms = [atom for text in SMILES for atom in Chem.MolFromSmiles(text).GetAtoms()]
     expected = torch.tensor([float(atom.GetDegree()) for atom in atoms]).double()
@@ -98,6 +93,23 @@ def test_grit_reads_the_bonds_of_each_atom(radius, wraps, monkeypatch):
         layout, found = batch.edge_index, seen.pop()["degree"]
         is_rows = isinstance(layout, CompleteGraphs) and not wraps
         assert torch.equal(layout.rows_to_nodes(found) if is_rows else found, expected)
+
+
+@pytest.mark.parametrize("form", [as_rows, as_batch])
+def test_pairs_and_atoms_have_the_random_walks_of_their_bonds(form):
+    model, seen = make(walk_length=5), []
+    for embedding in model.nets[0].walk_embedding:
+        embedding.register_forward_hook(lambda _, given, out: seen.append(given[0].detach()))
+    model(batch := form(model))
+    transform = RRWP(5, bond_column=0)
+    graphs = Batch.from_data_list([transform(g) for g in as_batch(model).to_data_list()])
+    dense = to_dense_adj(graphs.edge_index.flip(0), edge_attr=graphs.edge_attr[:, -5:].double())
+    (atoms, pairs), graph = seen, batch.edge_index
+    if form is as_rows:
+        atoms, pairs = graph.rows_to_nodes(atoms), graph.pairs_to_edges(pairs)
+        graph = graph.edge_index
+    torch.testing.assert_close(atoms, graphs.rrwp.double())
+    torch.testing.assert_close(pairs, dense[0, graph[1], graph[0]])
 
 
 @pytest.mark.parametrize("self_loops", [True, False])

@@ -11,8 +11,8 @@ from .test_triplets import HEADS, WIDTH, every_graph, graph_by_graph, linear
 
 def reference(layer, e, mask):
     n, d = len(e), WIDTH // HEADS
-    maps = (layer.lin_query, layer.lin_key, layer.lin_value_receiver, layer.lin_value_sender)
-    query, key, left, right = (linear(lin, e).reshape(n, n, HEADS, d) for lin in maps)
+    parts = np.split(linear(layer.lin_in, e), 4, axis=-1)
+    query, key, left, right = (part.reshape(n, n, HEADS, d) for part in parts)
     out = np.zeros((n, n, HEADS, d))
     for i, j, h in np.ndindex(n, n, HEADS):
         middle = [m for m in range(n) if mask[i, m] and mask[m, j]]

@@ -112,3 +112,9 @@ def test_features_of_coded_pairs_are_made_once_for_all_blocks(monkeypatch):
     edges = CodedEdges.from_edges(graphs, codes, torch.rand(3, 2))
     MATConv(4, 4)(torch.randn(graphs.num_rows, 4), graphs, edges)
     assert len(made) == 1
+
+
+def test_there_are_two_edge_features():
+    assert MATConv(4, 4, edge_dim=2).edge_dim == 2
+    with pytest.raises(ValueError, match="edge_dim: got 3"):
+        MATConv(4, 4, edge_dim=3)

@@ -63,6 +63,7 @@ def test_a_linear_bias_of_the_pairs_is_an_option_of_each_layer(layer):
         "clip=: [",
         "unknown=1",
         "edge_dim=2",
+        "heads=2",
         "attn_bias=3",
         "attn_bias=distance",
         "flow=target_to_source",
