@@ -94,7 +94,7 @@ def _task_part(
     for name, rows in parts.groupby("rows", sort=False):
         kind, _, words = str(name).partition(": ")
         is_drawn = kind == "scaffold" and words not in ("none", "others")
-        shown = molecule_image(words, "") + words if is_drawn else words
+        shown = molecule_image(words, "") + words if is_drawn else words.replace("none", "acyclic")
         cells = dict(zip(rows["run"], map(format_score, rows["value"]), strict=True))
         row = {kind: shown, "labels": f"{rows['count'].iloc[0]:,}", **cells}
         errors.setdefault(kind, []).append(row)

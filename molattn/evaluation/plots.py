@@ -99,7 +99,7 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch", ylabel="loss", title="Learning curve")
-    axes.legend(frameon=False, loc="upper right")
+    axes.legend(frameon=False, loc="best")
     return figure
 
 

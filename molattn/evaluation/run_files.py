@@ -57,7 +57,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 _FIGURES = {
-    "learning_curve.png": "Training and validation loss by epoch",
+    "learning_curve.png": "Loss by epoch",
     "parity.png": "Predicted vs. measured, test rows",
     "coverage.png": "Coverage of prediction intervals, test rows",
     "similarity.png": "Error vs. similarity, test rows",

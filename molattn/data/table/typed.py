@@ -265,7 +265,9 @@ class XlsxWriter(TableWriter):
             last = self._openpyxl.utils.get_column_letter(len(self._columns))
             self._sheet.auto_filter.ref = f"A1:{last}{self._number}"
             sheet = self._book.create_sheet("Columns")
-            sheet.column_dimensions["A"].width = sheet.column_dimensions["B"].width = 45
+            sheet.freeze_panes = "A2"
+            for letter, width in zip("ABC", (45, 45, 110), strict=True):
+                sheet.column_dimensions[letter].width = width
             sheet.append([self._heading_cell(one) for one in ("Heading", "Column", "Meaning")])
             for name, (title, meaning, _) in self._headings.items():
                 sheet.append([self._text_cell(one) for one in (title, name, meaning)])
@@ -276,7 +278,8 @@ class XlsxWriter(TableWriter):
         self._sheet.sheet_properties.outlinePr.summaryRight = False
         for number, title in enumerate(self._columns, start=1):
             letter = self._openpyxl.utils.get_column_letter(number)
-            width = 24 if number == 1 else min(24, max(11, len(title) // 2))
+            is_wide = number == 1 or "smiles" in title.lower()
+            width = 24 if is_wide else min(24, max(11, len(title) // 2))
             column = self._sheet.column_dimensions[letter]
             column.width, column.hidden = width, title in details
             column.outlineLevel = int(column.hidden)

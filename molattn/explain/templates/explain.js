@@ -76,7 +76,7 @@ function showFacts() {
   if (one[LOW] !== null) rows.push([index.interval, `${number(one[LOW])} to ${number(one[HIGH])}`]);
   if (one[MEASURED]) {
     const error = probability === null ? one[PREDICTION] - Number(one[MEASURED]) : NaN;
-    rows.push(["measured", one[MEASURED]]);
+    rows.push(["measured", one[MEASURED].replace(/^-/, MINUS)]);
     if (Number.isFinite(error)) rows.push(["error", signed(error)]);
   }
   if (confidence) {

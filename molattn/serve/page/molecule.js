@@ -176,8 +176,8 @@ export class MoleculeView {
         .map(([mark, text]) => entry(`verdict ${mark}`, text)),
       numbers && entry("band", `${level} interval`),
       this.after && entry("before", "before"),
-      numbers && entry("ticks", "quarters of the molecules"),
-      numbers && classes && entry("limit", "limit, or share in training")].flat());
+      numbers && entry("ticks", "quartiles"),
+      numbers && classes && entry("limit", "limit, or fraction in training")].flat());
   }
 
   property(task, id, open, level) {

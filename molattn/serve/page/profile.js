@@ -17,7 +17,7 @@ export function profileOf(tasks, answer, against) {
   };
   const group = ([name, own]) => {
     const made = element("div", {}, element("div", { class: "columns-of" }, ...own.map(column)),
-      element("small", {}, name.length > 6 ? `${name.slice(0, 4)}.` : name));
+      element("small", { title: name }, name.length > 6 ? `${name.slice(0, 3)}.` : name));
     made.style.flexGrow = own.length;
     return made;
   };
