@@ -143,8 +143,8 @@ def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
 
 
 def _figure(panels: Sequence[tuple[Callable[[Axes, TaskResults], None], TaskResults]]) -> Figure:
-    """Draw each panel, in rows of at most four."""
-    columns = min(len(panels), 4)
+    """Draw each panel, in rows of at most four, and four as two rows of two."""
+    columns = 2 if len(panels) == 4 else min(len(panels), 4)
     rows = -(-len(panels) // columns)
     # The layout takes half of the time of a figure, and moves a single panel but little.
     layout = "constrained" if len(panels) > 1 else None

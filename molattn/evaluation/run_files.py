@@ -55,6 +55,7 @@ from molattn.utils.html import data_image, page_environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_TASKS = 12
+_WIDE = 900  # pixels: a plot of several panels
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 _FIGURES = {
     "learning_curve.png": "Loss by epoch",
@@ -212,14 +213,16 @@ def write_fold_page(
 
 def _figures(folder: Path, points: Mapping[str, list[Point]]) -> list[dict[str, Any]]:
     """Return the plots of a folder for its page, each with its caption and points."""
+    there = [name for name in _FIGURES if (folder / name).exists()]
+    images = {name: (folder / name).read_bytes() for name in there}
     return [
         {
-            "title": title,
-            "image": data_image("figure", f"{title}.", "png", (folder / name).read_bytes()),
+            "title": _FIGURES[name],
+            "image": data_image("figure", f"{_FIGURES[name]}.", "png", image),
             "points": points.get(name, []),
+            "is_wide": int.from_bytes(image[16:20]) > _WIDE,  # pixels, of the header
         }
-        for name, title in _FIGURES.items()
-        if (folder / name).exists()
+        for name, image in images.items()
     ]
 
 
