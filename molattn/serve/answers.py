@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -216,9 +217,11 @@ class Explanations:
         except NotFiniteError as error:
             raise SmilesError(body.smiles, "not_finite", str(error)) from None
         fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
+        card = model.endpoints.get(found.target)
+        drawn = replace(found, target=card.title) if card else found  # as the page calls it
         return {
             "model": served.name,
-            "svg": found.draw(body.width, body.height),
+            "svg": drawn.draw(body.width, body.height),
             "atoms": found.atom_scores.tolist(),
             **{name: getattr(found, name) for name in fields},
         }  # pyright: ignore[reportReturnType]

@@ -427,6 +427,11 @@ def test_atoms_are_colored_on_request(opened):
         assert page.locator(".color[aria-pressed=true], .drawing.colored").count() == 0
 
 
+def test_a_colored_drawing_names_the_property_as_the_page_does(ask, tasks):
+    found = ask("explain", smiles=ASPIRIN, task=tasks[0]["name"])
+    assert f"contribution to {tasks[0]['card']['title']} (" in found["svg"]
+
+
 def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
     changed = "CC(=O)Oc1ccc(F)cc1C(=O)O"
     answers = ask("predict", smiles=[ASPIRIN, changed])["molecules"]
