@@ -23,7 +23,7 @@ from .conftest import SMALL
 
 @pytest.fixture(
     scope="module",
-    params=[{}, {"self_loops": False, "layer": "grit"}],
+    params=[{}, {"self_loops": False, "layer": "grit", "walk_length": 3}],
     ids=["loops", "no_loops"],
 )
 def objective(request, store):

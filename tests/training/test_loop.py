@@ -151,7 +151,7 @@ WAITING = {"median", "set_transformer"}  # PyG reads back the sizes of graphs in
 READERS = "+".join(name for name in READOUTS if name not in WAITING)
 NETWORKS = [
     {"attention_dropout": 0.1, "self_loops": False, "score": "additive"},
-    {"gate": True},
+    {"gate": True, "walk_length": 3},
     {"update_edges": True, "head": "mlp", "readout": READERS},
     {},
     *({"layer": layer} for layer in LAYERS),
