@@ -1,7 +1,8 @@
 """What every test stands on: seeds, threads, example generation and the optional larger data."""
 
 import csv
-import importlib
+import functools
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ import torch
 
 # Small tensors gain nothing from threads, and one thread adds in the same order every time.
 torch.set_num_threads(1)
+
+# Each training and each command asks for installed plugins, which reads a file of each package.
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
 
 # Texts are as wide wherever and in whatever order tests run: a console keeps its first width.
 os.environ["COLUMNS"] = "100"

@@ -202,8 +202,8 @@ def table(tmp_path_factory):
     return path
 
 
-def train_folds(table, output):
-    more = words_of(validation_size=0, predictor="both", epochs=3, folds=4, output=output)
+def train_folds(table, output, folds=4):
+    more = words_of(validation_size=0, predictor="both", epochs=3, folds=folds, output=output)
     return main(["train", str(table), "--target-columns", "logS", *more])
 
 
@@ -259,10 +259,10 @@ def test_intervals_of_the_final_model_hold_for_other_molecules(final, table):
 def test_interrupted_folds_and_final_models_go_on(table, monkeypatch, capsys):
     lines = table.read_text(encoding="utf-8").splitlines()[:41]
     Path("t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert train_folds("t.csv", "whole") == 0
+    assert train_folds("t.csv", "whole", 2) == 0
     forward, steps = MolAttn.forward, 0
     per_model = 6  # 3 epochs of 2 batches
-    stops = [2 * per_model + 3, 4 * per_model + 4]  # within the third fold, and the final model
+    stops = [per_model + 3, 2 * per_model + 4]  # within the second fold, and the final model
 
     def interrupted(self, *rest):
         nonlocal steps
@@ -274,12 +274,12 @@ def test_interrupted_folds_and_final_models_go_on(table, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr(MolAttn, "forward", interrupted)
-        assert train_folds("t.csv", "cv") == 130
+        assert train_folds("t.csv", "cv", 2) == 130
         assert "--resume cv" in capsys.readouterr().err
         while main(["train", "--resume", "cv"]) == 130:
             assert Path("cv.unfinished").exists()
     assert not stops
-    for name in ("model", "fold_1/model", "fold_4/model"):
+    for name in ("model", "fold_1/model", "fold_2/model"):
         for file in ("model.safetensors", "calibration.json", "gaussian_process.safetensors"):
             one, other = (Path(run, name, file).read_bytes() for run in ("whole", "cv"))
             assert one == other, (name, file)

@@ -258,7 +258,7 @@ def labeled_table(folder, count):
 def test_workers_change_no_byte(tmp_path, model, monkeypatch, request, engine, name):
     monkeypatch.setattr(streaming, "_BLOCK_ROWS", 32)
     source, config = labeled_table(tmp_path, 300), PredictConfig(batch_size=8)
-    workers = replace(config, num_workers=2)
+    workers = replace(config, num_workers=1)
     if engine == "ray":
         address = request.getfixturevalue("ray_cluster").address
         workers = replace(config, engine="ray", ray_address=address)

@@ -65,13 +65,17 @@ def head(kind, length):
 
 
 @pytest.fixture(scope="module")
-def server(model_folders):
-    """A server of many tests, which logs nothing and ends when it is told to."""
-    with running(model_folders[0]) as (process, client):
-        yield client
-        client.close()
-        process.send_signal(signal.SIGINT)
-        assert ended(process) == (0, "")
+def shared(model_folders, tmp_path_factory):
+    """A server of many tests, of which the last one ends it, and its folder of temporary files."""
+    folder = tmp_path_factory.mktemp("server")
+    with running(model_folders[0], TMPDIR=str(folder)) as (process, client):
+        yield process, client, folder
+
+
+@pytest.fixture
+def server(shared):
+    """A client of that server."""
+    return shared[1]
 
 
 def test_a_reference_that_cannot_be_read_names_its_option(model_folders, tmp_path):
@@ -118,7 +122,7 @@ def test_nothing_of_a_request_is_logged(server):
     server.get(f"/{SECRET}")
     server.post("/explain", json={"smiles": SECRET, "method": "attention"})
     assert server.get("/models", headers={"Authorization": ""}).status_code == 401
-    assert server.get("/health").status_code == 200  # its log is read at its end
+    assert server.get("/health").status_code == 200  # its log is read when it ends, below
 
 
 def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
@@ -135,7 +139,7 @@ def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
                 chunks = response.iter_bytes()
                 first = next(chunks)
                 start = time.monotonic()
-                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGINT)
                 time.sleep(0.5)
                 with pytest.raises(httpx.TransportError):  # new requests are refused
                     kept.get("/health")
@@ -151,18 +155,16 @@ def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
     assert not [row for row in rows if row["error"] or not row["logS_predicted"]]
 
 
-def test_a_second_signal_ends_it_at_once(model_folders, tmp_path):
+def test_a_second_signal_ends_it_at_once(shared):
+    process, client, folder = shared
     text = "smiles\n" + "CCCCCC\n" * 100_000
-    with (
-        running(model_folders[0], TMPDIR=str(tmp_path)) as (process, client),
-        client.stream("POST", "/predict", content=text, headers=CSV) as response,
-    ):
+    with client.stream("POST", "/predict", content=text, headers=CSV) as response:
         chunks = response.iter_bytes()  # which is closed without a name
         next(chunks)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert process.poll() is None
-        assert [*tmp_path.glob("molattn-*")]
+        assert [*folder.glob("molattn-*")]
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (128 + signal.SIGTERM, "")
-        assert not [*tmp_path.glob("molattn-*")]
+        assert not [*folder.glob("molattn-*")]

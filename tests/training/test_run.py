@@ -76,7 +76,7 @@ CASES = {
 def test_a_resumed_training_has_the_same_weights_bit_for_bit(
     config, tmp_path, monkeypatch, options
 ):
-    config = replace(config, training=replace(QUICK, **options))
+    config = replace(config, training=replace(QUICK, **{"epochs": 2, **options}))
     whole = train(config)
     epochs = len(whole.histories[0].curve)
     assert (epochs < config.training.epochs) == ("patience" in options)

@@ -37,6 +37,13 @@ def config(tmp_path):
     return TrainConfig.from_options(str(tmp_path / "table.csv"), QUICK)
 
 
+@pytest.fixture(autouse=True)
+def _without_figures(request, monkeypatch):
+    """Do not draw what only one test looks at."""
+    if "plotted" not in request.node.name:
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
 @pytest.fixture
 def jobs():
     """The trainings whose losses were given."""
