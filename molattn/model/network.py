@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
 
@@ -81,6 +83,7 @@ class Network(nn.Module):
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
         widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
+        self.has_known_head = head is None
         self.head = PREDICTION_HEADS[net.head](*widths, net.head_dropout) if head is None else head
 
     def _make_encoder(self, config: MolAttnConfig) -> Encoder:
@@ -121,9 +124,20 @@ class Network(nn.Module):
         return self.decode(self.encode(batch), features)
 
     def decode(self, molecules: Tensor, features: Tensor | None = None) -> Tensor:
-        """Predict from what :meth:`encode` returns; see :meth:`forward`."""
+        """Predict from what :meth:`encode` returns; see :meth:`forward`.
+
+        A registered head predicts in double precision on a CPU: predictions of a rare target
+        differ little, and are sums of large terms.
+        """
         # A custom head need not take features where there are none.
-        out = self.head(molecules) if features is None else self.head(molecules, features)
+        given = (molecules,) if features is None else (molecules, features)
+        exact = self.has_known_head and not self.training and molecules.dtype is torch.float32
+        if exact and molecules.is_cpu and not torch.compiler.is_dynamo_compiling():
+            found = chain(self.head.named_parameters(), self.head.named_buffers())
+            weights = {name: x.double() for name, x in found if x.is_floating_point()}
+            out = functional_call(self.head, weights, tuple(x.double() for x in given)).float()
+        else:
+            out = self.head(*given)
         if out.shape != (expected := (molecules.size(0), self.num_outputs)):
             raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
         return out
