@@ -1,5 +1,6 @@
 """The network's layers and what it reads of pairs: each by one option."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,14 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
     assert type(net.head) is expected
     assert config.network.head == next(n for n, h in PREDICTION_HEADS.items() if h is expected)
     assert MolAttnConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("head", PREDICTION_HEADS)
+def test_a_head_predicts_in_double_precision(head):
+    net = make(head=head).float().networks[0]
+    molecules = torch.randn(50, net.molecule_width)
+    exact = copy.deepcopy(net).double().decode(molecules.double())
+    assert torch.equal(net.decode(molecules), exact.float())
 
 
 def as_batch(model):
