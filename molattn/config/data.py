@@ -234,8 +234,6 @@ class DataConfig(TableColumns):
             target_transform=("auto",),
             positive_class=("auto",),
             task_weights=(),
-            split_column=None,
-            time_column=None,
             auxiliary_columns=(),
             auxiliary_data=None,
             auxiliary_weight=type(self).auxiliary_weight,

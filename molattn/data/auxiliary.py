@@ -15,7 +15,8 @@ class AuxiliaryTable(Table):
     """Structures, other inputs and auxiliary labels: rows of a table, then of a second one.
 
     Rows of the first table keep their lines. A table without any auxiliary column is not read if
-    the other one has all of them; a label column that only one of them has is empty in the other.
+    the other one has all of them; a label column that only one of them has is empty in the other,
+    and so are the columns of split and time.
 
     Args:
         table: The table of the targets.
@@ -41,11 +42,14 @@ class AuxiliaryTable(Table):
         for option, names in (
             ("auxiliary_columns", labels.target_columns),
             ("relation_columns", labels.relation_columns),
+            ("split_column", [config.split_column]),
+            ("time_column", [config.time_column]),
         ):
-            for name in names:
+            for name in filter(None, names):
                 tables = self._tables.items()
                 found = {key: one for key, one in tables if matching(name, one.header)}
-                self._find(option, name, found or self._tables)
+                needed = self._tables if option.endswith("columns") else {}
+                self._find(option, name, found or needed)
         self.header = [*self._columns]
 
     def _find(self, option: str, names: Any, tables: dict[int, Table]) -> None:

@@ -1,5 +1,6 @@
 """Rows to labeled molecules."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.chem.split import Split
 from molattn.config import DataConfig
-from molattn.data.auxiliary import AuxiliaryTable
+from molattn.data.auxiliary import SECOND, AuxiliaryTable
 from molattn.data.labels import (
     Labels,
     TrainingColumns,
@@ -38,6 +39,12 @@ from molattn.utils.spooled_list import Joined, Selection, SpooledList
 if TYPE_CHECKING:
     import pandas as pd
 
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""What cells of a split column mean."""
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 _MOST_CODES = 5  # of classes, each of which occurs often
 MOST_BASELINE_ROWS = 20_000
@@ -118,6 +125,7 @@ class TrainingTable(Molecules):
         remarks: Properties found in the file that its name does not show, such as an encoding.
         auxiliary: The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a
             table whose targets these are; None without any. A row of this file may be in both.
+        is_by_time: Whether auxiliary rows from the first test row on are in the future of a split.
     """
 
     path: Path
@@ -133,6 +141,7 @@ class TrainingTable(Molecules):
     remarks: tuple[str, ...]
     auxiliary: "TrainingTable | None" = None
     times: Sequence[str] | None = None
+    is_by_time: bool = False
 
     @property
     def rows_in(self) -> int:
@@ -149,19 +158,51 @@ class TrainingTable(Molecules):
         """The canonical SMILES of each row, equal for equal molecules (first ones of pairs)."""
         return [record.smiles for record in self.records]
 
-    def auxiliary_rows(self, learned: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the auxiliary rows whose molecules are in no row of the table but the learned.
+    @cached_property
+    def dates(self) -> NDArray[Any]:
+        """The time of each row and then of each auxiliary one; NaN or NaT where there is none.
 
-        Labels of a molecule that a model is validated or tested on are thus not learned from.
-        Rows of weight 0 are left out too.
+        A number or date of the time column or, without one, the line in this file.
         """
-        if self.auxiliary is None:
-            return np.zeros(0, dtype=np.int64)
+        tables = [self] if self.auxiliary is None else [self, self.auxiliary]
+        if self.times is None:
+            lines = np.array([float(row.line) for one in tables for row in one.rows])
+            return np.where(lines < SECOND, lines, np.nan)
+        import pandas as pd
+
+        cells = pd.Series([cell.strip() for one in tables for cell in one.times or ()])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of dates with the day first
+            options: Any = {"errors": "coerce", "utc": True}
+            dates = [pd.to_datetime(cells, dayfirst=first, **options) for first in (False, True)]
+        read = [pd.to_numeric(cells, errors="coerce"), *dates]
+        return max(read, key=lambda one: one[: len(self.rows)].notna().sum()).to_numpy()
+
+    def auxiliary_rows(
+        self, split: Split, *, with_validation: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the auxiliary rows whose molecules are in no row of the table but training rows.
+
+        ``with_validation`` they may be in validation rows too. Labels of a molecule that a model is
+        validated or tested on are thus not learned from. Rows of weight 0 are left out too. Then
+        those of them, with auxiliary labels alone, that a split column holds out, or that are not
+        older than all test rows: neither are these learned from.
+        """
+        if (other := self.auxiliary) is None:
+            return split.test[:0], split.test[:0]
+        learned = np.concatenate(split[: 1 + with_validation])
         held_out = np.setdiff1d(np.arange(len(self.rows)), learned)
         known = {self.canonical_smiles[row] for row in held_out.tolist()}
-        is_free = np.array([one not in known for one in self.auxiliary.canonical_smiles])
-        weights = self.auxiliary.weights
-        return np.flatnonzero(is_free if weights is None else is_free & (weights > 0.0))
+        is_free = np.array([one not in known for one in other.canonical_smiles])
+        if other.weights is not None:
+            is_free &= other.weights > 0.0
+        cells = other.parts or [""] * len(other.rows)
+        is_past = np.array([SPLITS.get(one.strip().lower() or "train") == "train" for one in cells])
+        if self.is_by_time and len(split.test):
+            is_past &= ~(self.dates[len(self.rows) :] >= self.dates[split.test].min())
+        lines = {self.rows[row].line for row in learned.tolist()}
+        is_past |= np.array([row.line in lines for row in other.rows])
+        return np.flatnonzero(is_free & is_past), np.flatnonzero(is_free & ~is_past)
 
     def learned(self, split: Split) -> tuple[Molecules, Molecules]:
         """Return the training and the validation molecules of a network.
@@ -172,7 +213,7 @@ class TrainingTable(Molecules):
         other, count, width = self.auxiliary, len(self.rows), len(self.tasks)
         if other is None:
             return self.molecules(split.train), self.molecules(split.val)
-        chosen = self.auxiliary_rows(split.train)
+        chosen, _ = self.auxiliary_rows(split)
         trained = {self.rows[row].line: row for row in split.train.tolist()}
         lines = (other.rows[row].line for row in chosen.tolist())
         places = [trained.get(line, count + row) for line, row in zip(lines, chosen, strict=True)]
@@ -265,7 +306,8 @@ def read_training_table(
     auxiliary = _read_table(source, config.auxiliary, featurizer, console, **options)
     used = {row.line for row in auxiliary.rows}
     skipped = [row for row in read.skipped if row.code != "no_label" or row.line not in used]
-    return replace(read, auxiliary=auxiliary, skipped=skipped)
+    by_time = config.split == "time" and config.split_column is None
+    return replace(read, auxiliary=auxiliary, skipped=skipped, is_by_time=by_time)
 
 
 def _read_table(

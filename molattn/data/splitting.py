@@ -1,6 +1,5 @@
 """Splits of a table's rows into training, validation and test, and leakage between them."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,18 +12,13 @@ from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.shift import shift_auc, shift_lines
 from molattn.chem.split import Split, fold_split, group_split, rolling_split, time_split
 from molattn.config import DataConfig
-from molattn.data.dataset import TrainingTable
+from molattn.data.dataset import SPLITS, TrainingTable
 from molattn.data.table import listed
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted
 from molattn.utils.spooled_list import Selection
 
-_SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _BALANCED = ("scaffold", "cluster")  # large groups go to train, unlike those of a random split
 _MOST_TEST = 1000
 _MOST_TRAINING = 50_000
@@ -42,22 +36,15 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     try:
         if table.parts is not None:
             split = _by_column(table, config, seed)
-        elif config.folds is not None and config.split == "time":
-            split = rolling_split(
-                _oldest_first(_groups(table.records, config), _times(table, config)),
-                folds=config.folds,
-                fold=config.only_fold or 1,
-                validation_size=config.validation_size,
-            )
         elif config.folds is not None:
-            split = fold_split(
-                _groups(table.records, config),
-                folds=config.folds,
-                fold=config.only_fold or 1,
-                validation_size=config.validation_size,
-                seed=seed,
-                balanced=config.split in _BALANCED,
-            )
+            groups, fold = _groups(table.records, config), config.only_fold or 1
+            sizes: Any = {"folds": config.folds, "validation_size": config.validation_size}
+            if config.split == "time":
+                groups = _oldest_first(groups, _dates(table, config))
+                split = rolling_split(groups, fold=fold, **sizes)
+            else:
+                balanced = config.split in _BALANCED
+                split = fold_split(groups, fold=fold, seed=seed, balanced=balanced, **sizes)
         else:
             rows, held_out = np.arange(len(table.rows)), (config.validation_size, config.test_size)
             split = _by_method(table, rows, config, (1 - sum(held_out), *held_out), seed)
@@ -76,7 +63,7 @@ def undivided(table: TrainingTable) -> Split:
 
 def marks_validation(table: TrainingTable) -> bool:
     """Return whether a cell of the table's split column marks a validation row."""
-    return any(_SPLITS.get(cell.strip().lower()) == "validation" for cell in table.parts or ())
+    return any(SPLITS.get(cell.strip().lower()) == "validation" for cell in table.parts or ())
 
 
 def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None:
@@ -105,7 +92,7 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
     if (other := table.auxiliary) is not None:
-        rows = table.auxiliary_rows(_weighted(table, split.train))
+        rows, _ = table.auxiliary_rows(split._replace(train=_weighted(table, split.train)))
         for task, labels in zip(other.tasks, other.targets[rows].T, strict=True):
             if np.isnan(labels).all():
                 reason = "no molecule with a label may be learned from in this split"
@@ -131,11 +118,11 @@ def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     column = quoted(config.split_column)
     for row, cell in enumerate(table.parts or ()):
-        name = _SPLITS.get(cell.strip().lower())
+        name = SPLITS.get(cell.strip().lower())
         if name is None:
             raise InputError(
                 f"{table.where(row)}, column {column}: got {quoted(cell)}, "
-                f"expected one of {', '.join(_SPLITS)}"
+                f"expected one of {', '.join(SPLITS)}"
             )
         rows[name].append(row)
     if not rows["train"]:
@@ -157,7 +144,7 @@ def _by_method(
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows.tolist()), config)
     if config.split == "time":
-        split = time_split(_oldest_first(groups, _times(table, config)[rows]), sizes=sizes)
+        split = time_split(_oldest_first(groups, _dates(table, config)[rows]), sizes=sizes)
     else:
         split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
     return Split(*(rows[own] for own in split))
@@ -175,25 +162,15 @@ def _oldest_first(groups: list[list[int]], times: NDArray[Any]) -> list[list[int
     return sorted(groups, key=lambda rows: times[rows].min())
 
 
-def _times(table: TrainingTable, config: DataConfig) -> NDArray[Any]:
-    """Return the time of each row: a number or date of the time column, or else its index."""
-    if table.times is None:
-        return np.arange(len(table.rows))
-    import pandas as pd
-
-    cells = pd.Series([cell.strip() for cell in table.times])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of dates with the day first
-        options: Any = {"errors": "coerce", "utc": True}
-        dates = [pd.to_datetime(cells, dayfirst=first, **options) for first in (False, True)]
-    read = [pd.to_numeric(cells, errors="coerce"), *dates]
-    found = max(read, key=lambda column: column.notna().sum())
-    for row in np.flatnonzero(found.isna()).tolist()[:1]:
+def _dates(table: TrainingTable, config: DataConfig) -> NDArray[Any]:
+    """Return the time of each row."""
+    dates = table.dates[: len(table.rows)]
+    for row in np.flatnonzero(dates != dates).tolist()[:1]:  # NaN or NaT
         raise InputError(
             f"{table.where(row)}, column {quoted(config.time_column)}: got "
-            f"{quoted(table.times[row])}, expected a date or a number, as in the other rows"
+            f"{quoted((table.times or ())[row])}, expected a date or a number, as in the other rows"
         )
-    return found.to_numpy()
+    return dates
 
 
 @dataclass(frozen=True)
@@ -214,6 +191,7 @@ class Leakage:
         pretrained_test: Number of test molecules with the fingerprint of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
         auxiliary_test: Number of test molecules with auxiliary labels, which are not learned from.
+        auxiliary_future: Number of other auxiliary rows left out by date or split column.
         shift: How well a classifier tells test molecules from training molecules, see
             :func:`molattn.chem.shift.shift_auc`.
     """
@@ -227,6 +205,7 @@ class Leakage:
     near_share: float | None
     pretrained_test: int | None = None
     auxiliary_test: int = 0
+    auxiliary_future: int = 0
     shift: float | None = None
 
     def lines(self) -> list[str]:
@@ -244,6 +223,9 @@ class Leakage:
         if self.auxiliary_test:
             tested = f"{self.auxiliary_test} of {self.test_molecules} test molecules"
             lines.append(f"auxiliary labels of {tested} were left out of the training")
+        if self.auxiliary_future:
+            rows = counted(self.auxiliary_future, "other row")
+            lines.append(f"auxiliary labels of {rows} were left out, by date or split column")
         return lines + shift_lines(self.shift, "test molecules")
 
 
@@ -298,6 +280,7 @@ def find_leakage(
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         pretrained_test=known,
+        auxiliary_future=len(table.auxiliary_rows(split, with_validation=True)[1]),
         auxiliary_test=sum(table.canonical_smiles[group[0]] in labeled for group in tested),
         shift=shift_auc(index.fingerprints, prints, seed),
     )

@@ -218,15 +218,14 @@ class _CrossValidation:
         fingerprints = training_fingerprints(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
+        level, is_rolling = config.report.interval, config.data.split == "time"
         save_with_card(model, config, summary, self.folder)
         write_histories(histories, self.folder)
         return {
             "rows_train": len(split.train),
             "members": member_facts(histories, config.training.seed),
-            "interval_level": config.report.interval,
-            "uncertainty": out_of_fold_coverage(
-                model, table, folds, config.report.interval, is_rolling=config.data.split == "time"
-            ),
+            "interval_level": level,
+            "uncertainty": out_of_fold_coverage(model, table, folds, level, is_rolling),
             "seconds": round(seconds, 3),
         }
 

@@ -299,6 +299,6 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
                 counts[-1] += f", {censored:,} censored"
         yield target_label(task), counts
     if (other := run.table.auxiliary) is not None:
-        rows = run.table.auxiliary_rows(run.split.train)
+        rows, _ = run.table.auxiliary_rows(run.split)
         for task, count in zip(other.tasks, (~np.isnan(other.targets[rows])).sum(0), strict=True):
             yield f"{target_label(task)} (auxiliary)", [f"{count:,}", "0", "0"]

@@ -83,9 +83,37 @@ def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_pat
     assert (found.auxiliary_test, found.test_molecules) == (1, 1)
     assert "auxiliary labels of 1 of 1 test molecules were left out" in "\n".join(found.lines())
     # Rows that are in no split, such as the newest of rolling folds, are not learned either.
-    assert table.auxiliary_rows(np.array([1, 3])).tolist() == [1, 3]
+    assert table.auxiliary_rows(split([1, 3]))[0].tolist() == [1, 3]
     assert labels(table.learned(split([1, 3]))[0])[2:] == labels(training)[3:]
     assert find_leakage(table, split([0, 1, 2, 3], [], [4])).auxiliary_test == 0
+
+
+@pytest.mark.parametrize(
+    "options, learned",
+    [
+        ({"split": "time", "time_column": "when"}, ["CCCC", "CCO"]),  # the day comes first
+        ({"split": "time"}, ["CCCC", "CCO", "CCN"]),  # in the order of the rows
+        ({"split_column": "part"}, ["CCCC", "CCO"]),
+    ],
+)
+def test_rows_of_the_future_and_of_held_out_cells_are_not_learned(tmp_path, options, learned):
+    lines = ["C,1,,5/3/2019,train", "CC,2,,6/3/2019,val", "CCCC,,7,5/3/2019,"]
+    lines += ["CCC,3,,20/3/2019,test", "O,,8,20/3/2019,test", "N,,9,2/4/2019,Valid"]
+    second = tmp_path / "second.csv"
+    second.write_text("smiles,a,when,part\nCCO,4,,\nCCN,5,4/5/2019,holdout\n")
+    sizes = {} if "split_column" in options else {"test_size": 0.3}
+    config = DataConfig(target_columns=("y",), validation_size=0.3, **options, **sizes)
+    config = replace(config, auxiliary_columns=("a",), auxiliary_data=str(second))
+    table = read(tmp_path, "\n".join(["smiles,y,a,when,part", *lines, ""]), config)
+    parts = split_rows(table, config, seed=0)
+    assert [part.tolist() for part in parts] == [[0], [1], [2]]
+    training, _ = table.learned(parts)
+    assert [one.smiles for one in training.records] == ["C", *learned]
+    found = find_leakage(table, parts)
+    assert found.auxiliary_future == 5 - len(learned)
+    assert f"of {found.auxiliary_future} other rows were left out" in "\n".join(found.lines())
+    final = table.learned(split([0, 1, 2]))[0]  # there is no test row, and nothing in its future
+    assert len(final.records) == 3 + (2 if "split_column" in options else 5)
 
 
 @pytest.mark.parametrize("folds", [None, 2])
