@@ -1,6 +1,7 @@
 """The compact form of a molecule: written by ``chem``, read by ``graph`` and ``model``."""
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class MoleculeRecord:
     def num_atoms(self) -> int:
         """Number of atoms ``n``."""
         return self.atoms.shape[0]
+
+    @property
+    def identity(self) -> int:
+        """A hash of the canonical isomeric SMILES, of both molecules of a pair, 64 bits."""
+        text = repr((self.smiles, self.partner and self.partner.smiles))
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def with_all_pairs(self) -> "MoleculeRecord":
         """Return a record of all pairs; those that ``edge_index`` lacks have the code NO_EDGE."""

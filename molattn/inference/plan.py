@@ -1,6 +1,6 @@
 """Which molecules of a table to measure next, by the Gaussian process of a model."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 _ONE_SIGMA = 0.6827  # coverage of mean ± standard deviation of a normal distribution
 _CANDIDATES = 3000  # whose covariance is computed
-_LEAST_STD, _LEAST_SHOWN = 1e-9, 0.1
+_LEAST_STD, _LEAST_SHOWN, _MOST_NOISE = 1e-9, 0.1, 0.9
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
@@ -100,7 +100,9 @@ def plan_table(
     by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
     ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
     ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
-    Molecules of the training data, repeated molecules and rows with an error are left out.
+    Molecules of the training data, repeated molecules and rows with an error are left out. A model
+    that was saved without identities or noises, such as ``admet``, takes stereoisomers of training
+    molecules for these, and the noise of a label for the error of its most certain predictions.
 
     Returns:
         The number of molecules chosen.
@@ -131,8 +133,13 @@ class _Target:
         if self.index < 0 or tasks[self.index].kind != "regression":
             raise InputError(f"got {quoted(self.name)}, expected a regression", option="target")
         process, labels = model.gaussian_process, model.training_set and model.training_set.labels
-        if process is None or not len(process.noises) or not labels:
-            raise InputError("MODEL: expected one that was trained with a Gaussian process")
+        if process is None or model.uncertainty is None or not labels:
+            raise InputError("MODEL: expected a Gaussian process (--predictor both) and intervals")
+        if not len(process.noises):
+            part: Any = model.uncertainty.calibration.parts[self.index]
+            error = min(part.bound(_ONE_SIGMA) / float(model.target_scale[self.index]), _MOST_NOISE)
+            noises = np.full(len(process.means), error**2 / (1.0 - error**2))
+            process = replace(process, noises=noises, labeled=process.weights != 0.0)
         self.model, self.config, self.process = model, config, process
         self.sign = -1.0 if config.minimize else 1.0
         self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
@@ -156,7 +163,10 @@ class _Target:
             file = Path(folder, "predictions.parquet")
             map_table(table, self.model, file, spec, self.config, console)
             found = pd.read_parquet(file)
-        known = found["training_similarity"] >= 1.0
+        known = found.get(f"{self.name}_training_similarity", found["training_similarity"]) >= 1.0
+        if len(self.process.learned):  # stereoisomers are as similar, and may be new
+            rows = self.read(table, found["row"][known])
+            known[known] = np.isin([row.record.identity for row in rows], self.process.learned)
         print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         found = found[~known].dropna(subset=columns)
@@ -169,18 +179,20 @@ class _Target:
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
 
+    def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
+        """Read rows with valid molecules, by their numbers and in that order."""
+        fields = replace(self.model.config.input_fields(), smiles=True)
+        chosen = _Chosen(table, dict.fromkeys(numbers, ()))
+        return [*chain.from_iterable(molecule_batches(chosen, self.model, self.config, fields))]
+
     def choose(
         self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
     ) -> dict[int, tuple[float | str, ...]]:
         """Choose among rows; return the new cells of each by its number, in order."""
         config, model = self.config, self.model
-        chosen = _Chosen(table, dict.fromkeys(numbers.tolist(), ()))
-        fields = replace(model.config.input_fields(), smiles=True)
-        batches = molecule_batches(chosen, model, config, fields)
-        rows, position = [*chain.from_iterable(batches)], dict[str, int]()
+        rows, position = self.read(table, numbers.tolist()), dict[Any, int]()
         for index, row in enumerate(rows):
-            both = row.record, row.record and row.record.partner
-            position.setdefault(repr([*(one and one.smiles for one in both), row.features]), index)
+            position.setdefault((row.record.identity, *row.features), index)
         kept = [*position.values()]
         records: list[Any] = [rows[index].record for index in kept]
         features = [rows[index].features for index in kept] if model.config.features else None

@@ -46,7 +46,7 @@ _MOST_SHARED = 32  # outputs that learn from each other
 MOST_SHARED_ROWS = 16_000
 """Rows of targets that learn from each other, which are passed through once or twice more."""
 _OWN = ("rows", "weights", "means", "shares")
-_OF_POSTERIOR = ("noises", "labeled")  # which the packaged models do not have
+_OF_PLAN = ("noises", "labeled", "learned")  # which the packaged models do not have
 _SCALING = "scaling."
 _LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
 _LEAST_VARIANCE = 1e-12  # of standardized labels
@@ -183,7 +183,7 @@ class GaussianProcess:
 class Neighbor(NamedTuple):
     """A training row behind a prediction."""
 
-    row: int  # its number in the table of the training; 10^9 more if of the auxiliary data
+    row: int  # its number in the table of the training
     similarity: float  # its kernel with the predicted row, from 0 to 1
     contribution: float  # what it adds to the prediction
     smiles: str | None = None  # if the model keeps it
@@ -200,13 +200,15 @@ class GaussianProcessHead:
 
     tasks: tuple[Task, ...]
     kernel: MoleculeKernel  # with the m inducing points
-    rows: Rows  # their numbers in the table, as messages count them, [m]
+    rows: Rows  # their numbers in the table, as messages count them; -1 = of another table, [m]
     weights: Array  # of the inducing points in each output, [m, outputs]
     means: Array  # constant term of each output, [outputs]
     noises: Array  # variance of each output's labels over that of its signal, [outputs]
     labeled: NDArray[np.bool_]  # which inducing points each output has labels of, [m, outputs]
     scalings: tuple[ProbabilityScaling | None, ...]  # of each classification
     shares: Array  # weight in the prediction of each task; the network has the rest, [T]
+    learned: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """``MoleculeRecord.identity`` of each row of the table that it was fitted to."""
     helpers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """After a fit: other tasks that each task learns from; not saved."""
 
@@ -263,12 +265,12 @@ class GaussianProcessHead:
             found.labeled[:, :outputs],
             tuple(scalings),
             np.ones(len(config.tasks)),
-            {name: sorted(one) for name, one in found.helpers.items()},
+            helpers={name: sorted(one) for name, one in found.helpers.items()},
         )
 
-    def with_rows(self, numbers: Rows) -> "GaussianProcessHead":
-        """Name the rows that it was fitted to by their numbers ``[n]``."""
-        return replace(self, rows=numbers[self.rows])
+    def with_rows(self, numbers: Rows, learned: NDArray[np.uint64]) -> "GaussianProcessHead":
+        """Name the rows that it was fitted to by numbers ``[n]``, and those of the table."""
+        return replace(self, rows=numbers[self.rows], learned=learned)
 
     def predict(self, inputs: KernelInputs) -> Array:
         """Predict n rows, ``[n, outputs]``: regressions in scaled units, logits of classes."""
@@ -326,7 +328,7 @@ class GaussianProcessHead:
     def neighbors(
         self, inputs: KernelInputs, count: int, smiles: Mapping[int, str], scales: Sequence[float]
     ) -> dict[str, list[list[Neighbor]]]:
-        r"""Return by task for n rows the ``count`` training rows that contribute most.
+        r"""Return by task for n rows the ``count`` rows of the table that contribute most.
 
         A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` times a scale, with the
         share :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a
@@ -334,16 +336,17 @@ class GaussianProcessHead:
         second of two, the first of several) and -1 for the others.
         """
         neighbors: dict[str, list[list[Neighbor]]] = {task.name: [] for task in self.tasks}
+        own = np.flatnonzero(self.rows >= 0)
         for some in _blocks(np.arange(len(inputs)), _NEIGHBOR_ROWS_AT_ONCE):
-            kernel = self.kernel(inputs[some])
+            kernel = self.kernel(inputs[some])[:, own]
             factors = zip(output_slices(self.tasks), self.shares, scales, strict=True)
             for rows, (part, share, scale) in zip(neighbors.values(), factors, strict=True):
-                parts = kernel * self.weights[:, part.start]
+                parts = kernel * self.weights[own, part.start]
                 order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
                 for similarity, row, points in zip(
                     kernel, parts * share * scale, order, strict=True
                 ):
-                    numbers = self.rows[points].tolist()
+                    numbers = self.rows[own[points]].tolist()
                     values = similarity[points].tolist(), row[points].tolist()
                     texts = [smiles.get(number) for number in numbers]
                     rows.append([*map(Neighbor, numbers, *values, texts)])
@@ -351,7 +354,7 @@ class GaussianProcessHead:
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
-        names = (*_OWN, *_OF_POSTERIOR)
+        names = (*_OWN, *_OF_PLAN)
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         for index, one in enumerate(self.scalings):
             if one is not None:
@@ -363,7 +366,7 @@ class GaussianProcessHead:
         cls, arrays: Mapping[str, NDArray[Any]], config: MolAttnConfig
     ) -> "GaussianProcessHead":
         """Read the arrays of :meth:`to_bytes`."""
-        own: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_POSTERIOR}
+        own: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
         own |= {name: arrays[name] for name in _OWN}
         scalings = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
         return cls(

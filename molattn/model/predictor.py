@@ -327,7 +327,7 @@ class Predictor(NetworkModule):
         if self.gaussian_process is None:
             message = "the model has no Gaussian process, and thus no neighbors"
             raise InputError(message, option=option)
-        most = len(self.gaussian_process.rows)
+        most = int((self.gaussian_process.rows >= 0).sum())
         if not 1 <= count <= most:
             raise InputError(
                 f"got {count}, expected a whole number from 1 to {most}, the number of inducing "

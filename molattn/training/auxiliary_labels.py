@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from molattn.chem.split import Split
+from molattn.data.auxiliary import SECOND
 from molattn.data.dataset import Molecules, TrainingTable
 from molattn.model.gaussian_process import MOST_SHARED_ROWS
 from molattn.model.kernel import KernelInputs
@@ -32,7 +33,7 @@ class AuxiliaryLabels:
     molecules: Molecules  # of other rows, m
     is_early: NDArray[np.bool_]  # whether their molecules have no validation row, [m]
     keys: list[str]  # what identifies other rows
-    lines: Rows  # [m]
+    lines: Rows  # in the table of the targets, or -1, [m]
 
     @classmethod
     def of(
@@ -43,8 +44,8 @@ class AuxiliaryLabels:
         A row of the targets gets the labels of its molecule from wherever they are, the first of
         each column.
         """
-        chosen = table.auxiliary_rows(np.concatenate([split.train, split.val]))
-        early = table.auxiliary_rows(split.train)
+        chosen, _ = table.auxiliary_rows(split, with_validation=True)
+        early, _ = table.auxiliary_rows(split)
         labels = _scaled(auxiliary, chosen)
         places: dict[Any, int] = {}
         for place, row in enumerate(rows.tolist()):
@@ -62,6 +63,7 @@ class AuxiliaryLabels:
             (_identity(auxiliary, row), one.tolist())
             for row, one in zip(chosen.tolist(), labels, strict=True)
         ]
+        lines = np.array([auxiliary.rows[row].line for row in chosen], dtype=np.int64)
         return cls(
             auxiliary.tasks,
             own,
@@ -69,7 +71,7 @@ class AuxiliaryLabels:
             auxiliary.molecules(chosen),
             np.isin(chosen, early),
             [*map(repr, keys)],
-            np.array([auxiliary.rows[row].line for row in chosen], dtype=np.int64),
+            np.where(lines < SECOND, lines, -1),
         )
 
     def added_to(self, first: dict[str, Any], inputs: KernelInputs) -> dict[str, Any]:

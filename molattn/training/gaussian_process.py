@@ -67,7 +67,7 @@ def add_gaussian_process(
         outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
         gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
-    model.gaussian_process = gp.with_rows(rows.lines)
+    model.gaussian_process = gp.with_rows(rows.lines, rows.learned)
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
     seconds = f"{time.perf_counter() - start:.1f} s"
@@ -100,6 +100,7 @@ class _Rows:
         self.lines = np.array([table.rows[row].line for row in rows])
         self.keys = [_key(table, row) for row in rows.tolist()]
         records, features, self.auxiliary = molecules.records, molecules.features, None
+        self.learned = np.array([one.identity for one in records], dtype=np.uint64)
         if table.auxiliary is not None:
             other = AuxiliaryLabels.of(table, table.auxiliary, split, rows, seed)
             self.auxiliary, records = other, Joined(records, other.molecules.records)
