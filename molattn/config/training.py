@@ -235,8 +235,8 @@ class GaussianProcessConfig:
             their errors on the validation rows.
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
             default morgan, atom_pairs, embedding, and descriptors if they raise the likelihood.
-        inducing_points: Most inducing points, a quarter more with auxiliary columns; with no more
-            rows than that it is exact.
+        inducing_points: Most inducing points, a quarter more with auxiliary columns, up to twice
+            as many for targets of different rows; with no more rows than that it is exact.
     """
 
     predictor: Literal["both", "network", "gaussian_process"] = "both"

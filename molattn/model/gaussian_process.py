@@ -230,9 +230,10 @@ class GaussianProcessHead:
         Up to ``inducing_points`` rows it is exact; of more rows that many are drawn at random as
         inducing points, in turn for each task of the rows that have its label, and the same
         whatever the order of the rows. Each set of tasks that have labels for the same rows is
-        fitted by itself, on the inducing points that have them; with more than 16 sets there are
-        fewer inducing points, so that their time grows no further. A task without labels is
-        predicted as 0, or with equal probabilities.
+        fitted by itself, on the inducing points that have them, in a time that grows with the cube
+        of their number. So there are up to twice as many inducing points if that takes no longer
+        than such fits on ``inducing_points`` each, and with more than 16 sets no longer than 16. A
+        task without labels is predicted as 0, or with equal probabilities.
 
         Tasks learn from each other and from ``auxiliary`` ones, which are not predicted, as
         :mod:`molattn.model.linear_sharing` describes, where that makes their labels more likely.
@@ -411,6 +412,14 @@ class _Rows:
             groups.setdefault(known[:, column].tobytes(), []).append(column)
         return [(columns, self.used[known[:, columns[0]]]) for columns in groups.values()]
 
+    def most_points(self, given: int) -> int:
+        """Return how many inducing points to draw, see :meth:`GaussianProcessHead.fit`."""
+        groups = [columns[0] for columns, _ in self.groups()]
+        most = given * min(2, len(groups))
+        sizes = (~np.isnan(self.labels[self.drawn[:most]][:, groups])).cumsum(axis=0)
+        fits = (sizes**3).sum(axis=1) <= min(len(groups), _MOST_GROUPS) * given**3
+        return most if fits.all() else max(1, int(fits.sum()))
+
 
 class _Group(NamedTuple):
     """Outputs that the same rows have, and their Gaussian processes."""
@@ -460,8 +469,7 @@ class _Fitted:
         """Fit tasks that learn from each other, and from auxiliary ones if these help."""
         labels = targets[:, : len(config.tasks)]
         rows = _Rows(config.tasks, labels, weights, keys, seed)
-        most = round(inducing_points * min(1.0, _MOST_GROUPS / len(rows.groups())) ** (1.0 / 3.0))
-        points = rows.drawn[: max(1, most)]
+        points = rows.drawn[: (most := rows.most_points(inducing_points))]
         found = cls(config, inputs, rows, points)
         found.share(config.tasks, len(found.means))
         if not auxiliary:

@@ -99,6 +99,14 @@ def test_fewer_inducing_points_are_drawn_by_the_seed():
     ]
     assert heads[0].to_bytes() == heads[1].to_bytes() != heads[2].to_bytes()
     assert len({*heads[0].rows.tolist()}) == 20
+    # No row has two labels: each task is as exact as it is alone.
+    apart = np.where(np.arange(48)[:, None] % 3 == np.arange(3), labels, np.nan)
+    apart[:8] = np.nan
+    many, few = (
+        GaussianProcessHead.fit(CONFIG, INPUTS, apart, inducing_points=n) for n in (20, 40)
+    )
+    assert {*many.rows.tolist()} == {*range(8, 48)}
+    np.testing.assert_array_equal(many.predict(NEW), few.predict(NEW))
     # Rasmussen and Williams, equation 8.20.
     config, y = MolAttnConfig(TASKS[:1], SMALL, kernels=CONFIG.kernels), labels[:, 0]
     head = GaussianProcessHead.fit(config, INPUTS, labels[:, :1], inducing_points=20)
