@@ -61,6 +61,24 @@ def assert_one_line(error: Exception) -> None:
     assert len(str(error)) <= 4096
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _known_descriptors() -> Iterator[None]:
+    """Calculate RDKit's descriptors of a molecule once: of a small training they take a third."""
+    known: dict[Any, list[Any]] = {}
+
+    def calculated(mol: Any, names: Any) -> list[Any]:
+        key = (mol.ToBinary(), *names)
+        if key not in known:
+            known[key] = calculate(mol, names)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        module = importlib.import_module("molattn.chem.descriptors")
+        calculate = vars(module)["_descriptors"]
+        patch.setattr(module, "_descriptors", calculated)
+        yield
+
+
 @pytest.fixture(scope="module")
 def without_figures() -> Iterator[None]:
     """Leave out the figures of runs, which take most of the time of a small training."""
