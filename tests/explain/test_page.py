@@ -194,7 +194,7 @@ def test_fragments_names_and_measured_values_are_beside_the_structure(
         assert page.locator("#parts circle.marked").count() == 3
         assert page.locator("#row").inner_text() == "aspirin (row 1)"
         facts = page.locator("#facts").inner_text()
-        error = re.search(r"measured\s+-1.72\s+error\s+(\S+)", facts)[1]
+        error = re.search("measured\\s+\N{MINUS SIGN}1.72\\s+error\\s+(\\S+)", facts)[1]
         assert number(error) == pytest.approx(own["prediction"] + 1.72, rel=0.006)
 
 
