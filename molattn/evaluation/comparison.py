@@ -17,7 +17,8 @@ from molattn.config import TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.data.labels import label_values
 from molattn.data.table import escape_formula, listed, name_column, open_table
-from molattn.errors import InputError
+from molattn.data.table.base import valid_text
+from molattn.errors import InputError, matching
 from molattn.evaluation.metrics import METRICS, metrics_of, percentile_interval, sample_scores
 from molattn.evaluation.tables import tasks_of
 from molattn.task import Task, output_slices
@@ -59,34 +60,34 @@ def _read(folder: Path) -> RunPredictions:
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
     tasks, data = tasks_of(read_json(folder / RESULT_FILE)), config.data
-    cells = pd.read_csv(folder / "predictions.csv", dtype=str, keep_default_na=False)
-    if cells.empty:
+    table = open_table(folder / "predictions.csv")
+    header = [_unescaped(name) for name in table.header]
+    rows = [[_unescaped(cell) for cell in row.cells] for row in table]
+    if not rows:
         raise InputError(f"{folder}: expected a run with test rows, got none")
-    cells = cells.rename(columns=_unescaped).map(_unescaped)
     # Added columns come after those of the table, see free_name.
-    added = {str(name).rstrip("_"): name for name in cells}
-    given = {name.lower(): name for name in reversed(cells.columns)}
+    added = {name.rstrip("_"): index for index, name in enumerate(header)}
 
-    def texts(name: str | None) -> list[str]:
-        if name is None:
-            return [""] * len(cells)
-        return cells[name if name in cells else given[name.lower()]].tolist()
+    def texts(column: str | int | None) -> list[str]:
+        if isinstance(column, str):
+            column = header.index(matching(column, header)[0])
+        return [valid_text(row[column]) if column is not None else "" for row in rows]
 
     def numbers(names: Sequence[str]) -> pd.DataFrame:
-        own = [added.get(name.rstrip("_")) for name in names]
-        columns = [pd.to_numeric(cells[one], errors="coerce") if one else np.nan for one in own]
-        return pd.DataFrame(dict(zip(names, columns, strict=True)), index=cells.index)
+        own = [texts(added.get(name.rstrip("_"))) for name in names]
+        columns = [pd.to_numeric(one, errors="coerce") for one in own]
+        return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
-    relations = [texts(name) for name in data.relation_columns] or [None] * len(tasks)
+    names = data.relation_columns[: len(tasks)]  # those of auxiliary columns follow
+    relations = [texts(name) for name in names] or [None] * len(tasks)
     both = zip(tasks, relations, strict=True)
     labels = {one.name: label_values(texts(one.name), one, signs)[0] for one, signs in both}
     parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
     parts["output"] = numbers([name for task in tasks for name in task.output_names])
-    keys = [texts("round" if data.folds is not None and data.only_fold is None else None)]
-    table = open_table(folder / "predictions.csv")
-    smiles = _unescaped(table.header[table.column(data.smiles_column, "smiles_column")])
-    named = name_column([*map(str, cells)])
-    parts["name"] = pd.DataFrame({"name": texts(None if named is None else cells.columns[named])})
+    is_folded = data.folds is not None and data.only_fold is None
+    keys = [texts(added["round"] if is_folded else None)]
+    parts["name"] = pd.DataFrame({"name": texts(name_column(header))})
+    smiles = table.column(data.smiles_column, "smiles_column")
     keys += [texts(smiles), texts(data.partner_column)]
     keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))
@@ -266,9 +267,11 @@ def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator
         order = np.argsort(np.where(known, similarity, np.nan))[: (known & (similarity >= 0)).sum()]
         for rows in filter(len, np.array_split(order, 5)):
             low, high = similarity[rows[[0, -1]]]
-            masks[f"similarity: {low:.2f} to {high:.2f}"] = np.isin(np.arange(len(labels)), rows)
+            name = f"similarity: {low:.2f} to {high:.2f}"  # of two fifths if all are equal
+            masks[name] = np.isin(np.arange(len(labels)), rows) | masks.get(name, False)
         masks = {name: mask for name, mask in masks.items() if mask.any()}
         weights = np.array([mask[known] for mask in masks.values()], dtype=float)
+        weights = weights.reshape(len(masks), known.sum())  # without a label too
         chosen = part if task.kind == "multiclass" else part.start
         for run, one in runs.items():
             outputs = one.frame["output"].to_numpy()[known, chosen]

@@ -39,7 +39,7 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
             headings = [METRICS[name].heading for name in some["metric"]]
             cells = dict(zip(headings, map(format_score, some["value"]), strict=True))
             main = {metric.heading: "", "95% CI": format_interval(*some.iloc[0][["low", "high"]])}
-            row = {**label, "model": str(run), **main, **cells}
+            row = {**label, "run": str(run), **main, **cells}
             found.setdefault(("test scores", not task.classes), []).append(row)
         differences = own[(own["minus"] != "") & (own["metric"] == key)]
         pairs: list[Any] = differences.to_dict("records")
@@ -48,7 +48,7 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
             better = one["run" if (one["value"] > 0) == metric.higher_is_better else "minus"]
             ends = 50 * np.array([one["low"], one["high"], one["value"]]) / widest
             value, p = format_score(one["value"]), one["p_value"]
-            row = {**label, "model": f"{one['run']} - {one['minus']}", heading: value}
+            row = {**label, "run": f"{one['run']} - {one['minus']}", heading: value}
             row["95% CI"] = format_interval(one["low"], one["high"])
             row["p"] = "< 0.001" if p < 0.001 else format_score(p)
             row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
@@ -59,10 +59,13 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
     ]
 
 
-def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, output: Path) -> None:
-    """Write a folder with the table of a comparison, ``comparison.csv``, and ``report.html``."""
+def write_comparison(
+    runs: Mapping[str, RunPredictions], table: pd.DataFrame, output: Path
+) -> list[ScoreTable]:
+    """Write a folder with the table of a comparison and its page; return the tables of that."""
     check_output_folder(output, "a comparison", {_TABLE_FILE, PAGE_FILE}.__contains__)
     first, *_ = runs.values()
+    tables = comparison_tables(table, first.tasks)
     with atomic_folder(output) as folder:
         table.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
         page = page_environment(_TEMPLATES).get_template("comparison.html")
@@ -71,10 +74,7 @@ def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, ou
             runs=runs,
             first=first,
             file=Path(first.config.file).name,
-            tables=[
-                one._replace(frame=one.frame.rename(columns={"model": "run"}))
-                for one in comparison_tables(table, first.tasks)
-            ],
+            tables=tables,
             degrees=table["degrees_of_freedom"].dropna().unique(),
             tasks=[_task_part(runs, table, index) for index in range(len(first.tasks))][
                 :_MOST_TASKS
@@ -82,6 +82,7 @@ def write_comparison(runs: Mapping[str, RunPredictions], table: pd.DataFrame, ou
             made=datetime.now(UTC),
         )
         write_file(folder / PAGE_FILE, text.encode(errors="replace"))
+    return tables
 
 
 def _task_part(

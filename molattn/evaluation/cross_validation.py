@@ -17,7 +17,7 @@ from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
-from molattn.data.table import escape_formula, free_name, write_table
+from molattn.data.table import Table, escape_formula, free_name, open_table, write_table
 from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.model_card import save_with_card
 from molattn.evaluation.plots import TaskResults, task_results
@@ -116,9 +116,10 @@ def cross_validate(
         if config.data.trains_final:
             print_line(console, "final model of all rows")
             summary["final"] = work.train_final(predicted, summary)
-    _write_predictions(todo, folder)
+    predictions = [open_table(folder / one.name / "predictions.csv") for one in todo]
+    _write_predictions(todo, predictions, len(table.header), folder / "predictions.csv")
     write_skipped(table, folder)
-    results = _out_of_fold_results(todo, splits, table, summary, folder)
+    results = _out_of_fold_results(todo, splits, table, summary, predictions)
     write_fold_page(config, table, summary, results, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
@@ -269,7 +270,7 @@ def _out_of_fold_results(
     splits: Sequence[Split],
     table: TrainingTable,
     summary: Mapping[str, Any],
-    folder: Path,
+    predictions: Sequence[Table],
 ) -> list[TaskResults]:
     """Return the predictions of all rows, each by the round of the first repeat that tested it."""
     tasks, rows = table.tasks, len(table.rows)
@@ -278,10 +279,11 @@ def _out_of_fold_results(
     names = [name for task in tasks for name in task.output_names]
     names += [*(f"{task.name}_training_similarity" for task in tasks), "training_similarity"]
     columns = [escape_formula(free_name(name, table.header)) for name in names]
-    for one, split in zip(todo, splits, strict=True):
+    for one, split, own in zip(todo, splits, predictions, strict=True):
         if one.repeat == 1:
-            frame = pd.read_csv(folder / one.name / "predictions.csv").reindex(columns=columns)
-            values = frame.apply(pd.to_numeric).to_numpy(dtype=float)
+            cells = [dict(zip(own.header, row.cells, strict=True)) for row in own]
+            texts = [[row.get(name) or "nan" for name in columns] for row in cells]
+            values = np.array(texts, dtype=float).reshape(-1, len(columns))
             predicted[split.test], of_tasks = np.split(values[:, :-1], [predicted.shape[1]], axis=1)
             similarity[split.test] = np.where(np.isnan(of_tasks), values[:, -1:], of_tasks)
             labels[split.test] = table.targets[split.test]
@@ -297,14 +299,15 @@ def _out_of_fold_results(
     return task_results(Prediction(predicted, *others), labels, tasks, metrics)
 
 
-def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
-    frames = [
-        pd.read_csv(folder / one.name / "predictions.csv", dtype=str, keep_default_na=False)
-        for one in todo
-    ]
+def _write_predictions(
+    todo: Sequence[Round], predictions: Sequence[Table], width: int, path: Path
+) -> None:
+    """Join the predictions of all rounds, for a table of ``width`` columns, which may be alike."""
     # A model whose training labels were complete lacks the similarities of each task.
-    header = max(([*frame.columns] for frame in frames), key=len)
-    with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
-        for one, frame in zip(todo, frames, strict=True):
-            for row in frame.reindex(columns=header, fill_value="").itertuples(index=False):
-                write([*row, one.name])
+    header = max((one.header for one in predictions), key=len)
+    with write_table(path, [*header, free_name("round", header)]) as write:
+        for one, own in zip(todo, predictions, strict=True):
+            for row in own:
+                added = dict(zip(own.header, row.cells, strict=True))
+                more = [added.get(name, "") for name in header[width:]]
+                write([*row.cells[:width], *more, one.name])

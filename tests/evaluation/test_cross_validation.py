@@ -161,7 +161,8 @@ def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monk
 
 
 def test_leakage_of_the_folds_is_logged_beside_their_scores(capsys):
-    Path("t.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 21)))
+    rows = "".join(f"{'C' * n}N,{n},\xe9\n" for n in range(1, 21))
+    Path("t.csv").write_text(f"smiles,y,note\n{rows}", encoding="latin-1")
     words = ["train", "t.csv", "--target-columns", "y"]
     first = words_of(test_size=0, validation_size=0.1, output="first")
     assert main([*words, *first]) == 0
