@@ -1,6 +1,5 @@
 """Commands that train nothing: ``molattn check``, ``molattn runs`` and ``molattn compare``."""
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from molattn.cli.options import group, make_console, section
-from molattn.config import DataConfig
+from molattn.config import DataConfig, TrainConfig
 from molattn.data.table import escape_formula, open_table, write_table
 from molattn.utils.console import print_line
 
@@ -42,15 +41,10 @@ def check(
                 write([problem.line, *map(escape_formula, problem[1:])])
     for line in found.lines:
         print_line(console, line)
-    words = ["molattn", "train", str(table), "--target-columns", *config.target_columns]
-    words += ["--auxiliary-columns", *config.auxiliary_columns] * bool(config.auxiliary_columns)
-    if config.smiles_column != DataConfig.smiles_column:
-        words += ["--smiles-column", config.smiles_column]
-    if config.decimal != DataConfig.decimal:
-        words += ["--decimal", config.decimal]
     if any(one.problem == "mixture" for one in found.problems):
-        words.append("--standardize")
-    print_line(console, f"to train: {shlex.join(words)}")
+        config = replace(config, standardize=True)
+    command = TrainConfig(str(table), config).command_line("train", with_paths=True)
+    print_line(console, f"to train: {command}")
 
 
 def compare(
@@ -71,19 +65,17 @@ def compare(
     """
     console = make_console()
     from molattn.evaluation.comparison import comparison_table, read_runs
-    from molattn.evaluation.comparison_page import comparison_tables, write_comparison
+    from molattn.evaluation.comparison_page import write_comparison
     from molattn.evaluation.tables import print_tables
     from molattn.training.run_folder import free_folder
 
     output = output or free_folder(Path("runs/comparison"))
     read = read_runs(runs)
-    table, (first, *_) = comparison_table(read), read.values()
-    write_comparison(read, table, output)
-    tables = comparison_tables(table, first.tasks)
-    shown = [
-        one._replace(frame=one.frame.drop(columns="interval", errors="ignore")) for one in tables
-    ]
-    print_tables(shown, console)
+    tables = write_comparison(read, comparison_table(read), output)
+    for one in tables:
+        if "interval" in one.frame:  # a drawing
+            del one.frame["interval"]
+    print_tables(tables, console)
     print_line(console, f"Comparison written to {output}; see {output / 'report.html'}")
 
 

@@ -165,11 +165,12 @@ class RunConfig:
             if (value := getattr(getattr(self, option.section), name)) != option.default
         }
 
-    def command_line(self, command: str) -> str:
-        """Return the command of this run, with file names in place of paths."""
+    def command_line(self, command: str, *, with_paths: bool = False) -> str:
+        """Return the command of this run, with paths or with the names of files alone."""
         files = getattr(self, self.file_key())
         files = (files,) if isinstance(files, str) else files
-        words = ["molattn", command, *(Path(file).name for file in files)]
+        shown = str if with_paths else lambda path: Path(path).name
+        words = ["molattn", command, *map(shown, files)]
         for name, value in self.changes().items():
             option = "--" + name.replace("_", "-")
             if isinstance(value, bool):
@@ -179,7 +180,7 @@ class RunConfig:
                 is_path = name in ("exclude", "auxiliary_data") or (
                     name == "init_from" and Path(values[0]).is_absolute()
                 )
-                words += [option, *(Path(one).name if is_path else str(one) for one in values)]
+                words += [option, *map(shown if is_path else str, values)]
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:

@@ -93,7 +93,8 @@ def _hints(table: TrainingTable, index: int, config: DataConfig) -> Iterator[str
     task, labels = table.tasks[index], table.targets[:, index]
     labels, name = labels[~np.isnan(labels)], quoted(table.tasks[index].name)
     if task.kind != "regression":
-        for label, count in zip(task.classes, np.bincount(labels.astype(int)), strict=False):
+        counts = np.bincount(labels.astype(int), minlength=len(task.classes))
+        for label, count in zip(task.classes, counts, strict=True):
             if count < _RARE * len(labels):
                 yield f"{name}: only {count} of {len(labels)} labels are {label}"
     elif labels.min() > 0.0 and np.log10(labels.max() / labels.min()) > _DECADES:

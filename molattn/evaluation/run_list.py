@@ -40,7 +40,8 @@ def list_runs(folder: Path) -> list[ListedRun]:
     found = []
     for path in (config.parent for config in folder.rglob(CONFIG_FILE)):
         is_finished = (path / RESULT_FILE).is_file()
-        is_fold = any((parent / CONFIG_FILE).is_file() for parent in path.parents)
+        parents = path.relative_to(folder).parents  # above it a config.yaml is not of a run
+        is_fold = any((folder / parent / CONFIG_FILE).is_file() for parent in parents)
         if is_fold or not (is_finished or path.name.endswith(UNFINISHED)):  # a study has no scores
             continue
         name = final_folder(path).relative_to(folder).as_posix()

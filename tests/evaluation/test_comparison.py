@@ -132,11 +132,33 @@ def test_single_splits_are_compared_by_scaffolds(tmp_path):
     assert fifth["value"]["a"] == pytest.approx(np.abs(0.1 * NOISE[0])[:8].mean(), rel=1e-5)
 
 
-def test_the_order_of_the_rows_does_not_matter(tmp_path):
+def test_the_order_of_the_rows_does_not_matter_nor_that_similarities_are_equal(tmp_path):
     runs = [saved_run(tmp_path / name, predictions=LABELS + NOISE[0]) for name in "ab"]
-    rows = pd.read_csv(runs[1] / "predictions.csv", dtype=str)
+    rows = pd.read_csv(runs[1] / "predictions.csv", dtype=str).assign(training_similarity=1)
+    rows.to_csv(runs[0] / "predictions.csv", index=False)
     rows.iloc[::-1].to_csv(runs[1] / "predictions.csv", index=False)
     assert differences(runs, "rmse")[["value", "p_value"]].to_numpy().tolist() == [[0.0, 1.0]]
+    found = molattn.compare(runs).set_index("rows").loc["similarity: 1.00 to 1.00"]
+    assert found["count"].tolist() == [36, 36]  # all fifths together
+
+
+def test_columns_of_the_table_may_have_the_names_of_added_ones_and_any_bytes(folds):
+    runs, _ = folds
+    before = molattn.compare(runs)
+    for run in runs:
+        table = pd.read_csv(run / "predictions.csv").rename(columns={"round": "round_"})
+        table = table.assign(name="\xe9", round="one")[["name", "round", *table]]
+        table.to_csv(run / "predictions.csv", index=False, encoding="latin-1")
+    pd.testing.assert_frame_equal(molattn.compare(runs), before)
+
+
+def test_a_target_without_labels_has_no_scores_and_auxiliary_columns_may_have_relations(tmp_path):
+    more = {"auxiliary_columns": ("other",), "relation_columns": ("y", "y")}
+    labels = np.full(len(SMILES), np.nan)
+    runs = [saved_run(tmp_path / name, predictions=LABELS, labels=labels, **more) for name in "ab"]
+    assert main(["compare", *map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    rows = rows_of(tmp_path / "out/comparison.csv")
+    assert {(row["count"], row["value"]) for row in rows} == {("0", "")}
 
 
 def test_classes_rows_without_prediction_and_escaped_cells(tmp_path):
@@ -216,6 +238,7 @@ def test_trained_runs_are_compared_and_listed(trained, capsys, tmp_path):
         (trained / name).mkdir(exist_ok=True)
         (trained / name / "config.yaml").write_text(text)
         (trained / name / "metrics.json").write_text("{}")
+    (trained.parent / "config.yaml").write_text("of: something else")
     assert main(["runs", str(trained), "--output", str(tmp_path / "list.csv")]) == 0
     listed = {row["name"]: row for row in rows_of(tmp_path / "list.csv")}
     assert sorted(listed) == ["a", "again", "b", "cv", "damaged", "dead", "other"]
