@@ -93,7 +93,7 @@ def predict(
     with nullcontext() if file is None else _resumable(file, resume_hint):
         options = with_workers(config, table)
         if isinstance(written, BytesIO):
-            options = replace(options, style="machine")
+            options = replace(options, style="machine", escape_formulas=False)
         predicted = predict_table(model, table, written, options, console)
     if isinstance(written, BytesIO):
         _print_predictions(predicted.model, written.getvalue().decode(), make_console())
@@ -124,9 +124,8 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
     for cells in rows:
         row = dict(zip(header, cells, strict=True))
         parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
-        console.print(f"\n{row['smiles']}{parent}", style="bold", markup=False, highlight=False)
-        if row["error"]:
-            code = row["error"]
+        console.print(f"\n{cells[0]}{parent}", style="bold", markup=False, highlight=False)
+        if code := cells[-1]:
             console.print(f"no prediction: {code}: {reason_meaning(code)}", markup=False)
             continue
         table, group = Shown(box=None, pad_edge=False), ""
@@ -293,6 +292,7 @@ def export(
     *,
     output: Annotated[Path, group("Output")],
     config: Annotated[ExportConfig, section("Export")] = ExportConfig(),
+    imports: Imports = (),
 ) -> None:
     """Write the networks of a model as a file that other programs run without torch.
 
@@ -303,6 +303,7 @@ def export(
     Args:
         output: The file, such as model.onnx; an existing one is replaced.
     """
+    import_files(imports)
     _check_is_path(output)
     console = make_console()
     from molattn.model.model import MolAttn
@@ -332,12 +333,13 @@ def _extra(command: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-def verify(model: ModelFolder, /) -> None:
+def verify(model: ModelFolder, /, *, imports: Imports = ()) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
     Compares the files with the manifest (sizes, SHA-256), loads the model, and names the RDKit of
     the training if another one is installed.
     """
+    import_files(imports)
     from molattn.model.artefact import ModelFiles, find_model
     from molattn.model.model import MolAttn
 

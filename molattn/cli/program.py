@@ -45,10 +45,6 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(train.pretrain, models.verify),
 )
 """In the order of use."""
-_SHORTENED = (
-    *(runs.check, train.train, train.pretrain, train.tune, models.prepare),
-    *(models.predict, models.explain, models.fingerprint, models.plan),
-)
 _FIRST_EXAMPLES = """Examples:
   molattn predict admet "CCO" "c1ccccc1O"
   molattn train assay.csv --target-columns pIC50 --output runs/assay
@@ -104,7 +100,7 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
     )
     for position, command in enumerate(_COMMANDS):
         own = [line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line]
-        is_short = command in _SHORTENED and not all_options
+        is_short = not all_options and command not in (runs.compare, runs.runs)
         more = ["", f"molattn {command.__name__} {_HELP_ALL} shows all options."] * is_short
         epilogue = "\n".join(["Examples:", *own, *more])
         app.command(command, help_epilogue=epilogue, sort_key=position)

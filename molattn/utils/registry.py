@@ -70,7 +70,7 @@ def import_files(files: Iterable[str | Path]) -> None:
         InputError: No such file, or it cannot be run.
     """
     for path in map(Path, files):
-        if path.name in IMPORTED:
+        if IMPORTED.get(path.name) == path.absolute():
             continue
         spec = spec_from_file_location(path.stem, path)
         if not path.is_file() or spec is None or path.stem in sys.modules:

@@ -120,12 +120,13 @@ def test_german_tables_are_read_with_their_decimal_comma(small_table, fails):
 def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     lines = ["id;SMILES;IC50", "a;CCO;1,5", "b;OCC;40000", "c;CC(N)C(=O)O.Cl;3", "d;=x;3", "e;C;"]
     Path("t.csv").write_text("\n".join([*lines, "f;CC=CC;3", "g;C[C@H](N)C(=O)O;3"]))
-    assert main(["check", "t.csv", "--decimal", ",", "--output", "problems.csv"]) == 0
+    words = ["check", "./t.csv", "--decimal", ",", "--split", "scaffold"]
+    assert main([*words, "--output", "problems.csv"]) == 0
     shown = capsys.readouterr().out
     assert "7 rows: 5 used, 2 not (1 syntax, 1 no_label)" in shown
     assert "spans 4.4 orders of magnitude" in shown
     command = "to train: molattn train t.csv --target-columns IC50 --decimal , --standardize"
-    assert command in shown.splitlines()
+    assert f"{command} --split scaffold" in shown.splitlines()
     with open("problems.csv") as file:
         found = [(row["line"], row["problem"]) for row in csv.DictReader(file)]
     expected = "3 conflict, 3 duplicate, 4 mixture, 4 stereo, 5 syntax, 6 no_label, 7 stereo"
@@ -327,7 +328,12 @@ def test_a_file_of_layers_is_run_only_where_it_is_given(small_table, monkeypatch
     for command in ("predict", "fingerprint", "explain"):
         line = fails(2, command, "run", "CCO", "--output", "c.csv")
         assert "--import: expected my_layers.py, which registers" in line
-    assert main(["predict", "run", "CCO", "--import", "my_layers.py"]) == 0
+    assert "--import: expected my_layers.py" in fails(2, "verify", "run")
+    for command in ("verify run", "predict run CCO"):
+        assert main([*command.split(), "--import", "my_layers.py"]) == 0
+    Path("other").mkdir()
+    Path("other/my_layers.py").write_text(PLUGIN)
+    assert "other/my_layers.py" in fails(2, "verify", "run", "--import", "other/my_layers.py")
     monkeypatch.delitem(sys.modules, "my_layers")
 
 
