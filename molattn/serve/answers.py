@@ -245,9 +245,11 @@ def depict(
     limits: MoleculeLimits,
 ) -> str:
     """Draw a molecule; the atoms that differ from another one, or those given, are marked."""
-    for text in (smiles, smiles if other is None else other):
-        mol, _ = read_molecule(text, limits, bool)
-    marked = list(atoms) if other is None else differing_atoms(smiles, other)
+    mol, _ = read_molecule(smiles, limits, bool)
+    marked = list(atoms)
+    if other is not None:
+        read_molecule(other, limits, bool)
+        marked = differing_atoms(smiles, other)
     if other is None and any(atom >= mol.GetNumAtoms() for atom in atoms):
         raise InputError(f"atoms: got {max(atoms)}, expected numbers below {mol.GetNumAtoms()}")
     if (drawing := draw_molecule(smiles, width, height, marked)) is not None:

@@ -128,7 +128,7 @@ class ServedModel:
             "name": self.name,
             "version": __version__,
             "level": LEVEL,
-            "partner": (config.partner_column or "partner") if config.has_partner else None,
+            "partner": config.partner_column,
             "features": list(config.features),
             "has_neighbors": self.has_neighbors,
             "predicts_parents": config.standardize == "parent",

@@ -26,7 +26,7 @@ from molattn.config.inference import is_loopback
 from molattn.version import __version__
 
 _log = logging.getLogger(__package__)
-_ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
+_ENDPOINTS = frozenset("/ /models /predict /explain /depict /physchem /health /metrics".split())
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "

@@ -59,7 +59,7 @@ export class MoleculeView {
       row.answer.neighbors = (await predict(row, options, this.abort.signal)).neighbors;
       if (this.row === row) this.showNearest();
     } catch (error) {
-      if (error.name !== "AbortError") this.nearest.replaceChildren();
+      if (error.name !== "AbortError") this.nearest.replaceChildren(note(`Nearest molecules: ${error.message}`));
     }
   }
 
@@ -155,7 +155,7 @@ export class MoleculeView {
 
   showProperties() {
     const open = new Set([...this.properties.querySelectorAll("[aria-expanded=true]")].map((one) => one.id));
-    const level = percent(this.answer.level ?? this.context.options().level);
+    const level = percent(this.context.options().level);
     this.profile.replaceChildren(profileOf(this.context.model.tasks, this.after ?? this.answer, this.context.against()) ?? "");
     this.properties.replaceChildren(...groups(this.context.model.tasks).map(([name, tasks], place) =>
       element("section", { "aria-labelledby": `group-${place}` },

@@ -210,7 +210,7 @@ $("cancel").addEventListener("click", () => state.abort?.abort());
 for (const ending of ["csv", "xlsx", "sdf"]) {
   $(`save-${ending}`).addEventListener("click", (event) => download(event, ending));
 }
-$("parent").addEventListener("change", () => state.asked && run(state.asked));
+for (const id of ["parent", "level"]) $(id).addEventListener("change", () => state.asked && run(state.asked));
 $("against").addEventListener("change", () => {
   if (state.opened) view.refresh();
   if (state.total > 1) table.refresh();
