@@ -27,7 +27,7 @@ from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.evaluation.cross_validation import cross_validate
 from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.tables import format_mean
+from molattn.evaluation.tables import score_cell
 from molattn.model.artefact import PACKAGED
 from molattn.model.training_set import Endpoint
 
@@ -97,10 +97,11 @@ def with_results(
         raise ValueError("the model has no training set")
     found = {}
     for task, labels in zip(model.config.tasks, model.training_set.labels, strict=True):
+        own = metrics["test"][task.name]
         scores = [
-            f"{metric.heading} {format_mean(of)}"
+            f"{metric.heading} {score_cell(own, key)}"
             for key, metric in metrics_of(task.kind, with_heading=True).items()
-            if (of := metrics["test"][task.name].get(key))
+            if key in own
         ]
         found[task.name] = replace(
             endpoints[task.name],

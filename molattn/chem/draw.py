@@ -22,15 +22,8 @@ NOT_DRAWN = (
 )
 """Two lines of text in place of the drawing of a molecule that :func:`laid_out` does not return."""
 
-_ELEMENTS = {
-    "nitrogen": ("#1F4FD8", (7,)),
-    "oxygen": ("#C81E1E", (8,)),
-    "sulfur": ("#8A6100", (16,)),
-    "phosphorus": ("#B4530A", (15,)),
-    "halogen": ("#1A7F37", (9, 17, 35, 53)),
-}
-ATOM_COLORS = {name: color for name, (color, _) in _ELEMENTS.items()}
-"""Colors of the elements that are not drawn in black."""
+_COLORS = {7: "#1F4FD8", 8: "#C81E1E", 16: "#8A6100", 15: "#B4530A"}
+_COLORS |= dict.fromkeys((9, 17, 35, 53), "#1A7F37")  # the other elements are black
 _MARK = (0.98, 0.80, 0.36)
 
 
@@ -83,8 +76,7 @@ def draw_molecule(
     options.maxFontSize = 16
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
-    for color, numbers in _ELEMENTS.values():
-        options.updateAtomPalette(dict.fromkeys(numbers, _rgb(color)))
+    options.updateAtomPalette({number: _rgb(color) for number, color in _COLORS.items()})
     options.prepareMolsBeforeDrawing = False
     options.setHighlightColour(_MARK)
     bonds = [

@@ -20,8 +20,7 @@ Array = NDArray[np.float64]
 
 Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
-confidence interval ``[low, high]`` of each metric (percentile bootstrap) or None; ``undefined``,
-why a metric is None."""
+confidence interval ``[low, high]`` of each metric (percentile bootstrap) or None."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +94,13 @@ def score_tasks(
     values = sample_scores(prediction, target, tasks, resamples=resamples, seed=seed)
     scores = {}
     for index, task in enumerate(tasks):
-        labels = target[~np.isnan(target[:, index]), index]
-        scores[task.name] = _summary(values[task.name], len(labels), _reason(task, labels))
+        scores[task.name] = _summary(values[task.name], np.sum(~np.isnan(target[:, index])))
     means = {}
     for key in dict.fromkeys(key for drawn in values.values() for key in drawn):
         drawn = [one[key] for one in values.values() if key in one and not np.isnan(one[key][0])]
         means[key] = _nanmean(np.array(drawn)) if drawn else np.full(1, np.nan)
     count = sum(one["count"] for one in scores.values())
-    return TaskScores(scores, _summary(means, count, "undefined for every task"))
+    return TaskScores(scores, _summary(means, count))
 
 
 def sample_scores(
@@ -143,26 +141,16 @@ def _values(metric: Metric, target: Array, prediction: Array, weights: Array) ->
         return metric.function(target, prediction, weights)
 
 
-def _summary(values: Mapping[str, Array], count: int, reason: str) -> Scores:
+def _summary(values: Mapping[str, Array], count: int) -> Scores:
     """Return the scores, given each metric of the rows and of the bootstrap samples."""
     points = {key: None if np.isnan(one[0]) else float(one[0]) for key, one in values.items()}
     return {
-        "count": count,
+        "count": int(count),
         **points,
         "intervals": {
             key: percentile_interval(one[1:]) for key, one in values.items() if len(one) > 1
         },
-        "undefined": {key: reason for key, value in points.items() if value is None},
     }
-
-
-def _reason(task: Task, labels: Array) -> str:
-    """Return why a metric is undefined."""
-    if len(labels) < 2:
-        return "a single label" if len(labels) else "no label"
-    if (labels == labels[0]).all():
-        return "all labels are of one class" if task.classes else "the labels do not vary"
-    return "all predictions are of one class" if task.classes else "the predictions do not vary"
 
 
 def _resamplings(

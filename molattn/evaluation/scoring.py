@@ -220,7 +220,7 @@ def score_uncertainty(
     By task these are ``coverage``, the fraction of labels within their intervals;
     ``coverage_expected`` and ``coverage_sd``, its mean and standard deviation for so many labels
     and calibration errors if the intervals are valid; ``mean_width``; ``count`` of labels; and
-    ``coverage_at``, the coverage by level. Undefined values are None, see ``undefined``.
+    ``coverage_at``, the coverage by level. Undefined values are None.
     """
     if model.uncertainty is None:
         return {}
@@ -241,7 +241,6 @@ def score_uncertainty(
         is_defined = level in coverage
         expected, sd = part.expected_coverage(level, count) if is_defined else (None, None)
         width = ends[level][1][known, index] - ends[level][0][known, index]
-        reasons = [*["no label"] * (not count), *calibration.shortfalls(level, index)]
         scores[task.name] = {
             "count": count,
             "coverage": coverage.get(level),
@@ -249,7 +248,6 @@ def score_uncertainty(
             "coverage_sd": sd,
             "mean_width": float(width.mean()) if is_defined else None,
             "coverage_at": {f"{at:g}": coverage[at] for at in _LEVELS if at in coverage},
-            "undefined": "; ".join(reasons),
         }
     return scores
 

@@ -52,16 +52,13 @@ def format_interval(low: float, high: float) -> str:
     return f"{format_score(low)} to {format_score(high)}"
 
 
-def format_mean(score: Mapping[str, Any]) -> str:
-    """Return mean ± standard deviation of a score over rounds; the mean alone of a single round."""
-    mean, sd = format_score(score["mean"]), score["sd"]
-    return mean if sd is None else f"{mean} ± {format_score(sd)}"
-
-
 def score_cell(scores: Mapping[str, Any], name: str) -> str:
-    """Return a score of a run, or its mean and standard deviation over rounds, as text."""
+    """Return a score of a run, or its mean ± standard deviation over rounds, if more than one."""
     value = scores.get(name)
-    return format_mean(value) if isinstance(value, Mapping) else format_score(value)
+    if not isinstance(value, Mapping):
+        return format_score(value)
+    sd = "" if value["sd"] is None else f" ± {format_score(value['sd'])}"
+    return f"{format_score(value['mean'])}{sd}"
 
 
 def scored_rows(metrics: Mapping[str, Any]) -> str:

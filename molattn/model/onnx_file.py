@@ -18,12 +18,11 @@ from molattn.graph.batch import MoleculeBatch
 from molattn.graph.padded import PaddedGraphs
 from molattn.model.model import MolAttn
 from molattn.model.module import scaled_numbers
-from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
+from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import TargetTransform, own_units
-from molattn.model.uncertainty import Part, ProbabilityScaling
+from molattn.model.uncertainty import Part, ProbabilityScaling, calibrated_outputs
 from molattn.nn.registry import LAYERS
 from molattn.record import NO_EDGE
-from molattn.task import output_slices
 from molattn.version import __version__
 
 OUTPUTS = ("predictions", "embeddings")
@@ -112,7 +111,7 @@ class ExportedModel(nn.Module):
             embeddings.append(net.project(molecules))
         values = mean_of_members(torch.stack(outputs).double() * self.scale + self.mean, tasks)
         if any(task.classes for task in tasks):
-            values = self._calibrated(values)
+            values = calibrated_outputs(values, tasks, self.calibration)
         if any(one != TargetTransform() for one in self.config.target_transforms):
             values = own_units(values, tasks, self.config.target_transforms)
         return values, torch.cat(embeddings, dim=-1)
@@ -130,20 +129,6 @@ class ExportedModel(nn.Module):
         graphs = PaddedGraphs(nodes, edges)
         known = torch.arange(kinds)
         return MoleculeBatch(atoms.flatten(0, 1).long(), graphs, codes.flatten(), known, **more)
-
-    def _calibrated(self, outputs: Tensor) -> Tensor:
-        """Convert logits ``[n, num_outputs]`` to probabilities; regressions stay."""
-        tasks = self.config.tasks
-        if not self.calibration:
-            return class_probabilities(outputs, tasks)
-        found = []
-        for task, part, at in zip(tasks, self.calibration, output_slices(tasks), strict=True):
-            values = class_probabilities(outputs[:, at], [task])
-            if isinstance(part, ProbabilityScaling):
-                logits = part.logits(class_logits(outputs[:, at], task))
-                values = logits.softmax(dim=1)[:, -task.num_outputs :]
-            found.append(values)
-        return torch.cat(found, dim=1)
 
     def metadata(self) -> dict[str, Any]:
         """Return what the file says of itself."""

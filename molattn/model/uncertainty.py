@@ -182,6 +182,19 @@ class Uncalibrated:
 Part = ConformalScores | ProbabilityScaling | Uncalibrated
 
 
+def calibrated_outputs(outputs: Tensor, tasks: Sequence[Task], parts: Sequence[Part]) -> Tensor:
+    """Convert logits ``[n, outputs]`` to probabilities, calibrated by any parts; others stay."""
+    found = []
+    for k, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        values, part = outputs[:, columns], parts[k] if parts else None
+        if isinstance(part, ProbabilityScaling):
+            probabilities = part.logits(class_logits(values, task)).softmax(dim=1)
+            found.append(probabilities[:, -task.num_outputs :])
+        else:
+            found.append(class_probabilities(values, [task]))
+    return torch.cat(found, dim=1)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The calibration of each task of a model."""
@@ -219,15 +232,8 @@ class Calibration:
         return cls(tuple(tasks), tuple(parts))
 
     def calibrated(self, outputs: Array) -> Array:
-        """Convert logits ``[n, outputs]`` to calibrated probabilities; regressions stay."""
-        result = class_probabilities(torch.from_numpy(outputs), self.tasks).numpy()
-        for task, part, columns in zip(
-            self.tasks, self.parts, output_slices(self.tasks), strict=True
-        ):
-            if isinstance(part, ProbabilityScaling):
-                logits = class_logits(torch.from_numpy(outputs[:, columns]), task)
-                result[:, columns] = part(logits.numpy())[:, -task.num_outputs :]
-        return result
+        """Return :func:`calibrated_outputs`."""
+        return calibrated_outputs(torch.from_numpy(outputs), self.tasks, self.parts).numpy()
 
     def half_widths(self, similarity: Array, level: float) -> Array:
         """Return half the width of each interval, ``[n, T]``; NaN for classifications.
@@ -264,12 +270,11 @@ class Calibration:
                 errors[:, index] = error_rate(prediction[:, columns], similarity[:, index])
         return errors
 
-    def shortfalls(self, level: float, index: int | None = None) -> list[str]:
-        """Return a log line for each task, or one, that is not calibrated or not for the level."""
+    def shortfalls(self, level: float) -> list[str]:
+        """Return a log line for each task that is not calibrated or not for the level."""
         fewest = math.ceil(round(level / (1.0 - level), 9))
         lines = []
-        chosen = slice(index, None if index is None else index + 1)
-        for task, part in [*zip(self.tasks, self.parts, strict=True)][chosen]:
+        for task, part in zip(self.tasks, self.parts, strict=True):
             if isinstance(part, Uncalibrated):
                 lines.append(f"{quoted(task.name)}: {part}; no confidence")
             elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
