@@ -55,23 +55,13 @@ _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
 
 @dataclass(frozen=True, repr=False)
 class Molecules:
-    """Molecules with labels.
+    """Molecules with labels."""
 
-    Args:
-        records: n molecules.
-        targets: Their labels ``[n, T]`` in original units or as class indices (see
-            :class:`molattn.task.Task`), NaN where missing or censored.
-        weights: Their weights ``[n]``; None = equal.
-        features: Their feature columns ``[n, F]`` in original units; None = there are none.
-        bounds: Lower and upper bounds of the censored labels ``[2, n, T]``, NaN where there is
-            none; None = no label is censored.
-    """
-
-    records: Sequence[MoleculeRecord]
-    targets: NDArray[np.float64]
-    weights: NDArray[np.float64] | None = None
-    features: NDArray[np.float64] | None = None
-    bounds: NDArray[np.float64] | None = None
+    records: Sequence[MoleculeRecord]  # n molecules
+    targets: NDArray[np.float64]  # in own units or class indices, NaN: missing, censored, [n, T]
+    weights: NDArray[np.float64] | None = None  # [n]; None = equal
+    features: NDArray[np.float64] | None = None  # feature columns in own units, [n, F]
+    bounds: NDArray[np.float64] | None = None  # of censored labels, lower and upper, [2, n, T]
 
     @property
     def labels_or_bounds(self) -> NDArray[np.float64]:
@@ -109,39 +99,24 @@ class TrainingTable(Molecules):
     The first 20,000 rows and their molecules are in memory, further ones in temporary files, except
     for second molecules, which are all in memory. The records have ``smiles`` and ``fingerprint``,
     and ``scaffold`` for a scaffold split; in memory, rows of equal texts share their arrays.
-
-    Args:
-        path: The file; ``DataFrame`` where there is none.
-        header: Its columns.
-        rows: The usable rows, in order.
-        smiles: Their SMILES as written.
-        partners: The SMILES of their second molecules, or None without a partner column.
-        tasks: The targets.
-        parts: The cell of the split column for each row, or None without one.
-        times: That of the time column, likewise.
-        skipped: The other rows.
-        digest: SHA-256 of the file.
-        unit: What ``Row.line`` counts, ``line`` or ``row``.
-        remarks: Properties found in the file that its name does not show, such as an encoding.
-        auxiliary: The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a
-            table whose targets these are; None without any. A row of this file may be in both.
-        is_by_time: Whether auxiliary rows from the first test row on are in the future of a split.
     """
 
-    path: Path
+    path: Path  # DataFrame where there is no file
     header: list[str]
-    rows: Sequence[Row]
-    smiles: Sequence[str]
-    partners: Sequence[str] | None
+    rows: Sequence[Row]  # in order
+    smiles: Sequence[str]  # as written
+    partners: Sequence[str] | None  # SMILES of the second molecules; None = no partner column
     tasks: tuple[Task, ...]
-    parts: Sequence[str] | None
-    skipped: list[SkippedRow]
-    digest: str
-    unit: str
-    remarks: tuple[str, ...]
+    parts: Sequence[str] | None  # cells of the split column; None = there is none
+    skipped: list[SkippedRow]  # the other rows
+    digest: str  # SHA-256 of the file
+    unit: str  # what Row.line counts, line or row
+    remarks: tuple[str, ...]  # on the file, such as its encoding
+    # The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a table whose
+    # targets these are. A row of this file may be in both.
     auxiliary: "TrainingTable | None" = None
-    times: Sequence[str] | None = None
-    is_by_time: bool = False
+    times: Sequence[str] | None = None  # cells of the time column
+    is_by_time: bool = False  # auxiliary rows from the first test row on are in its future
 
     @property
     def rows_in(self) -> int:

@@ -61,19 +61,12 @@ class RelationError(LabelError):
 
 
 class Labels(NamedTuple):
-    """The labels of a target.
-
-    Args:
-        task: Its task.
-        values: Labels ``[n]`` as numbers or as class indices, NaN where missing or censored.
-        bounds: Lower and upper bounds of the censored labels ``[2, n]``, NaN where there is none.
-        invalid: Errors of cells that are no labels, by row.
-    """
+    """The labels of a target."""
 
     task: Task
-    values: NDArray[np.float64]
-    bounds: NDArray[np.float64]
-    invalid: dict[int, LabelError]
+    values: NDArray[np.float64]  # numbers or class indices, NaN where missing or censored, [n]
+    bounds: NDArray[np.float64]  # lower and upper, of censored labels, else NaN, [2, n]
+    invalid: dict[int, LabelError]  # errors of cells that are no labels, by row
 
 
 def is_missing(text: str) -> bool:

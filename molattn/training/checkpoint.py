@@ -36,18 +36,12 @@ _PLACEHOLDER = "sha256-of-this-file".ljust(64, "-")
 
 @dataclass(frozen=True)
 class RunCheckpoint:
-    """The checkpoint of a run, and what identifies the run.
-
-    Args:
-        folder: The folder of the checkpoint.
-        sources: What is learned from (``data``) and the initial model (``init_from``): each as the
-            subject of a message, and its SHA-256; None for random weights.
-        model: The new model, whose structure is compared.
-    """
+    """The checkpoint of a run, and what identifies the run."""
 
     folder: Path
+    # Data and initial model, each as the subject of a message, and its SHA-256; None = random.
     sources: Mapping[str, tuple[str, str | None]]
-    model: MolAttn
+    model: MolAttn  # the new model, whose structure is compared
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -18,17 +18,13 @@ _HEAD = ("head",)
 
 @dataclass(frozen=True)
 class FineTuningPlan:
-    """How to train a model that starts from pretrained weights; by default, from random ones.
+    """How to train a model that starts from pretrained weights; by default, from random ones."""
 
-    Args:
-        learning_rate_factors: Multipliers of the learning rate of pretrained weights, by their
-            names; 1 for all others. A multiplier below 1 preserves more of what was learned in
-            pretraining (Howard and Ruder 2018).
-        head_steps: Steps in which the pretrained weights are frozen, at most half of all, so that
-            the gradients of an untrained head do not distort them (Kumar et al. 2022).
-    """
-
+    # Of pretrained weights by name; 1 for others. One below 1 preserves more of what was learned
+    # in pretraining (Howard and Ruder 2018).
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    # In which pretrained weights are frozen, at most half of all, so that the gradients of an
+    # untrained head do not distort them (Kumar et al. 2022).
     head_steps: int = 0
 
 

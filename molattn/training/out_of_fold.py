@@ -30,21 +30,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Outputs for n rows of a table of a model that has not learned from them.
+    """Outputs for n rows of a table of a model that has not learned from them."""
 
-    Args:
-        rows: Indices of the rows among the usable ones, ``[n]``.
-        network: Outputs of each member's network, ``[members, n, outputs]``: regressions in own
-            units, logits of classes.
-        process: Those of the Gaussian process, ``[n, outputs]``; None = there is none.
-        similarity: Tanimoto similarity to the nearest training molecule of the model that has a
-            label of each task, ``[n, T]``.
-    """
-
-    rows: NDArray[np.int64]
-    network: Array
-    process: Array | None
-    similarity: Array
+    rows: NDArray[np.int64]  # indices of the rows among the usable ones, [n]
+    network: Array  # in own units, logits of classes, of each member, [members, n, outputs]
+    process: Array | None  # those of the Gaussian process, [n, outputs]; None = there is none
+    similarity: Array  # to the nearest training molecule with a label of each task, [n, T]
 
     @classmethod
     def of_model(
@@ -102,15 +93,9 @@ def calibrate_out_of_fold(
     This is cross-conformal prediction (Vovk, Ann. Math. Artif. Intell. 2015, 74, 9) with the center
     of the model itself. Intervals from scores of cross-validation are valid for models that hardly
     depend on single rows; for any model, those of CV+ contain the label with a probability of at
-    least 1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486).
-
-    Args:
-        model: A model without calibration.
-        config: Of the run.
-        table: The usable rows.
-        folds: Predictions of models that are trained as this one is, on about as many rows.
-        fingerprints: Those of the training molecules of the model.
-        console: Where to log.
+    least 1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486). The models
+    of the ``folds`` are trained as this one is, on about as many rows; ``fingerprints`` are those
+    of the molecules that this one has learned from.
     """
     tasks, whole = model.config.tasks, OutOfFold.joined(folds)
     labels = _labels(model, table, whole.rows)

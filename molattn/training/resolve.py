@@ -61,15 +61,9 @@ def load_pretrained(
     """Select and load the model that a run starts from (``init_from``).
 
     Options of the network that the run leaves at their defaults are taken from that model, except
-    those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
-
-    Returns:
-        The run with the network of the model; its ``init_from`` is an absolute path, a name, or
-        ``none``, no longer ``auto``. And the model, or None with ``none``.
-
-    Raises:
-        InputError: If there is no such model, or an option of the network is neither the default
-            nor that of the model.
+    those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`. In the
+    run that is returned, ``init_from`` is an absolute path, a name, or ``none``, with which there
+    is no model. An ``InputError`` if another option of the network is not that of the model.
     """
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
     options, network = getattr(config, section), config.network
@@ -136,21 +130,13 @@ def _differences(
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """What :func:`resolve` decides.
+    """What :func:`resolve` decides."""
 
-    Args:
-        training: How networks are trained.
-        fine_tuning: What of the initial model is frozen, and how the rest is trained.
-        model: The config of a new model, with the auxiliary columns as its last tasks.
-        keeps_head: Whether the head of the initial model is kept, with its scaling of targets.
-        remarks: Log lines on what was decided.
-    """
-
-    training: SupervisedConfig
-    fine_tuning: FineTuningConfig
-    model: MolAttnConfig
-    keeps_head: bool
-    remarks: tuple[str, ...]
+    training: SupervisedConfig  # how networks are trained
+    fine_tuning: FineTuningConfig  # what is frozen, and how the rest is trained
+    model: MolAttnConfig  # the config of a new model, with the auxiliary columns as its last tasks
+    keeps_head: bool  # whether the head of the initial model is kept, with its scaling of targets
+    remarks: tuple[str, ...]  # log lines on what was decided
 
 
 def resolve(

@@ -59,25 +59,15 @@ MAX_CALIBRATION = 20_000  # validation rows
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a model is trained on, and how.
+    """What a model is trained on, and how."""
 
-    Args:
-        config: All options.
-        table: The usable rows.
-        split: Which of them are training, validation and test rows.
-        base: The model to start from, if any.
-        console: Where to log; silent without one.
-        folder: Folder for checkpoints; one that is there is resumed.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
-    """
-
-    config: TrainConfig
-    table: TrainingTable
-    split: Split
-    base: PretrainedWeights | None = None
-    console: Console | None = None
-    folder: Path | None = None
-    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn
+    config: TrainConfig  # all options
+    table: TrainingTable  # the usable rows
+    split: Split  # which of them are training, validation and test rows
+    base: PretrainedWeights | None = None  # the model to start from, if any
+    console: Console | None = None  # where to log; silent without one
+    folder: Path | None = None  # folder for checkpoints; one that is there is resumed
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn  # as of molattn.train
 
     @property
     def sources(self) -> dict[str, tuple[str, str | None]]:
@@ -92,27 +82,17 @@ class TrainingJob:
 
 @dataclass(frozen=True, repr=False)
 class TrainingRun:
-    """A trained model with the data that it was trained on, as in :class:`TrainingJob`.
-
-    Args:
-        leakage: What training, validation and test rows have in common.
-        model: The model, in evaluation mode on the CPU.
-        histories: The history of each member; empty if no network is trained.
-        seconds: Duration of reading the table and of training.
-        validation_outputs: Outputs of each member for the validation rows, as
-            :meth:`molattn.MolAttn.predict_outputs` returns them.
-        init_from_digest: SHA-256 of the model that training started from, if any.
-    """
+    """A trained model with the data that it was trained on, as in :class:`TrainingJob`."""
 
     config: TrainConfig
     table: TrainingTable
     split: Split
-    leakage: Leakage
-    model: MolAttn
-    histories: list[History]
-    seconds: float
-    validation_outputs: NDArray[np.float64]
-    init_from_digest: str | None
+    leakage: Leakage  # what training, validation and test rows have in common
+    model: MolAttn  # the model, in evaluation mode on the CPU
+    histories: list[History]  # the history of each member; empty if no network is trained
+    seconds: float  # duration of reading the table and of training
+    validation_outputs: NDArray[np.float64]  # of each member, as of MolAttn.predict_outputs
+    init_from_digest: str | None  # SHA-256 of the model that training started from, if any
 
 
 def train(
@@ -128,13 +108,8 @@ def train(
     The members of an ensemble are trained one after another on the same rows, with consecutive
     seeds. On a CPU, the same configuration gives the same weights, bit for bit. Of several
     processes that train together, only the first one has the whole model in the end.
-
-    Args:
-        config: The table, the network and how to train it.
-        console: Where to log; silent without one.
-        folder: Folder for ``config.yaml`` and checkpoints; one that is there is resumed.
-        frame: The table, in place of the configuration's file.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
+    ``config.yaml`` and checkpoints go to the ``folder``; a checkpoint in it is resumed. A ``frame``
+    takes the place of the configuration's file.
 
     Raises:
         InputError: If the table or an option cannot be used, or the folder is of another run.

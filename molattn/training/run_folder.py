@@ -48,21 +48,13 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The history of a finished training, including what was before an interruption.
+    """The history of a finished training, including what was before an interruption."""
 
-    Args:
-        curve: The learning curve, one entry for each epoch.
-        kept_epoch: Number of the epoch whose weights the model has.
-        seconds: Duration of the training.
-        steps: Steps of the optimizer.
-        frozen_weights: Number of weights that were not trained.
-    """
-
-    curve: list[Epoch]
-    kept_epoch: int
+    curve: list[Epoch]  # the learning curve, one entry for each epoch
+    kept_epoch: int  # number of the epoch whose weights the model has
     seconds: float = 0.0
-    steps: int = 0
-    frozen_weights: int = 0
+    steps: int = 0  # of the optimizer
+    frozen_weights: int = 0  # number of weights that were not trained
 
 
 def write_history(folder: Path, curve: Sequence[Epoch]) -> None:
@@ -82,16 +74,8 @@ def run_folder(
     the block ends without an exception, and replaces the finished run of that name then. If it is
     interrupted, the folder is kept if it has a checkpoint.
 
-    Args:
-        path: The final folder.
-        resume: Whether to continue an unfinished run.
-        overwrite: Whether to replace a run, finished or not.
-
-    Yields:
-        The folder to write to.
-
     Raises:
-        InputError: If the path is not a run or cannot be written, another process is writing to it,
+        InputError: The path is not a run or cannot be written, another process is writing to it,
             or there is a run that is neither to be resumed nor overwritten.
     """
     path = final_folder(path)
