@@ -116,11 +116,3 @@ def options_of(draw: st.DrawFn, run: type[RunConfig]) -> dict[Any, Any]:
         content.setdefault(section, {})[name] = draw(yaml_values())
     others = st.sampled_from([*run.sections(), run.file_key(), "x", 1])
     return content | draw(st.dictionaries(others, yaml_values(), max_size=1))
-
-
-@st.composite
-def multigraphs(draw: st.DrawFn, max_nodes: int = 6) -> tuple[int, list[tuple[int, int]]]:
-    """Number of nodes, and edges, which may repeat and be self-loops."""
-    nodes = draw(st.integers(1, max_nodes))
-    node = st.integers(0, nodes - 1)
-    return nodes, draw(st.lists(st.tuples(node, node), max_size=25))

@@ -5,11 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import molattn
 from molattn import MolAttn, train
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.explain import explain
 
 QUICK = {"width": 8, "heads": 2, "layers": 1, "epochs": 2, "device": "cpu", "bootstrap": 0}
 FRAME = pd.DataFrame(
@@ -120,12 +118,3 @@ def test_public_names_are_shown_in_short(module):
     found = import_module(f"molattn{module}")
     names = [name for name in getattr(found, "__all__", dir(found)) if name[0] != "_"]
     assert {name for name in names if len(repr(getattr(found, name))) > 1000} == set()
-
-
-def test_objects_are_shown_in_short(trained):
-    model = trained.model
-    objects = [trained.run, trained.run.table, trained.run.config, trained.run_scores, model.config]
-    objects += [model.config.featurizer, model.uncertainty, model.gaussian_process]
-    objects += [explain(model, "CCO"), molattn.nn.LAYERS, molattn.MolAttnRegressor()]
-    assert [type(one) for one in objects if len(repr(one)) > 1000] == []
-    assert "edge_attention" in repr(molattn.nn.LAYERS)

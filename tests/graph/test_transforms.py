@@ -255,9 +255,6 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
         assert torch.equal(near.edge_attr, whole.edge_attr[kept])
 
 
-PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-
-
 @pytest.mark.parametrize("num_edges", [0, 1])
 def test_the_dummy_of_a_single_atom(num_edges):
     names = ("z", "node_charge", "charge", "u", "y", "edge_weight", "bond_length")

@@ -375,10 +375,12 @@ def test_metrics_count_requests_and_molecules(client):
     client.post("/predict", json={"smiles": SMILES})
     client.post("/predict", content="smiles\nCC\nC(\n", headers=CSV)
     client.get("/nothing")
+    client.get("/physchem")
     text = client.get("/metrics").text
     for line in (
         'molattn_requests_total{endpoint="/predict",status="200"} 2.0',
         'molattn_requests_total{endpoint="other",status="404"} 1.0',
+        'molattn_requests_total{endpoint="/physchem",status="422"} 1.0',
         'molattn_molecules_total{model="mixed",outcome="predicted"} 4.0',
         'molattn_molecules_total{model="mixed",outcome="parenthesis"} 2.0',
         "molattn_batch_molecules_count 2.0",
