@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -82,20 +82,17 @@ def predict(
     from molattn.inference.parts import resume_hint
     from molattn.inference.streaming import with_workers
 
-    written: Path | IO[bytes] = BytesIO()
     file = None if output is None or str(output) == STREAM else output
-    if file is not None:
-        written = file
-    elif sys.stdout is None:
+    if file is None and sys.stdout is None:
         raise InputError("standard output is closed; use --output")
-    elif not (isinstance(table, SMILESList) and _is_readable(config)):
-        written = sys.stdout.buffer
+    is_shown = file is None and isinstance(table, SMILESList) and _is_readable(config)
+    written: Any = file or (BytesIO() if is_shown else sys.stdout.buffer)
     with nullcontext() if file is None else _resumable(file, resume_hint):
         options = with_workers(config, table)
-        if isinstance(written, BytesIO):
+        if is_shown:
             options = replace(options, style="machine", escape_formulas=False)
         predicted = predict_table(model, table, written, options, console)
-    if isinstance(written, BytesIO):
+    if is_shown:
         _print_predictions(predicted.model, written.getvalue().decode(), make_console())
     elif file is None:
         sys.stdout.flush()
