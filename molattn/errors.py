@@ -15,7 +15,7 @@ REASONS: dict[ReasonCode, str] = {
     "non_ascii": "A non-ASCII character, such as a typographic minus sign.",
     "control_character": "A character that cannot be printed.",
     "number": "The cell is a number, not a SMILES.",
-    "inchi": "An InChI or InChIKey: convert it to SMILES first.",
+    "inchi": "An InChIKey, which has no structure, or an InChI that is not valid or not standard.",
     "registry_number": "A CAS registry number: look up its SMILES first.",
     "formula": "A molecular formula, which does not define a structure.",
     "sequence": "A sequence of letters, as of amino acids or nucleotides.",

@@ -35,6 +35,7 @@ ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[A-Za-z*]")
 # Possessive, so that the time is linear in the length of the text.
 SMILES = re.compile(rf"{_ATOM}(?>\(?(?:{_BOND}|\.)?{_ATOM}|{_BOND}?{_RING_CLOSURE}|\))*+", re.ASCII)
 EXTENSION = re.compile(r"\|[ -{}~]*\|", re.ASCII)
+INCHI = re.compile(r"InChI=1S/[!-~]+")
 
 _MISSING = frozenset(
     """
@@ -51,8 +52,12 @@ _WITHIN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _FORMATS: Sequence[tuple[ReasonCode, str, str]] = (
     ("missing_value", r"[^A-Za-z0-9*()\[\]{}]*$", "it marks a missing value"),
     ("number", r"[+-]?(\d[\d,_ ]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?%?$", "it is a number"),
-    ("inchi", r"(?i:InChI(=|Key))", "it is an InChI; convert it to SMILES first"),
-    ("inchi", r"[A-Z]{14}-[A-Z]{10}(-[A-Z])?$", "it is an InChIKey; look up its SMILES first"),
+    ("inchi", r"(?i:InChI=(?!.{14}-))", "it is not a valid standard InChI (InChI=1S/...)"),
+    (
+        "inchi",
+        r"(?i:InChI(=|Key))|[A-Z]{14}-[A-Z]{10}(-[A-Z])?$",
+        "it is an InChIKey; look up its SMILES first",
+    ),
     (
         "registry_number",
         r"(?i:CAS[ :#-]*)?\d{2,7}-\d\d-\d$",

@@ -1,4 +1,4 @@
-"""SMILES, RDKit molecules and mol blocks to molecules as the rest of molattn reads them.
+"""SMILES, InChI, RDKit molecules and mol blocks to molecules as the rest of molattn reads them.
 
 Invalid text is rejected before RDKit's parser reads it.
 """
@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from itertools import accumulate, repeat
 
 from rdkit import Chem, rdBase
+from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem.grammar import (
     ATOM,
     ATOM_MAP,
     EXTENSION,
+    INCHI,
     SMILES,
     chemistry_error,
     grammar_error,
@@ -24,12 +26,14 @@ from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 
 Molecule = str | Chem.Mol
-"""A SMILES or an RDKit molecule."""
+"""A SMILES, a standard InChI or an RDKit molecule."""
 NO_LIMITS = MoleculeLimits(max_length=sys.maxsize, max_atoms=sys.maxsize)
 
 _NUMBER = "_molattn_number"
 _QUERY = "it has query atoms or bonds, or an R group: not one molecule"
 _MAX_NESTING = 200
+_MOST_TAUTOMERS = 64
+_IMIDIC_ACID = Chem.MolFromSmarts("[NX2]=[CX3]-[OX2H]")
 _DEPTH = {"(": 1, ")": -1}
 _STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
@@ -79,8 +83,12 @@ def parse_smiles(
     refused, since RDKit would ignore it. Atom-map numbers are dropped, and the centers of stereo
     groups become unspecified, see :func:`without_labels`.
 
+    A standard InChI is read too, its atoms in its order. It does not say where hydrogen atoms that
+    can move are: the molecule is the one that RDKit scores best among up to 64 tautomers with the
+    same InChI, such as an amide, where RDKit alone reads an imidic acid.
+
     Args:
-        text: The SMILES.
+        text: The SMILES, or an InChI that begins with ``InChI=1S/``.
         max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
         max_length: Maximum number of characters.
 
@@ -99,6 +107,9 @@ def parse_smiles(
         raise SmilesError(text, "too_long", got)
     extended = SMILES.fullmatch(smiles) is None
     if extended:
+        if INCHI.fullmatch(smiles) and (mol := _read_inchi(smiles)) is not None:
+            _check_atoms(text, mol.GetNumAtoms(), max_atoms)
+            return mol
         head, extension = (*smiles.split(None, 1), "", "")[:2]
         if not (SMILES.fullmatch(head) and EXTENSION.fullmatch(extension)):
             raise SmilesError(text, *grammar_error(smiles))
@@ -135,6 +146,39 @@ def _read(smiles: str, extended: bool) -> Chem.Mol | None:
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
     return mol
+
+
+def _read_inchi(inchi: str) -> Chem.Mol | None:
+    """Return the molecule of a standard InChI; None if it would be written as another InChI."""
+    tautomers = rdMolStandardize.TautomerEnumerator()
+    tautomers.SetMaxTautomers(_MOST_TAUTOMERS)
+    tautomers.SetRemoveSp3Stereo(False)
+    tautomers.SetRemoveBondStereo(False)
+    with quiet:
+        mol = Chem.MolFromInchi(inchi)
+        if mol is None or Chem.MolToInchi(mol) != inchi:  # such as one without hydrogen atoms
+            return None
+        try:
+            found = [*tautomers.Enumerate(_with_amides(mol))] if "(H" in inchi else []
+        except (RuntimeError, ValueError):  # of unusual valences
+            found = []
+        found.sort(key=lambda one: (-tautomers.ScoreTautomer(one), Chem.MolToSmiles(one)))
+        same = (one for one in found if Chem.MolToInchi(one) == inchi)
+        return prepare_mol(next(same, mol))
+
+
+def _with_amides(mol: Chem.Mol) -> Chem.Mol:
+    """Return a copy with amides for imidic acids, of which many have too many tautomers."""
+    copy = Chem.RWMol(mol)
+    matches = {match[1]: match for match in mol.GetSubstructMatches(_IMIDIC_ACID)}
+    for nitrogen, carbon, oxygen in matches.values():
+        copy.GetBondBetweenAtoms(nitrogen, carbon).SetBondType(Chem.BondType.SINGLE)
+        copy.GetBondBetweenAtoms(carbon, oxygen).SetBondType(Chem.BondType.DOUBLE)
+        atom = copy.GetAtomWithIdx(nitrogen)
+        atom.SetNumExplicitHs(atom.GetTotalNumHs() + 1)
+        copy.GetAtomWithIdx(oxygen).SetNumExplicitHs(0)
+    Chem.SanitizeMol(copy)
+    return copy.GetMol()
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:

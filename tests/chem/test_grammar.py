@@ -17,7 +17,14 @@ REFUSED = {
     "number": ["1", "-3.2", "1e5", "12,000"],
     "non_ascii": ["CC\u039f", "C\u2212C", "\ufeffCCO", "CCO\ufffd", "CCN\u2212"],
     "control_character": ["CCO\x00", "\x00CCO", "C\x01C", "C\x7fC"],
-    "inchi": ["InChI=1S/CH4/h1H4", "InChI=", "LFQSCWFLJHTTHZ-UHFFFAOYSA-N"],
+    "inchi": [
+        "LFQSCWFLJHTTHZ-UHFFFAOYSA-N",
+        "InChI=",
+        "InChI=1/C2H6O/c1-2-3/h3H,2H2,1H3",  # not standard
+        "InChI=1S/C2H6O/c1-2-3",  # without hydrogen atoms
+        "InChI=1S/CH4/h1H5",
+        "InChI=1S/CH4/h1H4 methane",
+    ],
     "registry_number": ["50-00-0", "CAS 64-17-5"],
     "formula": ["C2H6O", "Ca(OH)2"],
     "sequence": ["MKTAYIAKQR"],

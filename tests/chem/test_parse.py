@@ -42,6 +42,32 @@ def test_accepted(text: str, atoms: int) -> None:
     assert parse_smiles(text).GetNumAtoms() == atoms
 
 
+INCHI = (
+    "CCO",
+    "[2H]O[2H]",
+    "C[C@H](F)/C=C/Cl",
+    "CC(=O)[O-].[Na+]",
+    "CC(=O)Nc1ccc(O)cc1",  # RDKit reads CC(O)=Nc1ccc(O)cc1
+    "Nc1ccncn1",
+    "NC(=O)c1cnccn1",
+    "CN1C(=O)CNC(=O)CNC(=O)CNC(=O)CNC(=O)CNC(=O)CNC1=O",  # of more tautomers than are tried
+)
+
+
+@pytest.mark.parametrize("smiles", INCHI)
+def test_an_inchi_is_the_molecule_of_its_smiles(smiles: str) -> None:
+    mol = parse_smiles(smiles)
+    found = parse_smiles(f" {Chem.MolToInchi(mol)}\n")
+    assert Chem.MolToSmiles(found) == Chem.MolToSmiles(mol)
+
+
+def test_an_inchi_keeps_its_order_and_the_limits() -> None:
+    text = "InChI=1S/C3H8O/c1-2-3-4/h4H,2-3H2,1H3"
+    assert [atom.GetSymbol() for atom in parse_smiles(text).GetAtoms()] == ["C", "C", "C", "O"]
+    with pytest.raises(SmilesError, match="too_large"):
+        parse_smiles(text, max_atoms=3)
+
+
 @pytest.mark.parametrize(
     "text, expected",
     [

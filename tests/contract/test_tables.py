@@ -37,7 +37,7 @@ REASONS = {
     "C\u2212C": "non_ascii",
     "C\x07C": "control_character",
     "3.14": "number",
-    "InChI=1S/CH4/h1H4": "inchi",
+    "VNWKTOKETHGBQD-UHFFFAOYSA-N": "inchi",
     "64-17-5": "registry_number",
     "C2H6O": "formula",
     "aspirin": "name",
@@ -209,7 +209,8 @@ def test_bad_molecules_of_a_collection(model, tmp_path):
     for row, case in zip(rows, cases, strict=True):
         assert (row["error"] == "") == (row["logS_predicted"] != "")
         if case["strength"] == "must":
-            assert (row["error"] == "") == (case["expect"] == "accept"), case
+            is_read = case["expect"] == "accept" or case["smiles"].startswith("InChI=1S/")
+            assert (row["error"] == "") == is_read, case
 
 
 ACCEPTED = "bom trailing_delim comma_in_name target_spaces class_missing multi_row_all_missing"

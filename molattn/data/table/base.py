@@ -214,7 +214,8 @@ class Table(ABC):
         structures: of the first 50 cells that are not empty at least nine in ten are SMILES, and
         half have three atoms or more, which is enough for one that is named ``canonical_smiles``,
         ``isomeric_smiles``, ``smiles_string``, ``structure``, ``molecule`` or ``mol``, whatever the
-        letter case, spaces and signs. Of several, it is the first of these names.
+        letter case, spaces and signs. Of several, it is the first of these names. A column of InChI
+        counts if there is none of SMILES.
         """
         names = matching(name, self.header)
         if len(names) > 1:
@@ -239,22 +240,27 @@ class Table(ABC):
         )
 
     def _structure_column(self) -> int | None:
-        from molattn.chem.parse import parse_smiles  # RDKit is slow to import
+        from molattn.chem.grammar import INCHI  # RDKit is slow to import
+        from molattn.chem.parse import parse_smiles
 
         def atoms(cell: str) -> int:
+            if INCHI.match(cell):  # not read, which takes longer
+                return 3
             try:
                 return parse_smiles(cell).GetNumAtoms()
             except SmilesError:
                 return 0
 
         rows = [row.cells for row in islice(self, _STRUCTURE_ROWS) if not row.code]
-        found = dict[int, str]()
+        found, inchi = dict[int, str](), dict[int, str]()
         for index, cells in enumerate(zip(*rows, strict=True)):
             sizes = [atoms(cell) for cell in cells if cell.strip()]
             is_named = _first_named(_SMILES_NAMES, {index: self.header[index]}) is not None
             is_read = is_named or 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
             if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
-                found[index] = self.header[index]
+                kind = inchi if any(map(INCHI.match, cells)) else found
+                kind[index] = self.header[index]
+        found = found or inchi
         return next(iter(found)) if len(found) == 1 else _first_named(_SMILES_NAMES, found)
 
     def check_header(self) -> None:

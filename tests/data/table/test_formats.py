@@ -117,6 +117,8 @@ def test_the_column_of_names_is_found_however_it_is_spelled():
         ("Compound ID,Structure,y", ["A-1,CCO,1", "A-2,c1ccccc1O,2"], "Structure"),
         ("id,canonical_smiles,parent", ["1,CCO.Cl,CCO", "2,CCN.Cl,CCN"], "canonical_smiles"),
         ("code,what", ["a,CCO", "b,CCN", "c,C"], "what"),
+        ("y,InChI", ['1,"InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3"'] * 2, "InChI"),
+        ("InChI,what", ["InChI=1S/C2H6/c1-2/h1-2H3,CC", "InChI=1S/H2O/h1H2,CCO"], "what"),
         ("a,b", ["CCO,CCN", "CCC,CCO"], None),  # two, of which no name tells
         ("phase,Structure", ["N,see page 4", "C,see page 5"], None),
         ("what,y", ["CCO,1", "CCN,2", "a line,3"], None),  # a third are not
