@@ -151,7 +151,12 @@ class TrainingTable(Molecules):
             options: Any = {"errors": "coerce", "utc": True}
             dates = [pd.to_datetime(cells, dayfirst=first, **options) for first in (False, True)]
         read = [pd.to_numeric(cells, errors="coerce"), *dates]
-        return max(read, key=lambda one: one[: len(self.rows)].notna().sum()).to_numpy()
+        found = max(read, key=lambda one: one[: len(self.rows)].notna().sum())
+        differs = dates[0].ne(dates[1]) & dates[1].notna() & ~cells.str.match(r"\d{4}")
+        if found is dates[0] and differs.sum() and found.count() == dates[1].count():
+            got = quoted(cells[differs.argmax()])
+            raise InputError(f"got {got}, expected a date such as 2020-12-31", option="time_column")
+        return found.to_numpy()
 
     def auxiliary_rows(
         self, split: Split, *, with_validation: bool = False

@@ -92,6 +92,16 @@ def test_a_row_without_a_time_is_named(tmp_path):
         split_rows(table, config, seed=0)
 
 
+@pytest.mark.parametrize("form", ["{}/02/2020", "{}.02.2020"])
+def test_dates_of_which_day_and_month_cannot_be_told_are_refused(tmp_path, form):
+    dates = [form.format(f"{n:02}") for n in range(1, 9)]
+    table, config = by_time(tmp_path, dates)
+    with pytest.raises(InputError, match=f"time_column: got '{dates[0]}'"):
+        split_rows(table, config, seed=0)
+    years_first = [f"2020/02/{n:02}" for n in range(1, 9)]
+    assert split_rows(*by_time(tmp_path, years_first), seed=0).test.tolist()
+
+
 def test_folds_by_time_test_what_is_newer_than_all_training_rows(tmp_path):
     lines = [f"{'C' * n},{n},{2000 + n * 7 % 31}" for n in range(1, 31)]
     columns = {"target_columns": ("y",), "time_column": "year"}
