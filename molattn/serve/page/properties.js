@@ -115,7 +115,7 @@ const ordinal = (place) => `${Math.round(place)}${ENDINGS[RULES.select(Math.roun
 // Which end is desired: "higher", "lower", or empty where it depends.
 export const desiredOf = (task) => /^(higher|lower)/.exec(task.card?.direction ?? "")?.[0] ?? "";
 
-// A value as `good` or `poor`, and by which rule; for probabilities the bounds of ADMETlab 2.0.
+// A value as `good` or `poor`, and by which rule; for probabilities the bounds of OptADMET.
 export function verdictOf(task, answer) {
   const value = quantity(task, answer);
   if (value === null || task.kind === "multiclass") return { verdict: "", why: "" };
@@ -126,7 +126,7 @@ export function verdictOf(task, answer) {
   const desired = desiredOf(task);
   const share = desired === "lower" ? 1 - value : value;
   const verdict = desired && (share >= 0.7 ? "good" : share <= 0.3 ? "poor" : "");
-  return { verdict, why: `${desired} is desired: good and poor by the outer 30% of probability (ADMETlab 2.0)` };
+  return { verdict, why: `${desired} is desired: good and poor by the outer 30% of probability (OptADMET)` };
 }
 
 // A place from 0 to 100 on the bar of a property; null if there is none.
