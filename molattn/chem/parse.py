@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import accumulate, repeat
 
 from rdkit import Chem, rdBase
+from rdkit.Chem import rdChemReactions
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem.grammar import (
@@ -33,7 +34,11 @@ _NUMBER = "_molattn_number"
 _QUERY = "it has query atoms or bonds, or an R group: not one molecule"
 _MAX_NESTING = 200
 _MOST_TAUTOMERS = 64
-_IMIDIC_ACID = Chem.MolFromSmarts("[NX2]=[CX3]-[OX2H]")
+# RDKit reads amides as imidic acids, of which many have more tautomers than are tried.
+_AMIDES = (
+    "[NX2H0:1]=[CX3:2]-[OX2H:3]>>[NH:1]-[C:2]=[OH0:3]",
+    "[NX2H:1]=[CX3:2]-[OX2H:3]>>[NH2:1]-[C:2]=[OH0:3]",
+)
 _DEPTH = {"(": 1, ")": -1}
 _STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
@@ -158,27 +163,15 @@ def _read_inchi(inchi: str) -> Chem.Mol | None:
         mol = Chem.MolFromInchi(inchi)
         if mol is None or Chem.MolToInchi(mol) != inchi:  # such as one without hydrogen atoms
             return None
-        try:
-            found = [*tautomers.Enumerate(_with_amides(mol))] if "(H" in inchi else []
-        except (RuntimeError, ValueError):  # of unusual valences
-            found = []
+        start = Chem.RWMol(mol)
+        for reaction in map(rdChemReactions.ReactionFromSmarts, _AMIDES):
+            reaction.Initialize()
+            while reaction.RunReactantInPlace(start, removeUnmatchedAtoms=False):
+                Chem.SanitizeMol(start)
+        found = [*tautomers.Enumerate(start)] if "(H" in inchi else []
         found.sort(key=lambda one: (-tautomers.ScoreTautomer(one), Chem.MolToSmiles(one)))
         same = (one for one in found if Chem.MolToInchi(one) == inchi)
         return prepare_mol(next(same, mol))
-
-
-def _with_amides(mol: Chem.Mol) -> Chem.Mol:
-    """Return a copy with amides for imidic acids, of which many have too many tautomers."""
-    copy = Chem.RWMol(mol)
-    matches = {match[1]: match for match in mol.GetSubstructMatches(_IMIDIC_ACID)}
-    for nitrogen, carbon, oxygen in matches.values():
-        copy.GetBondBetweenAtoms(nitrogen, carbon).SetBondType(Chem.BondType.SINGLE)
-        copy.GetBondBetweenAtoms(carbon, oxygen).SetBondType(Chem.BondType.DOUBLE)
-        atom = copy.GetAtomWithIdx(nitrogen)
-        atom.SetNumExplicitHs(atom.GetTotalNumHs() + 1)
-        copy.GetAtomWithIdx(oxygen).SetNumExplicitHs(0)
-    Chem.SanitizeMol(copy)
-    return copy.GetMol()
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:

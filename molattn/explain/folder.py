@@ -63,8 +63,9 @@ def explain_table(
     The output folder contains ``index.html``, pictures in ``molecules``, and
 
     - ``atoms.csv``, ``bonds.csv`` and ``other_inputs.csv`` (a row for each feature group of the
-      whole molecule), with a column for each method; atoms are in the order of the input and have
-      its numbers, from 0;
+      whole molecule), with a column for each method; ``row`` is
+      :attr:`molattn.data.table.Row.line`; atoms are in the order of the input and have its
+      numbers, from 0;
     - ``explanations.json``, all numbers except attention and gates;
     - ``attention.npz``, ``attention_ROW`` ``[layers, heads, n receivers, n senders]`` and
       ``gates_ROW`` ``[layers, heads, n]``.
@@ -208,7 +209,7 @@ class _Files:
 
     def add(self, row: ReadRow, explained: _Explained | ReasonCode) -> None:
         """Write the explanations of a row, one for each method, or its reason code."""
-        number, smiles = row.number, row.smiles
+        number, smiles = row.table_row.line, row.smiles
         if isinstance(explained, str):
             for write in (self._atoms, self._bonds):
                 write([number, "", "", "", *self._no_scores, explained])

@@ -49,7 +49,7 @@ class ExplanationPage:
     def add(
         self, row: int, explanations: Sequence[Explanation], name: str = "", measured: str = ""
     ) -> None:
-        """Add the explanations of a row (counted from 1), one for each method.
+        """Add the explanations of a row, by its number, one for each method.
 
         ``name`` and the ``measured`` value are texts of the table, empty where it has none.
         """

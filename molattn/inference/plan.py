@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -174,7 +174,7 @@ class _Target:
             message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
             raise InputError(f"{table.path}: {message}")
         low, mean, high = (self._scaled(found[one].to_numpy()) for one in columns)
-        std, numbers = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD), found["row"].to_numpy()
+        std, numbers = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD), found.index.to_numpy() + 1
         scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
@@ -215,7 +215,8 @@ class _Target:
         std = float(np.sqrt(candidates.covariance[choice.index, choice.index]))
         better = ndtr((candidates.mean[choice.index] - self.best) / std)
         side = "below" if self.config.minimize else "above"
-        reason = f"{better:.0%} likely to be {side} {self.measured:.3g}, the best of training"
+        likely = "<1%" if better < 0.01 else f"{better:.0%}"
+        reason = f"{likely} likely to be {side} {self.measured:.3g}, the best of training"
         explained = 1.0 - (choice.std / std) ** 2
         more = f"; {explained:.0%} of its variance is explained by those before it"
         return reason + more * (explained >= _LEAST_SHOWN)
@@ -224,15 +225,13 @@ class _Target:
 class _Chosen(Table):
     """Some rows of a table by number, in order, with columns added."""
 
-    unit = "row"
-
     def __init__(
         self,
         table: Table,
         cells: Mapping[int, tuple[float | str, ...]],
         columns: tuple[str, ...] = (),
     ) -> None:
-        self._table, self._cells, self.path = table, cells, table.path
+        self._table, self._cells, self.path, self.unit = table, cells, table.path, table.unit
         self.header = list(table.header)
         for name in columns:
             self.header.append(free_name(name, self.header))
@@ -253,6 +252,7 @@ def _costs(table: Table, name: str | None) -> Array:
     cells = ["1" if column is None else row.numeral(column) for row in table]
     costs = pd.to_numeric(pd.Series(cells), errors="coerce").to_numpy(dtype=np.float64)
     for row in np.flatnonzero(~(costs > 0.0) | np.isinf(costs)).tolist()[:1]:
-        message = f"row {row + 1}: got {quoted(cells[row])}, expected a number above 0"
-        raise InputError(f"{table.path}, {message}", option="cost_column")
+        message = f"got {quoted(cells[row])}, expected a number above 0"
+        where = f"{table.path}, {table.where(next(islice(table, row, None)).line)}"
+        raise InputError(f"{where}: {message}", option="cost_column")
     return costs

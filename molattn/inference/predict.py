@@ -131,7 +131,7 @@ def readable_spec(
             message = "expected an --output that is an Excel file, or SMILES without --neighbors"
             raise InputError(message, option=option)
     if is_excel and config.style != "machine":
-        spec = replace(spec, headings=headings(model))
+        spec = replace(spec, headings=headings(model, config.neighbors or 0))
     return replace(spec, structures=config.structures)
 
 
@@ -256,10 +256,11 @@ def embed_table(
     The output has all rows and columns of the table, in order, the columns ``embedding_0``,
     ``embedding_1``, ..., and ``error``, the reason code of a row without an embedding.
 
-    With ``config.atoms`` it has a row for each atom, in the order of the input: ``row`` (number of
-    the input row, from 1), ``atom`` (number in the molecule of the input, from 0), ``symbol`` (the
-    element), ``smiles`` (of the molecule, standardized if the model does that), the embedding, and
-    ``error``. A molecule without an embedding has one row, in which ``atom`` is empty.
+    With ``config.atoms`` it has a row for each atom, in the order of the input: ``row``
+    (:attr:`molattn.data.table.Row.line`), ``atom`` (number in the molecule of the input, from 0),
+    ``symbol`` (the element), ``smiles`` (of the molecule, standardized if the model does that), the
+    embedding, and ``error``. A molecule without an embedding has one row, in which ``atom`` is
+    empty.
 
     The arguments and errors are those of :func:`predict_table`.
     """

@@ -70,13 +70,12 @@ class RowCounts(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """A row, its number in the table (from 1), and the molecule in it.
+    """A row of a table, and the molecule in it.
 
     ``record`` is None if it is invalid, ``code`` then the reason; ``features`` are those of columns
     of the table, and ``molecule`` is what was read: the SMILES, or the molecule of a mol block.
     """
 
-    number: int
     table_row: Row
     smiles: str
     record: MoleculeRecord | None
@@ -91,7 +90,7 @@ class OutputSpec:
 
     ``columns`` have Arrow types, such as ``float64``. ``compute`` returns the output rows of each
     molecule or a reason code, given rows and their ``fields``; with ``numbers`` also the feature
-    columns of the model. They come after the columns of the input, or else the row number.
+    columns of the model. They come after the columns of the input, or else the ``line`` of the row.
     Tables for people have ``headings``, and may begin with drawings of ``structures``.
     """
 
@@ -169,9 +168,9 @@ def with_workers(config: Stream, table: Table) -> Stream:
     return replace(config, num_workers=min(count, _MOST_WORKERS))
 
 
-def _blocks(table: Table, size: int, start: int = 0) -> Iterator[list[tuple[int, Row]]]:
-    """Yield the rows of a table after the first ``start``, with their numbers, in blocks."""
-    rows = islice(enumerate(table, start=1), start, None)
+def _blocks(table: Table, size: int, start: int = 0) -> Iterator[list[Row]]:
+    """Yield the rows of a table after the first ``start``, in blocks."""
+    rows = islice(table, start, None)
     while block := list(islice(rows, size)):
         yield block
 
@@ -183,7 +182,7 @@ def _apply(
     reader: "_RowReader",
     rows: "OutputRows",
     count: LabelCount | None,
-    block: Sequence[tuple[int, Row]],
+    block: Sequence[Row],
 ) -> tuple[list[tuple[list[object], str]], Tally]:
     """Return the output rows of a block, and what is counted in them, in any process."""
     with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
@@ -246,12 +245,13 @@ class OutputRows:
         self._is_readable = bool(spec.headings)
         types = spec.columns if spec.keeps_columns else {"row": "int64", **spec.columns}
         header, new = list(table.header) if spec.keeps_columns else [], dict[str, str]()
-        for name in (*types, *standardized_columns(model.config), "error"):
+        names = [*types, *standardized_columns(model.config), "error"]
+        for name in names:
             header.append(free_name(name, header))
             new[header[-1]] = types.get(name, "string")
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
         if spec.headings or spec.structures:
-            named = {own: spec.headings.get(name) for own, name in zip(new, types, strict=False)}
+            named = {own: spec.headings.get(name) for own, name in zip(new, names, strict=True)}
             facts = {"headings": named, "structures": spec.structures}
             self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
@@ -265,7 +265,7 @@ class OutputRows:
 
         The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
         """
-        source, own, structure = row.table_row, list[object]([row.number]), ""
+        source, own, structure = row.table_row, list[object]([row.table_row.line]), ""
         if code and self._is_readable:
             code = f"{code}: {source.reason or reason_meaning(row.code or code)}"
         if self._keeps_columns:
@@ -298,9 +298,9 @@ class _RowReader:
         features = () if fields.numbers is None else model.features
         self._features = [table.column(name, "a feature of the model") for name in features]
 
-    def read(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
+    def read(self, block: Sequence[Row]) -> Iterator[ReadRow]:
         """Yield the rows of a block with their molecules."""
-        whole = [row for _, row in block if not row.code]
+        whole = [row for row in block if not row.code]
         molecules = [row.structure(self._smiles) for row in whole]
         if self._in_order:  # in the order of a mol block
             molecules = [
@@ -309,16 +309,16 @@ class _RowReader:
             ]
         partners = None if self._partner is None else [row.cells[self._partner] for row in whole]
         records = zip(molecules, self._reader(molecules, partners), strict=True)
-        for index, row in block:
+        for row in block:
             if row.code:
-                yield ReadRow(index, row, "", None, [], row.code)
+                yield ReadRow(row, "", None, [], row.code)
                 continue
             molecule, record = next(records)
             features, code = _features([row.numeral(column) for column in self._features])
             if isinstance(record, SmilesError):
                 record, code = None, record.code
             found = None if code else record
-            yield ReadRow(index, row, row.cells[self._smiles], found, features, code, molecule)
+            yield ReadRow(row, row.cells[self._smiles], found, features, code, molecule)
 
 
 def has_parent(row: ReadRow, model: MolAttn) -> bool:

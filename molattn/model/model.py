@@ -106,7 +106,8 @@ class MolAttn(Predictor):
         prediction = self.prediction(outputs, [one.fingerprint for one in known], level)
         columns = PredictionColumns(self)
         rows = [columns.cells(prediction, row) for row in range(len(good))]
-        titles = [one.title for one in headings(self).values()]
+        found = headings(self)
+        titles = [found[name].title for name in columns.columns]
         frame = pd.DataFrame(rows, good, titles).reindex(range(len(read))).assign(error=errors)
         texts = [Chem.MolToSmiles(one) if isinstance(one, Chem.Mol) else one for one in smiles]
         return frame.set_index(pd.Index(texts, name="smiles"))

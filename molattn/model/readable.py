@@ -15,6 +15,7 @@ class Heading(NamedTuple):
     title: str
     meaning: str
     is_detail: bool = False
+    unit: str = ""
 
 
 class ReadableValue(NamedTuple):
@@ -27,18 +28,32 @@ class ReadableValue(NamedTuple):
     confidence: str
 
 
+_OTHERS = {
+    "parent": Heading("Parent", "SMILES of what was predicted, where it is another molecule"),
+    "partner_parent": Heading("Parent of the second molecule", "Likewise"),
+    "standardized_smiles": Heading("Standardized", "SMILES of the standard form, where it differs"),
+    "standardized_partner": Heading("Standardized second molecule", "Likewise"),
+    "error": Heading("Error", "Why the row has no prediction"),
+}
+_NEIGHBOR = "Of the training row that contributes most, or next most"
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
 
 
-def headings(model: Predictor) -> dict[str, Heading]:
-    """Return the heading of each column of :class:`molattn.model.predictor.PredictionColumns`."""
-    known = dict[str, Heading]()
+def headings(model: Predictor, neighbors: int = 0) -> dict[str, Heading]:
+    """Return the heading of each column that ``molattn predict`` adds to a table, by name."""
+    known, near = dict[str, Heading](), dict[str, Heading]()
     for task in model.config.tasks:
-        known |= dict(_headings(model, task))
+        title, unit, _ = _names(model, task)
+        for name, one in _headings(model, task):
+            known[name] = one._replace(unit=unit) if one.title.endswith(f"({unit})") else one
+        for number in range(1, neighbors + 1):
+            for word in ("row", "similarity", "contribution", "smiles"):
+                heading = Heading(f"{title}, neighbor {number}: {word}", _NEIGHBOR)
+                near[f"{task.name}_neighbor_{number}_{word}"] = heading
     known["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
-    return {name: known[name] for name in PredictionColumns(model).columns}
+    return {name: known[name] for name in PredictionColumns(model).columns} | near | _OTHERS
 
 
 def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
-from molattn.config import MoleculeLimits, PredictConfig
+from molattn.config import MoleculeLimits, PredictConfig, ServeConfig
 from molattn.data.table import FORMATS, name_column
 from molattn.errors import InputError, SmilesError, check_one_of, reason_meaning
 from molattn.explain import METHODS, MethodOptions
@@ -30,6 +30,7 @@ from molattn.serve.batching import Predicted, Work
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
+from molattn.utils.devices import threads
 
 _DOMAIN_SIMILARITY = 0.4
 _MOST_ATOMS = 200  # of a molecule to explain
@@ -60,6 +61,7 @@ class Molecule(TypedDict):
     """A molecule with its predictions, or the reason why it has none."""
 
     smiles: str | None
+    row: Annotated[int, Field(description="The line of a text file, or the number of the row.")]
     error: Annotated[str | None, Field(description="Reason code; null with predictions.")]
     message: Annotated[str | None, Field(description="The reason in words.")]
     training_similarity: float | None
@@ -94,6 +96,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         similarity = cells.get("training_similarity")
         answer: Molecule = {
             "smiles": None if code == "missing_value" else row.smiles,
+            "row": row.table_row.line,
             "error": code or None,
             "message": (row.table_row.reason or reason_meaning(row.code or code)) if code else None,
             "training_similarity": similarity,
@@ -194,8 +197,8 @@ class Explanations:
     Methods find what happens within a network by hooks, and other threads use the model.
     """
 
-    def __init__(self, limits: MoleculeLimits) -> None:
-        self._limits = limits
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
         self._copies: dict[ServedModel, MolAttn] = {}
 
     def explain(self, served: ServedModel, body: ExplainRequest) -> ExplainResponse:
@@ -205,17 +208,18 @@ class Explanations:
         check_inputs(served, body.partner is not None, features)
         model = self._copy(served)
         find_target(model, body.task, option="task")
-        atoms = read_molecule(body.smiles, self._limits, bool)[0].GetNumAtoms()
+        atoms = read_molecule(body.smiles, self._config, bool)[0].GetNumAtoms()
         if atoms > _MOST_ATOMS:
             reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
             raise SmilesError(body.smiles, "too_large", reason)
         partners = None if body.partner is None else [body.partner]
         values = [[features[name] for name in model.config.features]] if features else None
-        (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
-        try:
-            found = explain_instance(instance, body.method, MethodOptions())
-        except NotFiniteError as error:
-            raise SmilesError(body.smiles, "not_finite", str(error)) from None
+        with threads(self._config.threads):
+            (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
+            try:
+                found = explain_instance(instance, body.method, MethodOptions())
+            except NotFiniteError as error:
+                raise SmilesError(body.smiles, "not_finite", str(error)) from None
         fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
         card = model.endpoints.get(found.target)
         drawn = replace(found, target=card.title) if card else found  # as the page calls it

@@ -101,7 +101,7 @@ METHODS = ("integrated_gradients", "rollout")
 EVIL = "</script><script>alert(1)</script>"
 TARGET = 'logS <b onclick="alert(2)">&'
 ROWS = ["CC(=O)Oc1ccccc1C(=O)O", EVIL, "C", "Cn1cnc2c1c(=O)n(C)c(=O)n2C", "C(C)(C)(C)(C)C"]
-GOOD = {1: ROWS[0], 3: ROWS[2], 4: ROWS[3]}
+GOOD = {2: ROWS[0], 4: ROWS[2], 5: ROWS[3]}  # by the line of the file
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         assert page.locator("#found").inner_text() == "1 of 3 molecules"
         page.locator("#molecules button").click()
         page.locator("#parts svg circle.hit").nth(13).wait_for(state="attached")
-        assert page.locator("#smiles").inner_text() == GOOD[4]
+        assert page.locator("#smiles").inner_text() == GOOD[5]
         page.fill("#search", "")
         page.select_option("#sort", label="row")
         page.locator("#previous").click()
@@ -176,7 +176,7 @@ def test_fragments_names_and_measured_values_are_beside_the_structure(
     open_page, small_model, tmp_path
 ):
     small_model.save_pretrained(tmp_path / "model")
-    frame = pd.DataFrame({"Name": ["aspirin"], "smiles": [GOOD[1]], TARGET: ["-1.72"]})
+    frame = pd.DataFrame({"Name": ["aspirin"], "smiles": [GOOD[2]], TARGET: ["-1.72"]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     explain_table(tmp_path / "model", tmp_path / "t.csv", tmp_path / "out")
     (row,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]

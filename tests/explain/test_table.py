@@ -49,7 +49,7 @@ def test_numbers_are_those_of_explain_in_every_file(explained, small_model):
             assert pairs == [*expected.bonds]
             scores = [float(line[method]) for line in values]
             assert scores == pytest.approx(expected.bond_scores, rel=1e-4, abs=1e-6)
-            entry = rows[row - 1]["explanations"][k]
+            entry = rows[row - 2]["explanations"][k]
             assert entry["method"] == method
             assert entry["prediction"] == pytest.approx(expected.prediction)
             assert (entry["low"], entry["high"]) == pytest.approx((expected.low, expected.high))
@@ -59,12 +59,12 @@ def test_numbers_are_those_of_explain_in_every_file(explained, small_model):
         assert weights[f"gates_{row}"] == pytest.approx(expected.gates, abs=1e-6)
     assert len(weights.files) == 2 * len(GOOD)
     # Every row comes out, and an invalid one says why.
-    codes = {2: "syntax", 5: "valence"}
+    codes = {3: "syntax", 6: "valence"}
     assert [(line["row"], line["smiles"], line["error"]) for line in rows] == [
-        (row, smiles, codes.get(row, "")) for row, smiles in enumerate(ROWS, start=1)
+        (row, smiles, codes.get(row, "")) for row, smiles in enumerate(ROWS, start=2)
     ]
-    assert [line["error"] for line in atoms if line["row"] in "25"] == ["syntax", "valence"]
-    assert Counter(line["row"] for line in atoms) == {"1": 13, "2": 1, "3": 1, "4": 14, "5": 1}
+    assert [line["error"] for line in atoms if line["row"] in "36"] == ["syntax", "valence"]
+    assert Counter(line["row"] for line in atoms) == {"2": 13, "3": 1, "4": 1, "5": 14, "6": 1}
 
 
 def test_target_limit_and_interval(folder, small_model, table, tmp_path):
@@ -72,7 +72,7 @@ def test_target_limit_and_interval(folder, small_model, table, tmp_path):
     console = Console(file=log, width=200)
     config = ExplainConfig(method=("attention",), limit=2, interval=0.5)
     assert explain_table(folder, table, tmp_path / "out", config, console) == (1, 1)
-    low, high = small_model.predict_interval([GOOD[1]], 0.5)
+    low, high = small_model.predict_interval([GOOD[2]], 0.5)
     (entry,) = read(tmp_path / "out")["rows"][0]["explanations"]
     assert (entry["low"], entry["high"]) == pytest.approx((low[0, 0], high[0, 0]), rel=1e-5)
     assert '"interval":"50% prediction interval"' in (tmp_path / "out" / "index.html").read_text()
@@ -115,7 +115,7 @@ def alone(instance, options):
     """The prediction for each atom by itself, from that without atoms; not finite for aspirin."""
     n = instance.num_atoms
     values = instance.predict_kept(np.eye(n + 1, n, dtype=bool))
-    atoms = values[:-1] - values[-1] + (np.nan if instance.smiles == GOOD[1] else 0.0)
+    atoms = values[:-1] - values[-1] + (np.nan if instance.smiles == GOOD[2] else 0.0)
     return Scores(atoms, np.zeros(len(instance.bonds)), float(values[-1]))
 
 
@@ -183,7 +183,7 @@ def test_scores_of_other_inputs_are_in_each_file(tmp_path):
     for row in rows:
         assert row["attention"] == row["error"] == ""
         assert float(row["occlusion"]) == pytest.approx(expected[row["input"]], rel=1e-4)
-    assert (invalid["row"], invalid["input"], invalid["error"]) == ("2", "", "syntax")
+    assert (invalid["row"], invalid["input"], invalid["error"]) == ("3", "", "syntax")
     entry = read(tmp_path / "out")["rows"][0]["explanations"][1]
     assert entry["other_scores"] == pytest.approx(expected, rel=1e-4)
     other = "2 descriptors and 8 Morgan counts"

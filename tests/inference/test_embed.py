@@ -77,12 +77,12 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model):
     assert list(rows[0])[:4] == ["row", "atom", "symbol", "smiles"]
     assert len(rows[0]) == 4 + width + 1
     refused = [(int(row["row"]), row["atom"] or None) for row in rows if row["error"]]
-    assert refused == [(2, None)]
+    assert refused == [(3, None)]
     whole = [row for row in rows if not row["error"]]
     read = [(int(row["row"]), int(row["atom"]), row["symbol"], row["smiles"]) for row in whole]
     assert read == [
         (number, atom.GetIdx(), atom.GetSymbol(), text)
-        for number, text in enumerate(texts, start=1)
+        for number, text in enumerate(texts, start=2)
         if text != "nonsense"
         for atom in Chem.MolFromSmiles(text).GetAtoms()
     ]

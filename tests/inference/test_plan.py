@@ -11,6 +11,8 @@ from scipy.stats import norm
 import molattn
 from molattn import MolAttn
 from molattn.cli.program import main
+from molattn.config import PlanConfig
+from molattn.errors import InputError
 from molattn.inference.plan import (
     ACQUISITIONS,
     Candidates,
@@ -99,7 +101,9 @@ def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]
     assert cheap["smiles"].tolist() == ["FC"]  # which the same molecule at twice the cost is not
-    assert plan(run, "--acquisition", "uncertainty", "--cost-column", "smiles", code=2) is None
+    config = PlanConfig(acquisition="uncertainty", cost_column="smiles")
+    with pytest.raises(InputError, match=r"line 2: got 'CF', expected a number above 0"):
+        plan_table(run / "m", run / "library.csv", run / "x.csv", config)
     assert plan(run, "--cost-column", "price", code=2) is None
 
 

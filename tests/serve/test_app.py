@@ -233,6 +233,7 @@ def test_the_nearest_training_molecules_in_all_kinds_of_answers(served, knowing,
                 for some in expected
             ]
             assert answers[1]["neighbors"] == []
+        assert [one["row"] for one in answers[:2]] == [2, 3]  # the lines of the table
         refused = client.post(address, content=table, headers=CSV)
         assert error(refused, 422) == "bad_request"
 

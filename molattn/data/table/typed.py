@@ -239,13 +239,13 @@ class XlsxWriter(TableWriter):
         facts = (getattr(types, "metadata", None) or {}).get(b"readable")
         facts = json.loads(facts) if facts else {"headings": {}, "structures": False}
         self._has_structures: bool = facts["structures"]
-        # Title, meaning and whether it is a detail, of columns in a table for people, by name.
+        # Title, meaning, whether it is a detail, and unit of columns for people, by name.
         self._headings: dict[str, list[Any]] = {k: v for k, v in facts["headings"].items() if v}
         self._is_titled = [name in self._headings for name in header]
         titles = [self._headings.get(name, [name])[0] for name in header]
         self._columns = ["Structure"] * self._has_structures + titles
         if self._headings or self._has_structures:
-            self._lay_out({title for title, _, is_detail in self._headings.values() if is_detail})
+            self._lay_out({one[0] for one in self._headings.values() if one[2]})
         self._append([self._heading_cell(name) for name in self._columns])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
@@ -266,11 +266,12 @@ class XlsxWriter(TableWriter):
             self._sheet.auto_filter.ref = f"A1:{last}{self._number}"
             sheet = self._book.create_sheet("Columns")
             sheet.freeze_panes = "A2"
-            for letter, width in zip("ABC", (45, 45, 110), strict=True):
+            for letter, width in zip("ABCD", (45, 45, 20, 110), strict=True):
                 sheet.column_dimensions[letter].width = width
-            sheet.append([self._heading_cell(one) for one in ("Heading", "Column", "Meaning")])
-            for name, (title, meaning, _) in self._headings.items():
-                sheet.append([self._text_cell(one) for one in (title, name, meaning)])
+            words = "Heading", "Column", "Unit", "Meaning"
+            sheet.append([self._heading_cell(one) for one in words])
+            for name, (title, meaning, _, unit) in self._headings.items():
+                sheet.append([self._text_cell(one) for one in (title, name, unit, meaning)])
         self._book.save(self._file)
 
     def _lay_out(self, details: set[str]) -> None:

@@ -47,7 +47,7 @@ export class MoleculeView {
     this.stop();
     const { answer } = row;
     Object.assign(this, { row, answer, smiles: answer.smiles || row.smiles, after: null, colored: null });
-    const heading = element("h2", { tabindex: -1, id: "molecule-name" }, row.name || `Molecule ${row.place}`);
+    const heading = element("h2", { tabindex: -1, id: "molecule-name" }, row.name || `Row ${row.place}`);
     if (answer.error !== null) this.showFailed(heading);
     else this.build(heading);
     if (answer.error === null && !answer.neighbors?.length && this.context.model.has_neighbors) this.findNearest(row);

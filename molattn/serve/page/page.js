@@ -101,7 +101,7 @@ async function run(asked) {
     started = performance.now();
     showResults(total > 0);
     for await (const answer of answers) {
-      state.rows.push({ place: state.rows.length + 1, name: answer.name ?? "", smiles: answer.smiles ?? "",
+      state.rows.push({ place: answer.row, name: answer.name ?? "", smiles: answer.smiles ?? "",
         partner: answer.partner ?? null, features: answer.features ?? {}, answer });
       const now = performance.now();
       if (now - drawn < 400) continue;
@@ -145,7 +145,7 @@ function finish(problem) {
   else open(rows[0]);
   if (rows.length && problem === null) {
     if (!location.hash) history.replaceState(null, "", address());
-    const wanted = total > 1 && rows[state.wanted - 1];
+    const wanted = total > 1 && rows.find(({ place }) => place === state.wanted);
     if (wanted) open(wanted);
   }
   state.wanted = 0;
