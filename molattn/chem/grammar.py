@@ -52,7 +52,7 @@ _WITHIN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _FORMATS: Sequence[tuple[ReasonCode, str, str]] = (
     ("missing_value", r"[^A-Za-z0-9*()\[\]{}]*$", "it marks a missing value"),
     ("number", r"[+-]?(\d[\d,_ ]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?%?$", "it is a number"),
-    ("inchi", r"(?i:InChI=(?!.{14}-))", "it is not a valid standard InChI (InChI=1S/...)"),
+    ("inchi", r"(?i:InChI=(?!.{14}-))", "RDKit cannot read it as a standard InChI"),
     (
         "inchi",
         r"(?i:InChI(=|Key))|[A-Z]{14}-[A-Z]{10}(-[A-Z])?$",

@@ -25,6 +25,7 @@ from molattn.chem.grammar import (
 )
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
+from molattn.utils.time_limit import call_within
 
 Molecule = str | Chem.Mol
 """A SMILES, a standard InChI or an RDKit molecule."""
@@ -112,7 +113,7 @@ def parse_smiles(
         raise SmilesError(text, "too_long", got)
     extended = SMILES.fullmatch(smiles) is None
     if extended:
-        if INCHI.fullmatch(smiles) and (mol := _read_inchi(smiles)) is not None:
+        if INCHI.fullmatch(smiles) and (mol := _mol_of_inchi(smiles)) is not None:
             _check_atoms(text, mol.GetNumAtoms(), max_atoms)
             return mol
         head, extension = (*smiles.split(None, 1), "", "")[:2]
@@ -153,8 +154,17 @@ def _read(smiles: str, extended: bool) -> Chem.Mol | None:
     return mol
 
 
-def _read_inchi(inchi: str) -> Chem.Mol | None:
-    """Return the molecule of a standard InChI; None if it would be written as another InChI."""
+def _mol_of_inchi(inchi: str) -> Chem.Mol | None:
+    """Return the molecule of a standard InChI, or None if it cannot be read."""
+    try:  # in another process, as InChI's library crashes on some wrong texts
+        data = call_within(MoleculeLimits.max_seconds, _read_inchi, inchi)
+    except TimeoutError:
+        return None
+    return data and Chem.Mol(data)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def _read_inchi(inchi: str) -> bytes | None:
+    """Return a molecule in RDKit's binary form; None if it would be written as another InChI."""
     tautomers = rdMolStandardize.TautomerEnumerator()
     tautomers.SetMaxTautomers(_MOST_TAUTOMERS)
     tautomers.SetRemoveSp3Stereo(False)
@@ -171,7 +181,8 @@ def _read_inchi(inchi: str) -> Chem.Mol | None:
         found = [*tautomers.Enumerate(start)] if "(H" in inchi else []
         found.sort(key=lambda one: (-tautomers.ScoreTautomer(one), Chem.MolToSmiles(one)))
         same = (one for one in found if Chem.MolToInchi(one) == inchi)
-        return prepare_mol(next(same, mol))
+        best = prepare_mol(next(same, mol))
+    return best.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:

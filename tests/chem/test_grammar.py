@@ -24,6 +24,7 @@ REFUSED = {
         "InChI=1S/C2H6O/c1-2-3",  # without hydrogen atoms
         "InChI=1S/CH4/h1H5",
         "InChI=1S/CH4/h1H4 methane",
+        "InChI=1S/2CH2O3.4H3N.Pd/c2*2-1(3)4;;;;;/h72*(H2,2,3,4);4*1H3;/q;;;;;;+2/p-2",  # a crash
     ],
     "registry_number": ["50-00-0", "CAS 64-17-5"],
     "formula": ["C2H6O", "Ca(OH)2"],
