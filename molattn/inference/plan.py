@@ -165,7 +165,7 @@ class _Target:
             found = pd.read_parquet(file)
         known = found.get(f"{self.name}_training_similarity", found["training_similarity"]) >= 1.0
         if len(self.process.learned):  # stereoisomers are as similar, and may be new
-            rows = self.read(table, found["row"][known])
+            rows = self.read(table, 1 + found.index[known])
             known[known] = np.isin([row.record.identity for row in rows], self.process.learned)
         print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
