@@ -116,12 +116,9 @@ def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
 
 
 def test_a_packaged_model_plans_without_the_noise_of_its_labels(run):
-    words = ["--target", "lipophilicity_astrazeneca", "--count", "5"]
-    found = run / "packaged.csv"
-    assert main(["plan", "admet", str(run / "library.csv"), *words, "--output", str(found)]) == 0
-    table = pd.read_csv(found)
-    assert table["rank"].tolist() == [1, 2, 3, 4, 5]
-    assert table["reason"].str.contains("explained by those before").any()
+    words = ["--target", "lipophilicity_astrazeneca", "--output", str(run / "x.csv")]
+    assert main(["plan", "admet", str(run / "library.csv"), *words]) == 0
+    assert pd.read_csv(run / "x.csv")["reason"].str.contains("explained by those before").any()
 
 
 def test_a_stereoisomer_of_a_training_molecule_is_new(tmp_path):
@@ -130,10 +127,10 @@ def test_a_stereoisomer_of_a_training_molecule_is_new(tmp_path):
     options = {"predictor": "gaussian_process", "validation_size": 0.3, "test_size": 0.0}
     model = molattn.train(frame, target_columns=["y"], descriptors="none", **options).model
     model.save_pretrained(tmp_path / "m")
-    library = pd.DataFrame({"smiles": [known, "OC[C@@H](N)C", "C[C@@H](N)CO", CHAINS[3]]})
-    library.to_csv(tmp_path / "in.csv", index=False)
+    lines = ["smiles", known, "OC[C@@H](N)C", "C[C@@H](N)CO", CHAINS[3], ""]
+    (tmp_path / "in.csv").write_text("\n".join(lines))
     assert plan_table(tmp_path / "m", tmp_path / "in.csv", tmp_path / "out.csv") == 1
-    assert pd.read_csv(tmp_path / "out.csv")["smiles"].tolist() == ["C[C@@H](N)CO"]
+    assert pd.read_csv(tmp_path / "out.csv")["smiles"].tolist() == [lines[3]]
 
 
 def test_the_posterior_is_that_of_dense_conditioning(run):
