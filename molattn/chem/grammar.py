@@ -53,11 +53,8 @@ _FORMATS: Sequence[tuple[ReasonCode, str, str]] = (
     ("missing_value", r"[^A-Za-z0-9*()\[\]{}]*$", "it marks a missing value"),
     ("number", r"[+-]?(\d[\d,_ ]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?%?$", "it is a number"),
     ("inchi", r"(?i:InChI=(?!.{14}-))", "RDKit cannot read it as a standard InChI"),
-    (
-        "inchi",
-        r"(?i:InChI(=|Key))|[A-Z]{14}-[A-Z]{10}(-[A-Z])?$",
-        "it is an InChIKey; look up its SMILES first",
-    ),
+    ("inchi", r"(?i:InChI(=|Key))", "it is an InChIKey; look up its SMILES first"),
+    ("inchi", r"[A-Z]{14}-[A-Z]{10}(-[A-Z])?$", "it is an InChIKey; look up its SMILES first"),
     (
         "registry_number",
         r"(?i:CAS[ :#-]*)?\d{2,7}-\d\d-\d$",

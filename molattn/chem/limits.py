@@ -90,10 +90,8 @@ def is_fast(molecule: Molecule) -> bool:
         bonds, parts = molecule.GetNumBonds(), len(Chem.GetMolFrags(molecule))
         closures = bonds - molecule.GetNumAtoms() + parts
         return closures <= _MOST_CLOSURES and molecule.GetNumHeavyAtoms() <= _MOST_ATOMS
-    if not isinstance(molecule, str):
+    if not isinstance(molecule, str) or len(molecule) <= _ALWAYS_FAST:
         return True
-    if "InChI=" in molecule or len(molecule) <= _ALWAYS_FAST:
-        return "InChI=" not in molecule  # of which the tautomers are enumerated
     if len(CLOSURE.findall(_BRACKETS.sub("", molecule))) // 2 > _MOST_CLOSURES:
         return False
     return len(molecule) <= _MOST_ATOMS or len(ATOM.findall(molecule)) <= _MOST_ATOMS
