@@ -180,8 +180,9 @@ class TrainingTable(Molecules):
         is_past = np.array([SPLITS.get(one.strip().lower() or "train") == "train" for one in cells])
         if self.is_by_time and len(split.test):
             is_past &= ~(self.dates[len(self.rows) :] >= self.dates[split.test].min())
-        lines = {self.rows[row].line for row in learned.tolist()}
-        is_past |= np.array([row.line in lines for row in other.rows])
+        if not is_past.all():
+            lines = {self.rows[row].line for row in learned.tolist()}
+            is_past |= np.array([row.line in lines for row in other.rows])
         return np.flatnonzero(is_free & is_past), np.flatnonzero(is_free & ~is_past)
 
     def learned(self, split: Split) -> tuple[Molecules, Molecules]:
