@@ -319,10 +319,11 @@ class GaussianProcessHead:
         a model that was saved without them.
         """
         own, noise = np.flatnonzero(self.labeled[:, output]), float(self.noises[output])
-        cross = self.kernel(inputs)[:, own]
-        known = self.kernel(self.kernel.inputs(len(self.weights)), rounded=True)[np.ix_(own, own)]
+        points = self.kernel.inputs(len(self.weights))[own]
+        kernel = self.kernel.at(points)
+        cross, known = kernel(inputs), kernel(points, rounded=True)
         known[np.diag_indices_from(known)] += noise
-        found = self.kernel.at(inputs)(inputs) - cross @ np.linalg.solve(known, cross.T)
+        found = kernel.at(inputs)(inputs) - cross @ np.linalg.solve(known, cross.T)
         np.fill_diagonal(found, np.maximum(found.diagonal(), _LEAST_VARIANCE))
         return found, noise
 
