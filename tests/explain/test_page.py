@@ -46,8 +46,8 @@ def test_texts_of_the_table_are_no_code(explained):
 @pytest.mark.browser
 def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, numbers):
     by_row, arrays = numbers
-    weights, gates = arrays["attention_1"].astype(float), arrays["gates_1"].astype(float)
-    own = by_row[1]["integrated_gradients"]
+    weights, gates = arrays["attention_2"].astype(float), arrays["gates_2"].astype(float)
+    own = by_row[2]["integrated_gradients"]
     names = [f"{symbol}{place}" for place, symbol in enumerate(own["symbols"])]
 
     def expected(layer, head, atom, towards):
@@ -103,7 +103,7 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
 
 @pytest.mark.browser
 def test_the_matrix_follows_the_pointer_and_the_keys(open_page, explained, numbers):
-    weights = numbers[1]["attention_1"].astype(float).mean(axis=(0, 1))
+    weights = numbers[1]["attention_2"].astype(float).mean(axis=(0, 1))
     with open_page(explained / "index.html") as page:
         page.locator("#network summary").click()
         page.locator("#parts svg circle.hit").first.wait_for()
@@ -147,7 +147,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         page.select_option("#method", label="rollout")
         assert page.locator("#parts-caption").inner_text() == "Importance of each atom"
         score = number(page.locator("#score").inner_text().split(": ")[1])
-        assert score == pytest.approx(by_row[3]["rollout"]["atom_scores"][0], rel=0.006)
+        assert score == pytest.approx(by_row[4]["rollout"]["atom_scores"][0], rel=0.006)
 
 
 @pytest.mark.browser
@@ -163,7 +163,7 @@ def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme)
         assert page.locator("h1").inner_text().startswith("a <img")
         assert TARGET in page.locator("header").inner_text()
         rows = page.locator("section[aria-labelledby=errors] tbody tr").all_inner_texts()
-        assert [text.split()[0] for text in rows] == ["2", "5"]
+        assert [text.split()[0] for text in rows] == ["3", "6"]
         boxes = page.eval_on_selector_all(
             ".detail svg.structure path, .detail canvas",
             "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])",
@@ -192,7 +192,7 @@ def test_fragments_names_and_measured_values_are_beside_the_structure(
         assert not shown
         page.locator("#fragments li").filter(has_text="ester").hover()
         assert page.locator("#parts circle.marked").count() == 3
-        assert page.locator("#row").inner_text() == "aspirin (row 1)"
+        assert page.locator("#row").inner_text() == "aspirin (row 2)"
         facts = page.locator("#facts").inner_text()
         error = re.search("measured\\s+\N{MINUS SIGN}1.72\\s+error\\s+(\\S+)", facts)[1]
         assert number(error) == pytest.approx(own["prediction"] + 1.72, rel=0.006)
@@ -211,7 +211,7 @@ def test_each_molecule_shows_the_class_that_is_explained(open_page, phases, tmp_
         head = page.locator("header").inner_text()
         assert "Predictions of phase (the most probable class of each molecule) by" in head
         listed = page.locator("#molecules small").all_inner_texts()
-        assert listed == [f"row {row}, {name}" for row, name in enumerate(names, start=1)]
+        assert listed == [f"row {row}, {name}" for row, name in enumerate(names, start=2)]
         page.select_option("#method", label="integrated gradients")
         for place, name in enumerate(names):
             page.locator("#molecules button").nth(place).click()
