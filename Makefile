@@ -22,7 +22,7 @@ train: $(READY) ## Train the solubility predictor on the bundled data; replaces 
 	$(PY) scripts/train.py --output $(OUTPUT) --overwrite
 
 test: $(READY) ## Run the tests, on all cores
-	$(PY) -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-browser: $(READY) ## Open the pages in a headless browser, which has to be there already
 	$(PY) -m pytest -n auto --dist loadfile -m browser $(PYTEST_ARGS)
