@@ -65,15 +65,17 @@ class Subject:
     pairs: bool = True
     whole: bool = False  # makes all that is between embeddings and head
     degree: bool = False  # reads the number of bonds of each atom
+    fixed: bool = False  # reads distance and bond of each pair, without embedding them
     walk_length: int = 0  # of the random walks of pairs and atoms
 
 
-def attention(name: str, walk_length: int = 0, **options: Any) -> Subject:
+def attention(name: str, pairs: bool = True, walk_length: int = 0, **options: Any) -> Subject:
     """A registered layer of molattn."""
     layer = LAYERS[name]
     edge_dim = len(layer.edge_columns) or EDGE_WIDTH
     make = partial(layer.make, heads=HEADS, edge_dim=edge_dim, **options)
-    return Subject(lambda w: make(w, w), degree=layer.reads_degree, walk_length=walk_length)
+    degree, fixed = pairs and layer.reads_degree, bool(layer.edge_columns)
+    return Subject(lambda w: make(w, w), pairs, False, degree, fixed, walk_length)
 
 
 def _transformer(w: int) -> nn.Module:
@@ -127,8 +129,10 @@ def _tgt(w: int) -> nn.Module:
 
 SUBJECTS = {
     "edge_attention": attention("edge_attention"),
+    "edge_attention, bonds": attention("edge_attention", pairs=False),
     "edge_attention, updates": attention("edge_attention", update_edges=True),
     "gaan": attention("gaan"),
+    "mat": attention("mat"),
     "graph_network": attention("graph_network", update_edges=True),
     "egt": attention("egt", update_edges=True),
     "grit": attention("grit", update_edges=True),
@@ -143,6 +147,12 @@ SUBJECTS = {
 }
 
 
+def distance_and_bond(codes: Tensor) -> Tensor:
+    """Distances of pairs in bonds, and 1 for bonded atoms and an atom with itself, ``[P, 2]``."""
+    distance = codes[:, -1]  # the first code is the kind of bond, 0 = none
+    return torch.stack([distance, (codes[:, 0] > 0) | (distance == 0)], dim=1).float()
+
+
 class Network(nn.Module):
     """Embeddings, four blocks, the sum over atoms, and a head."""
 
@@ -151,7 +161,9 @@ class Network(nn.Module):
         codes = Featurizer.default()
         self.subject = subject
         self.atoms = CodeEmbedding(codes.atom_sizes, width)
-        self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
+        self.edges: Any = distance_and_bond
+        if not subject.fixed:
+            self.edges = CodeEmbedding(codes.pair_sizes, EDGE_WIDTH)
         maps = (nn.Linear(subject.walk_length, w) for w in (width, EDGE_WIDTH))
         self.walks = nn.ModuleList(maps if subject.walk_length else ())
         make = partial(subject.make, width)
@@ -313,31 +325,35 @@ def show(results: pd.DataFrame, plot: Path | None) -> None:
             rows.append([str(layer), f"{runs['test_mae'].mean():.3f}{spread}", *numbers])
         print_table(["Layer", "Test MAE", "Parameters", "CPU s"], rows)
     if plot is not None:
-        import matplotlib.pyplot as plt
-        from matplotlib.ticker import LogLocator, NullFormatter
+        draw(results, plot)
 
-        names = results["data"].unique()
-        figure, axes = plt.subplots(
-            1, len(names), figsize=(5 * len(names), 4), layout="constrained", squeeze=False
-        )
-        for axis, name in zip(axes[0], names, strict=True):
-            means = results[results["data"] == name].groupby("layer")[["cpu_s", "test_mae"]].mean()
-            for layer, (seconds, error) in zip(means.index, means.to_numpy(), strict=True):
+
+def draw(results: pd.DataFrame, plot: Path) -> None:
+    """Draw errors against time and parameters."""
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    names, scales = results["data"].unique(), ("CPU seconds of training", "parameters")
+    size = (5 * len(names), 7)
+    figure, axes = plt.subplots(2, len(names), figsize=size, layout="constrained", squeeze=False)
+    for place, name in enumerate(names):
+        means = results[results["data"] == name].groupby("layer").mean(numeric_only=True)
+        for axis, column, label in zip(
+            axes[:, place], ("cpu_s", "parameters"), scales, strict=True
+        ):
+            for layer, run in means.iterrows():
                 own = "Conv" not in str(layer)
-                axis.scatter(seconds, error, color="tab:blue" if own else "tab:gray")
-                axis.annotate(
-                    str(layer),
-                    (seconds, error),
-                    fontsize=7,
-                    xytext=(3, 3),
-                    textcoords="offset points",
-                )
-            axis.margins(x=0.2)
-            axis.set(xscale="log", xlabel="CPU seconds of training", ylabel="test MAE", title=name)
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.xaxis.set_major_formatter("{x:.0f}")
-            axis.xaxis.set_minor_formatter(NullFormatter())
-        figure.savefig(plot, dpi=150)
+                at = run[column], run["test_mae"]
+                axis.scatter(*at, color="tab:blue" if own else "tab:gray")
+                offset = {"xytext": (3, 3), "textcoords": "offset points"}
+                axis.annotate(str(layer), at, fontsize=7, **offset)
+            axis.margins(x=0.3)
+            axis.set(xlabel=label, ylabel="test MAE", title=name)
+        axes[0, place].set_xscale("log")
+        axes[0, place].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes[0, place].xaxis.set_major_formatter("{x:.0f}")
+        axes[0, place].xaxis.set_minor_formatter(NullFormatter())
+    figure.savefig(plot, dpi=110)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
