@@ -331,15 +331,15 @@ def show(results: pd.DataFrame, plot: Path | None) -> None:
 def draw(results: pd.DataFrame, plot: Path) -> None:
     """Draw errors against time and parameters."""
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    names, scales = results["data"].unique(), ("CPU seconds of training", "parameters")
+    names, labels = sorted(results["data"].unique()), ("CPU seconds of training", "parameters")
     size = (5 * len(names), 7)
     figure, axes = plt.subplots(2, len(names), figsize=size, layout="constrained", squeeze=False)
     for place, name in enumerate(names):
         means = results[results["data"] == name].groupby("layer").mean(numeric_only=True)
         for axis, column, label in zip(
-            axes[:, place], ("cpu_s", "parameters"), scales, strict=True
+            axes[:, place], ("cpu_s", "parameters"), labels, strict=True
         ):
             for layer, run in means.iterrows():
                 own = "Conv" not in str(layer)
@@ -347,8 +347,9 @@ def draw(results: pd.DataFrame, plot: Path) -> None:
                 axis.scatter(*at, color="tab:blue" if own else "tab:gray")
                 offset = {"xytext": (3, 3), "textcoords": "offset points"}
                 axis.annotate(str(layer), at, fontsize=7, **offset)
-            axis.margins(x=0.3)
-            axis.set(xlabel=label, ylabel="test MAE", title=name)
+            axis.margins(x=0.35)
+            axis.set(xlabel=label, ylabel="test MAE", title=name.upper())
+        axes[1, place].xaxis.set_major_locator(MaxNLocator(5))
         axes[0, place].set_xscale("log")
         axes[0, place].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes[0, place].xaxis.set_major_formatter("{x:.0f}")
