@@ -2,7 +2,8 @@
 
 All networks have the same encoder (pre-norm blocks with a feed-forward network), the number of
 parameters nearest to a budget, the same inputs, schedule and seeds. Layers of molattn read all
-pairs of atoms, with the bond and the number of bonds between them; layers of PyG read bonds.
+pairs of atoms, with the bond and the number of bonds between them; layers of PyG, edge set
+attention and "edge_attention, bonds" read bonds.
 
     python scripts/benchmark_layers.py --data esol lipo --epochs 50 --results runs/layers.csv
     python scripts/benchmark_layers.py --zinc data/zinc --data zinc --results runs/layers.csv
@@ -74,8 +75,13 @@ def attention(name: str, pairs: bool = True, walk_length: int = 0, **options: An
     layer = LAYERS[name]
     edge_dim = len(layer.edge_columns) or EDGE_WIDTH
     make = partial(layer.make, heads=HEADS, edge_dim=edge_dim, **options)
-    degree, fixed = pairs and layer.reads_degree, bool(layer.edge_columns)
-    return Subject(lambda w: make(w, w), pairs, False, degree, fixed, walk_length)
+    return Subject(
+        lambda w: make(w, w),
+        pairs=pairs,
+        degree=layer.reads_degree,
+        fixed=bool(layer.edge_columns),
+        walk_length=walk_length,
+    )
 
 
 def _transformer(w: int) -> nn.Module:
@@ -333,14 +339,13 @@ def draw(results: pd.DataFrame, plot: Path) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    names, labels = sorted(results["data"].unique()), ("CPU seconds of training", "parameters")
+    names = sorted(results["data"].unique())
+    labels = {"cpu_s": "CPU seconds of training", "parameters": "parameters"}
     size = (5 * len(names), 7)
     figure, axes = plt.subplots(2, len(names), figsize=size, layout="constrained", squeeze=False)
     for place, name in enumerate(names):
         means = results[results["data"] == name].groupby("layer").mean(numeric_only=True)
-        for axis, column, label in zip(
-            axes[:, place], ("cpu_s", "parameters"), labels, strict=True
-        ):
+        for axis, (column, label) in zip(axes[:, place], labels.items(), strict=True):
             for layer, run in means.iterrows():
                 own = "Conv" not in str(layer)
                 at = run[column], run["test_mae"]
