@@ -9,7 +9,7 @@ and the caller reads it atom by atom.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -213,18 +213,22 @@ class Codes:
         """Return the codes that follow from an atom's own bytes alone, ``uint8 [rows, A]``."""
         columns = [column for _, column in self._columns.values()]
         keys = [atom for piece in pieces for atom in piece.atoms]
-        atoms = (atom for mol in mols for atom in mol.GetAtoms())
-        rows = _looked_up(self._atoms, keys, atoms, lambda atom: atom_row(atom, columns))
+        sizes = [len(piece.atoms) for piece in pieces]
+        rows = _looked_up(
+            self._atoms, keys, mols, sizes, lambda mol, n: atom_row(mol.GetAtomWithIdx(n), columns)
+        )
         return np.frombuffer(bytearray().join(rows), dtype=np.uint8).reshape(-1, len(columns))
 
     def _bond_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
         """Return the joint codes of all bonds as if they were outside rings, ``uint8 [bonds]``."""
 
-        def outside(bond: Chem.Bond) -> int:
+        def outside(mol: Chem.Mol, number: int) -> int:
+            bond = mol.GetBondWithIdx(number)
             return bond_code(bond, self._bond_columns, 0) - self._stereo_size * bond.IsInRing()
 
         keys = [bond for piece in pieces for bond in piece.bonds]
-        codes = _looked_up(self._bonds, keys, (b for mol in mols for b in mol.GetBonds()), outside)
+        sizes = [len(piece.bonds) for piece in pieces]
+        codes = _looked_up(self._bonds, keys, mols, sizes, outside)
         joint = np.array(codes, dtype=np.intp)
         for column in self._own_bonds:
             read = BOND_FEATURES[column.name]
@@ -280,24 +284,33 @@ class AtomPairs:
     ) -> NDArray[np.uint32]:
         """Return RDKit's type of each atom of all molecules."""
         keys = list(zip((a for one in pieces for a in one.atoms), degrees.tolist(), strict=True))
-        atoms = (atom for mol in mols for atom in mol.GetAtoms())
-        found = _looked_up(self._types, keys, atoms, rdMolDescriptors.GetAtomPairAtomCode)
+        sizes, code = [len(piece.atoms) for piece in pieces], rdMolDescriptors.GetAtomPairAtomCode
+        found = _looked_up(
+            self._types, keys, mols, sizes, lambda mol, n: code(mol.GetAtomWithIdx(n))
+        )
         return np.array(found, dtype=np.uint32) % np.uint32(_TYPES)
 
 
 def _looked_up(
-    known: dict[Any, Any], keys: Sequence[Any], items: Iterable[Any], read: Callable[[Any], Any]
+    known: dict[Any, Any],
+    keys: Sequence[Any],
+    mols: Sequence[Chem.Mol],
+    sizes: Sequence[int],
+    read: Callable[[Chem.Mol, int], Any],
 ) -> list[Any]:
-    """Return what is known by each key, after reading the items of keys that are new."""
-    try:
-        return [known[key] for key in keys]
-    except KeyError:
-        if len(known) > _MAX_CACHED:
-            known.clear()
-        for key, item in zip(keys, items, strict=True):
-            if key not in known:
-                known[key] = read(item)
-        return [known[key] for key in keys]
+    """Return what is known by each key, after reading the atoms or bonds of keys that are new.
+
+    Molecules have so many of them, and ``read`` gets a molecule and the number of one in it.
+    """
+    new = {key: row for row, key in enumerate(keys) if key not in known}
+    if len(known) > _MAX_CACHED and new:
+        known.clear()
+        new = {key: row for row, key in enumerate(keys)}
+    ends = np.cumsum(sizes)
+    for key, row in new.items():
+        molecule = int(np.searchsorted(ends, row, side="right"))
+        known[key] = read(mols[molecule], row - int(ends[molecule]) + sizes[molecule])
+    return [known[key] for key in keys]
 
 
 def _mixed(seed: NDArray[np.uint32], value: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:

@@ -157,15 +157,18 @@ class ReachedLevels:
 
     def __init__(self, rows: Rows, levels: Rows, count: int) -> None:
         found, index, times = np.unique(levels, return_inverse=True, return_counts=True)
-        # Those that any molecule reaches, ascending, then -1; and which of them many reach.
-        self.levels, self.is_often = np.append(found, -1), times > _OFTEN * count
+        # Those that any molecule reaches, ascending, and which of them many reach.
+        self.levels, self.is_often = found, times > _OFTEN * count
+        # The index of each level, -1 of others: in a quarter of the time of bisection.
+        self._index = np.full(found.max(initial=-1) + 2, -1)
+        self._index[found] = np.arange(len(found))
         reached = _ones(index, rows, (len(found), count))
         self.often, self.rare = reached[self.is_often].toarray(), reached[~self.is_often]
 
     def common(self, rows: Rows, levels: Rows, count: int) -> NDArray[np.float32]:
         """Return how many levels n molecules have in common with the m, ``[n, m]``."""
-        index = np.searchsorted(self.levels[:-1], levels)
-        known = self.levels[index] == levels
+        index = self._index[np.minimum(levels, len(self._index) - 1)]
+        known = index >= 0
         given = _ones(rows[known], index[known], (count, len(self.is_often)))
         # Whole numbers, which single precision has exactly.
         common = given[:, self.is_often].toarray() @ self.often

@@ -104,7 +104,7 @@ class SubstructureCounter:
     def __len__(self) -> int:
         return len(self.kinds) * self.size
 
-    @property
+    @cached_property
     def groups(self) -> dict[str, slice]:
         """Positions of each kind."""
         starts = range(0, len(self), self.size)

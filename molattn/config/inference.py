@@ -34,7 +34,7 @@ class _TableOptions:
     smiles_column: str = "smiles"
     partner_column: str | None = None
     as_given: bool = False
-    batch_size: Count = 256
+    batch_size: Count = 512
     threads: Threads = 1
     device: Device = "auto"
     decimal: Decimal = "."

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.reader import Fields
 from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.labels import LabelError, label_values
-from molattn.data.table import FORMATS, Row, Table, output_format
+from molattn.data.table import FORMATS, Table, output_format
 from molattn.errors import InputError, ReasonCode, matching
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
@@ -96,12 +97,15 @@ def predict_table(
     table, model = open_with_model(source, model_folder, config, console, output)
     spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
     spec = readable_spec(spec, model, Path(output) if isinstance(output, str) else output, config)
-    tally = map_table(table, model, output, spec, config, console, _LabelCounter(model, table))
+    is_shown = model.uncertainty is not None and console is not None and not console.quiet
+    step = 1 + table.count() // MOST_COMPARED if is_shown else None
+    count = _TallyRows(model, table, step)
+    tally = map_table(table, model, output, spec, config, console, count)
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
-        if console is not None and not console.quiet:
-            for line in _shift_lines(table, RowCounts.of(tally).total, model, config):
+        if "positions" in tally:
+            for line in _shift_lines(tally, model):
                 print_line(console, line)
     else:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
@@ -110,14 +114,11 @@ def predict_table(
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
 
 
-def _shift_lines(table: Table, rows: int, model: MolAttn, config: PredictConfig) -> list[str]:
-    """Compare at most 1,000 molecules of the rows of a table with the training molecules."""
-    known, column = model.uncertainty, table.column(config.smiles_column, "--smiles-column")
-    some = islice(table, 0, None, 1 + rows // MOST_COMPARED)
-    molecules = [row.structure(column) for row in some if not row.code]
-    read = model.config.reader(Fields(fingerprint=True), config)(molecules)
-    prints = [one.fingerprint for one in read if isinstance(one, MoleculeRecord)]
-    auc = shift_auc(known.fingerprints.fingerprints, prints) if known else None  # pyright: ignore
+def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
+    """Compare the molecules whose fingerprints were kept with the training molecules."""
+    positions, lengths = (np.array(tally[name], np.uint16) for name in ("positions", "lengths"))
+    known, found = model.uncertainty, split_fingerprints(positions, lengths)
+    auc = shift_auc(known.fingerprints.fingerprints, found) if known else None
     return shift_lines(auc, "the molecules")
 
 
@@ -135,10 +136,14 @@ def readable_spec(
     return replace(spec, structures=config.structures)
 
 
-class _LabelCounter:
-    """Counts labels beside their predictions, and predictions by confidence."""
+class _TallyRows:
+    """Counts labels beside their predictions, and predictions by confidence.
 
-    def __init__(self, model: MolAttn, table: Table) -> None:
+    Of every ``step``-th row the fingerprint is kept; None = of no row.
+    """
+
+    def __init__(self, model: MolAttn, table: Table, step: int | None) -> None:
+        self._step = step
         self._tasks = model.config.tasks
         titles = {name: [one.title] for name, one in model.endpoints.items()}
         self._labels = [_column(table, [a.name, *titles.get(a.name, ())]) for a in self._tasks]
@@ -151,20 +156,21 @@ class _LabelCounter:
         graded = [f"{task.name}_confidence" for task in self._tasks]
         self._graded = [columns.index(name) for name in graded if name in columns]
 
-    def __call__(self, rows: Sequence[tuple[Row, Cells]]) -> Tally:
-        """Count rows, given their cells and those of their predictions."""
+    def __call__(self, rows: Sequence[tuple[ReadRow, Cells]]) -> Tally:
+        """Count rows, given the cells of their predictions."""
         similarity = np.full(len(rows), np.nan)
         if self._similarity is not None:
             similarity[:] = [cells[self._similarity] for _, cells in rows]
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
         labels = np.full((len(rows), len(self._tasks)), np.nan)
+        given = [row.table_row for row, _ in rows]
         tally: Tally = {"unusable": {}, "censored": {}}
         for index, task in enumerate(self._tasks):
             column, relation = self._labels[index], self._relations[index]
             if column is None:
                 continue
-            cells = [row.numeral(column) for row, _ in rows]
-            relations = None if relation is None else [row.cells[relation] for row, _ in rows]
+            cells = [row.numeral(column) for row in given]
+            relations = None if relation is None else [row.cells[relation] for row in given]
             wrong: dict[int, LabelError] = {}
             labels[:, index], bounds = label_values(cells, task, relations, wrong)
             tally["unusable"][task.name] = len(wrong)
@@ -175,6 +181,11 @@ class _LabelCounter:
         tally["trained"] = int((similarity[is_labeled] >= 1.0).sum())
         if rows:
             tally["labeled"] = np.hstack([outputs, labels])[is_labeled].ravel().tolist()
+        if rows and self._step:
+            records = [row.record for row, _ in rows[:: self._step]]
+            kept: list[Any] = [one.fingerprint for one in records if one is not None]
+            tally["positions"] = np.concatenate(kept).tolist()
+            tally["lengths"] = [len(one) for one in kept]
         return tally
 
 

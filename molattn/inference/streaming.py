@@ -105,7 +105,7 @@ class OutputSpec:
     structures: bool = False
 
 
-LabelCount = Callable[[Sequence[tuple[Row, Cells]]], Tally]
+TallyRows = Callable[[Sequence[tuple[ReadRow, Cells]]], Tally]
 """Counts more of rows with an output, given their cells and those of their output."""
 
 
@@ -116,7 +116,7 @@ def map_table(
     spec: OutputSpec,
     config: StreamConfig,
     console: Console | None = None,
-    count: LabelCount | None = None,
+    count: TallyRows | None = None,
 ) -> Tally:
     """Apply a model to every row of a table.
 
@@ -181,13 +181,13 @@ def _apply(
     config: StreamConfig,
     reader: "_RowReader",
     rows: "OutputRows",
-    count: LabelCount | None,
+    count: TallyRows | None,
     block: Sequence[Row],
 ) -> tuple[list[tuple[list[object], str]], Tally]:
     """Return the output rows of a block, and what is counted in them, in any process."""
     with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
         found = [*compute_rows(spec, [*reader.read(block)])]
-    done = [(row.table_row, cells[0]) for row, cells, code in found if not code]
+    done = [(row, cells[0]) for row, cells, code in found if not code]
     tally = {
         "done": len(done),
         "error": Counter(code for *_, code in found if code),
