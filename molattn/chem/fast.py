@@ -302,12 +302,13 @@ def _looked_up(
 
     Molecules have so many of them, and ``read`` gets a molecule and the number of one in it.
     """
-    new = {key: row for row, key in enumerate(keys) if key not in known}
-    if len(known) > _MAX_CACHED and new:
-        known.clear()
-        new = {key: row for row, key in enumerate(keys)}
+    try:
+        return [known[key] for key in keys]
+    except KeyError:
+        if len(known) > _MAX_CACHED:
+            known.clear()
     ends = np.cumsum(sizes)
-    for key, row in new.items():
+    for key, row in {key: row for row, key in enumerate(keys) if key not in known}.items():
         molecule = int(np.searchsorted(ends, row, side="right"))
         known[key] = read(mols[molecule], row - int(ends[molecule]) + sizes[molecule])
     return [known[key] for key in keys]
