@@ -44,7 +44,7 @@ OPTIONS = {
     "precision": "bf16",
     "inducing_points": 4500,  # twice as many, as properties have different molecules
     "descriptors": "none",
-    "init_from": "base",
+    "init_from": "base-minimol",  # base learned from a teacher that has seen these labels
     "keep_training_molecules": True,
     "baselines": False,
     "device": "cpu",

@@ -87,7 +87,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     templates = [*(ROOT / "molattn").rglob("templates/*")]
     assert templates
     weights = [*(ROOT / "molattn/model/weights").glob("*/*")]
-    assert {path.parent.name for path in weights} == {"admet", "base", "base-large", "base-small"}
+    packaged = {"admet", "base", "base-large", "base-minimol", "base-small"}
+    assert {path.parent.name for path in weights} == packaged
     page = [path for path in (ROOT / "molattn/serve/page").rglob("*") if path.is_file()]
     assert page
     expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights, *page]}

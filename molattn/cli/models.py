@@ -42,7 +42,7 @@ ModelFolder = Annotated[
     Path,
     Parameter(
         help="Folder of a run or of a saved model, or a packaged model: admet, base, base-large, "
-        "base-small."
+        "base-minimol, base-small."
     ),
 ]
 Inputs = Annotated[

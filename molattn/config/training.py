@@ -297,7 +297,7 @@ class TrainConfig(RunConfig):
         reason = "cannot be used with --predictor gaussian_process"
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.
-        is_known = start in ("auto", "none", "base", "base-large", "base-small")
+        is_known = start in ("auto", "none", "base", "base-large", "base-minimol", "base-small")
         names = {one.name for one in fields(NetworkConfig)}
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {one.name for one in fields(SupervisedConfig)} - {"seed", "threads", "device"}

@@ -21,7 +21,7 @@ from .conftest import SETTINGS, predict, refuse, succeed
 # Of the packaged models: predictions of `admet`, and every 16th or 32nd entry of embeddings.
 VALUES = json.loads((Path(__file__).parent / "values.json").read_text())
 WORDS = VALUES["smiles"]
-BASES = ("base", "base-small", "base-large")
+BASES = ("base", "base-minimol", "base-small", "base-large")
 
 
 @pytest.fixture(scope="module")

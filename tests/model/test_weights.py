@@ -10,7 +10,7 @@ from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, find_model
 from molattn.model.model import MolAttn
 
 MOST_BYTES = 10_000_000
-BASES = ("base", "base-large", "base-small")
+BASES = ("base", "base-large", "base-minimol", "base-small")
 
 
 @pytest.mark.parametrize("name", BASES)
