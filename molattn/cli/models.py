@@ -97,10 +97,10 @@ def predict(
     elif file is None:
         sys.stdout.flush()
     print_label_scores(predicted, console)
-    (done, errors), seconds = predicted.counts, predicted.tally["seconds"]
+    (done, errors), seconds = predicted.counts, predicted.tally.get("seconds", 0.0)
     place = "" if file is None else f"; written to {file}"
     rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
-    rate = three_digits((done + errors) / seconds)
+    rate = three_digits((done + errors) / max(seconds, 1e-9))
     print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")
 
 

@@ -201,7 +201,8 @@ class FineTuningConfig:
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Model to fine-tune: base, base-large, a folder, none, or auto (base if it fits).
+        init_from: Model to fine-tune: base, base-large, base-minimol, base-small, a folder, none,
+            or auto (base if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
             freezes the encoder below a new head if the table has at most 2,500 labels, all classes.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.

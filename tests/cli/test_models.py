@@ -65,6 +65,8 @@ def test_words_a_file_and_standard_input_give_the_same(model_folder, capfd, monk
     first, *others = [rows_of(Path(f"{name}.csv")) for name in "abc"]
     assert [row["error"] for row in first] == ["", "", "name"]
     assert others == [first, first]
+    Path("empty.csv").write_text("smiles\n")
+    assert predict(model_folder, "empty.csv", "--output", "d.csv") == 0
     for command, table in (("explain", "out/atoms.csv"), ("fingerprint", "out.csv")):
         texts = []
         for inputs in (["in.csv"], words):
