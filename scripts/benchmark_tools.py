@@ -147,7 +147,7 @@ def main() -> None:
         help="of chemprop train, such as message-hidden-dim=2048 depth=6",
     )
     parser.add_argument("--molattn-epochs", type=int, default=30)
-    parser.add_argument("--init-from", default="base", help="of molattn train")
+    parser.add_argument("--init-from", default="base-minimol", help="of molattn train")
     parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
     parser.add_argument("--rounds", type=int, default=3, help="of predictions, tools in turn")
     arguments = parser.parse_args()

@@ -368,7 +368,8 @@ class PretrainLoopConfig(TrainingLoopConfig):
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds, and the --pretraining-columns (columns).
-        init_from: Model to continue from: base, base-large, a folder, or none.
+        init_from: Model to continue from: base, base-large, base-minimol, base-small, a folder, or
+            none.
     """
 
     epochs: Count = 10

@@ -118,10 +118,11 @@ def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
     """Compare the molecules whose fingerprints were kept with the training molecules."""
     positions, lengths = (np.array(tally[name], np.uint16) for name in ("positions", "lengths"))
     known, found = model.uncertainty, split_fingerprints(positions, lengths)
-    if known is None or np.mean(known.fingerprints.contains(found)) > 0.5:
-        return []  # most are training molecules
-    auc = shift_auc(known.fingerprints.fingerprints, found)
-    return shift_lines(auc, "the molecules")
+    if known is None:
+        return []
+    is_known = known.fingerprints.contains(found)
+    new = [one for one, trained in zip(found, is_known, strict=True) if not trained]
+    return shift_lines(shift_auc(known.fingerprints.fingerprints, new), "the new molecules")
 
 
 def readable_spec(

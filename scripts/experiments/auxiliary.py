@@ -57,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--init-from", default="base")
+    parser.add_argument("--init-from", default="base-minimol")
     parser.add_argument("--epochs", type=int, default=30)
     given, rows = parser.parse_args(), []
     network = {"init_from": given.init_from, **(SMALL if given.init_from == "none" else {})}

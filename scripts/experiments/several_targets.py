@@ -51,7 +51,7 @@ def main() -> None:
     table, tasks, rows = read(given.data), [Task(name) for name in TARGETS], []
     smiles, labels = table.index.tolist(), table.to_numpy()
     counter: Any = MolAttnConfig(tuple(tasks), kernels=DEFAULT_KERNELS).counter
-    embeddings = {"embedding": MolAttn.from_pretrained("base").embed(smiles)}
+    embeddings = {"embedding": MolAttn.from_pretrained("base-minimol").embed(smiles)}
     counts = stack_counts([counter(parse_smiles(text)) for text in smiles])
     inputs = KernelInputs(len(smiles), counts, embeddings)
     groups = same_scaffold(smiles)

@@ -62,7 +62,7 @@ def main() -> None:
     (first, task), (second, other) = (read(path, log=given.log) for path in given.tables)
     table = pd.concat([first, second], axis=1).sort_index()
     smiles, labels = table.index.tolist(), table.to_numpy()
-    base = MolAttn.from_pretrained("base")
+    base = MolAttn.from_pretrained("base-minimol")
     config = MolAttnConfig((task,), kernels=DEFAULT_KERNELS)
     assert config.counter is not None
     counts = stack_counts([config.counter(parse_smiles(text)) for text in smiles])

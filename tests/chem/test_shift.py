@@ -37,7 +37,8 @@ SHORT = sorted(RINGS[::2], key=len)[:60]  # unlike the others, but training mole
 
 
 @pytest.mark.parametrize(
-    "smiles, is_shifted", [(RINGS[1::6], False), (CHAINS[1::6], True), (SHORT, False)]
+    "smiles, is_shifted",
+    [(RINGS[1::6], False), (CHAINS[1::6], True), (SHORT, False), (SHORT * 5 + CHAINS[1::6], True)],
 )
 def test_a_shift_of_a_predicted_table_is_logged(tmp_path, smiles, is_shifted):
     config = MolAttnConfig((Task("y"),), NetworkConfig(width=8, heads=2, layers=1))
