@@ -155,7 +155,7 @@ def resolve(
     training, tuning = config.training, config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
-        steps = -(-len(split.train) // training.batch_size)
+        steps = -(-len(table.learned(split)[0].records) // training.batch_size)
         epochs = min(epochs, max(_MIN_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
         if epochs < training.num_epochs:
             remarks.append(f"training for {epochs} epochs, as there are only classes (--epochs)")

@@ -142,7 +142,8 @@ CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
 def test_large_classifications_are_trained_for_fewer_epochs(config, given, tasks, rows, expected):
     config = replace(config, training=SupervisedConfig(epochs=given))
     table = Mock(tasks=tasks, learned_tasks=tasks, auxiliary=None, targets=np.zeros((1, 1)))
-    found = resolve(config, table, Mock(train=range(rows)), None)
+    table.learned.return_value = (Mock(records=range(rows)), None)  # with auxiliary rows
+    found = resolve(config, table, Mock(train=[1]), None)
     assert found.training.epochs == expected
     assert len(found.remarks) == (expected < 30)
 
