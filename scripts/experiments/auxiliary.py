@@ -83,7 +83,9 @@ def main() -> None:
             elif variant != "alone":
                 options |= {"auxiliary_columns": "auxiliary", "auxiliary_weight": float(variant)}
             run = molattn.train(table, "y", **options).run
-            rows.append({"target": target, "fold": fold, "variant": variant, **scores(run)})
+            row = {"target": target, "fold": fold, "variant": variant, **scores(run)}
+            epochs = len(run.histories[0].curve)
+            rows.append({**row, "epochs": epochs, "init_from": given.init_from})
             pd.DataFrame(rows).to_csv(given.output, index=False)
 
 

@@ -3,9 +3,9 @@
     python scripts/experiments/recipe.py DATA OUTPUT.csv [--group large] [--settings default ...]
 
 DATA is a folder of bace.csv, freesolv.csv and training parts, admet/ and potency/. Twelve sets are
-the default, of each at most 1,000 molecules; `others` are six more. The groups `small` and `large`,
-of classes, start from base-minimol, as the teacher of base saw their labels. By default there are
-30 epochs, for the large ones 10 (AMES 15). Rows that OUTPUT has are not done again.
+the default, of each at most 1,000 molecules. The groups `small` and `large`, of classes, start from
+base-minimol, as the teacher of base saw their labels. By default there are 30 epochs, for the large
+ones 10 (AMES 15). Rows that OUTPUT has are not done again.
 """
 
 import argparse
@@ -22,8 +22,6 @@ GROUPS = {
     "twelve": "admet/caco2_wang admet/clearance_microsome_az admet/ppbr_az "
     "admet/lipophilicity_astrazeneca freesolv potency/CHEMBL218_EC50 potency/CHEMBL262_Ki "
     "potency/CHEMBL2971_Ki potency/CHEMBL4005_Ki admet/herg admet/bioavailability_ma bace",
-    "others": "potency/CHEMBL219_Ki potency/CHEMBL238_Ki potency/CHEMBL239_EC50 "
-    "potency/CHEMBL244_Ki potency/CHEMBL264_Ki potency/CHEMBL4792_Ki",
     "small": "admet/bbb_martins admet/dili admet/hia_hou admet/pgp_broccatelli "
     "admet/cyp2c9_substrate_carbonmangels admet/cyp2d6_substrate_carbonmangels "
     "admet/cyp3a4_substrate_carbonmangels",
@@ -83,8 +81,9 @@ def main() -> None:
                 options = {**FIXED, "only_fold": fold, "init_from": base, **SETTINGS[setting]}
                 start = time.perf_counter()
                 result = molattn.train(table(given.data, name, most), "y", **options)
-                row = {"set": name, "fold": fold, "setting": setting, **scores(result)}
-                rows.append(row | {"seconds": round(time.perf_counter() - start, 1)})
+                row = {"group": given.group, "set": name, "fold": fold, "setting": setting}
+                seconds = round(time.perf_counter() - start, 1)
+                rows.append({**row, **scores(result), "seconds": seconds})
                 pd.DataFrame(rows).to_csv(given.output, index=False)
 
 
