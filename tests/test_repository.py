@@ -1,3 +1,4 @@
+import importlib
 import os
 import re
 import subprocess
@@ -11,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-MODULES = sorted((ROOT / "molattn").rglob("*.py"))
 
 
 def python(code, *, cwd=ROOT, **environment):
@@ -82,12 +82,9 @@ def test_lowest_versions_are_those_that_users_may_install():
         assert str(requirement.specifier) == f">={version}" or requirement.name == "torch"
 
 
-def test_no_package_grows_beyond_its_budget():
-    budget = tomllib.loads((ROOT / "budget.toml").read_text())
-    lines = dict.fromkeys(budget["molattn"], 0)
-    for path in MODULES:
-        room, *_ = [*path.relative_to(ROOT / "molattn").parts[:-1], "top"]
-        lines[room] = lines.get(room, 0) + len(path.read_text(encoding="utf-8").splitlines())
-    assert {room: n for room, n in lines.items() if n > budget["molattn"].get(room, 0)} == {}
-    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
-    assert sum(len(text.splitlines()) for text in tests) <= budget["tests"]
+def test_no_package_has_more_statements_than_its_limit(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    counter = importlib.import_module("count_statements")
+    limits = counter.read_limits()
+    counts = counter.count_statements()
+    assert {name: n for name, n in counts.items() if n > limits.get(name, 0)} == {}
