@@ -25,10 +25,14 @@ importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_point
 # Texts are as wide wherever and in whatever order tests run: a console keeps its first width.
 os.environ["COLUMNS"] = "100"
 
-# First calls compile, import and fill caches, so a deadline per example would only flake.
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)  # make fuzz
+# Seconds after which a test that hangs is ended. Nothing needs a twentieth of it on any machine.
+HANGING = 600
+
+# Neither a deadline per example nor a check of how fast examples are drawn: machines differ.
+_ANY_SPEED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("local", **_ANY_SPEED)
+hypothesis.settings.register_profile("ci", **_ANY_SPEED, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("fuzz", **_ANY_SPEED, max_examples=3000)  # make fuzz
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
@@ -150,7 +154,8 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is on the path, nor CHROMIUM set")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=_BROWSER_ARGUMENTS)
+        options = {"args": _BROWSER_ARGUMENTS, "timeout": 1000 * HANGING}
+        browser = driver.chromium.launch(executable_path=program, **options)
         yield browser
         browser.close()
 
@@ -166,6 +171,7 @@ def open_page(browser: Any) -> OpenPage:
     @contextmanager
     def opened(path: Path, width: int = 1280, **options: Any) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(1000 * HANGING)
         page = context.new_page()
         complaints: list[str] = []
         asked: list[str] = []

@@ -1,4 +1,3 @@
-import time
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Geometry import Point3D
 
-from molattn.chem import ConformerGenerator, ConformerWarning, parse_smiles
+from molattn.chem import ConformerGenerator, ConformerWarning, conformers, parse_smiles
 
 FULLERENE = (
     "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
@@ -76,12 +75,11 @@ def test_coordinates_of_the_molecule_are_used_as_they_are():
         ("CC(C)(C)C(C(C)(C)C)(C(C)(C)C)C(C)(C)C", "etkdg_random"),
     ],
 )
-def test_a_method_that_fails_is_followed_by_the_next(smiles, method):
-    start = time.perf_counter()
+def test_a_method_that_fails_is_followed_by_the_next(smiles, method, monkeypatch):
+    monkeypatch.setattr(conformers, "_SECONDS", 0)  # no limit: the attempts alone decide
     found = conformer(parse_smiles(smiles))
     assert found.method == method
     assert np.isfinite(found.coordinates).all()
-    assert time.perf_counter() - start < 20
 
 
 def test_a_molecule_without_geometry_gets_its_drawing_and_a_warning():

@@ -36,9 +36,14 @@ def test_up_to_200_atoms_are_drawn():
     assert laid_out("[H]C([H])([H])" + "C([H])([H])" * 90 + "[H]").GetNumAtoms() == 91
 
 
+def ended(*_):
+    raise TimeoutError
+
+
 def test_a_layout_has_a_limit_of_time(monkeypatch):
     laid_out.cache_clear()
-    monkeypatch.setattr(draw, "_MOST_SECONDS", 0.001)
+    monkeypatch.setattr(draw, "call_within", ended)
+    assert laid_out("CCO") is not None
     assert laid_out(PEPTIDE) is None
     laid_out.cache_clear()
 
@@ -78,8 +83,5 @@ def test_the_atoms_that_differ(smiles, other, expected):
 
 
 def test_all_differ_if_the_search_takes_too_long(monkeypatch):
-    def ended(*_):
-        raise TimeoutError
-
     monkeypatch.setattr(draw, "call_within", ended)
     assert differing_atoms("CCO", "CCN") == [0, 1, 2]

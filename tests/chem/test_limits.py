@@ -19,7 +19,20 @@ LARGE = "C1CC1." * 400 + "C"
 LIMITS = MoleculeLimits(max_seconds=0.001)
 
 
-def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read():
+@pytest.fixture
+def ended(monkeypatch):
+    """The limits of the calls in a child process, all of which end without a result."""
+    limits = []
+
+    def end(seconds, *_):
+        limits.append(seconds)
+        raise TimeoutError
+
+    monkeypatch.setattr(limits_module, "call_within", end)
+    return limits
+
+
+def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read(ended):
     reader = MoleculeReader(Featurizer.default(), limits=LIMITS)
     first, slow, last = reader(["CCO", LARGE, "CC"])
     assert isinstance(slow, SmilesError)
@@ -29,6 +42,7 @@ def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read():
         reader.all(["C", Chem.MolFromSmiles(LARGE)])
     assert error.value.code == "too_slow"
     assert Chem.MolFromSmiles(error.value.smiles) is not None
+    assert ended == [LIMITS.max_seconds] * 2
 
 
 def test_cis_and_trans_are_told_as_the_smiles_tells_them():

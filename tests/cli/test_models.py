@@ -8,7 +8,9 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import openpyxl
@@ -215,7 +217,8 @@ def test_what_the_log_says_of_rows_and_confidence(model_folder, capsys):
 
 
 def test_progress_is_logged(model_folder, capsys, monkeypatch):
-    monkeypatch.setattr(console, "_SECONDS_PER_LINE", 0.01)
+    clock = count(step=20).__next__  # seconds, 20 more at each look
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=clock))
     Path("in.csv").write_text("smiles\n" + "CCO\n" * 100 + "nonsense\n" * 28)
     assert predict(model_folder, "in.csv", "--batch-size", "8") == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "predicting: " in line]

@@ -126,7 +126,7 @@ def test_scores_follow_from_the_predictions(results):
     assert brier == pytest.approx(np.mean((labels[:, 1] - fraction) ** 2))
     low, high = metrics["test"]["soluble"]["intervals"]["brier"]
     assert low < metrics["test"]["soluble"]["brier"] < high
-    assert metrics["random_forest_seconds"] > 0.0
+    assert metrics["random_forest_seconds"] >= 0.0
     inside = [float(r[f"{EVIL}_low"]) <= float(r[EVIL]) <= float(r[f"{EVIL}_high"]) for r in rows]
     found = metrics["uncertainty"][EVIL]
     assert found["coverage"] == found["coverage_at"]["0.5"] == pytest.approx(np.mean(inside))

@@ -12,6 +12,7 @@ from molattn.serve.batching import Work, Worker
 from molattn.serve.bodies import PredictRequest, json_table
 from molattn.serve.guard import Metrics
 
+from ..conftest import HANGING
 from .conftest import run_apart
 
 
@@ -31,7 +32,7 @@ def run(monkeypatch):
     def compute_rows(spec, batch):
         sizes.append(len(batch))
         entered.set()
-        assert opened.wait(60)
+        assert opened.wait(HANGING)
         if any(row.smiles == "CBr" for row in batch):
             raise RuntimeError("broken")
         return original(spec, batch)
@@ -48,17 +49,18 @@ def run(monkeypatch):
         running = asyncio.create_task(worker.run())
         try:
             first = asyncio.ensure_future(predict(worker, served, 0.9, "N"))
-            await asyncio.to_thread(entered.wait, 60)
+            await asyncio.to_thread(entered.wait, HANGING)
             tasks = []
             for words in requests:
                 tasks.append(asyncio.ensure_future(predict(worker, *words)))
-                await asyncio.sleep(0.05)  # each is read before the next
+                await asyncio.sleep(0)  # each is in the queue before the next
             for number in cancelled:
                 tasks[number].cancel()
             await asyncio.sleep(0)
             opened.set()
             await first
-            return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+            found = asyncio.gather(*tasks, return_exceptions=True)
+            return await asyncio.wait_for(found, HANGING)
         finally:
             opened.set()
             running.cancel()

@@ -1,4 +1,6 @@
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pytest
@@ -145,8 +147,15 @@ def test_failed_and_pruned_trials_are_recorded(config, tmp_path, losses):
     losses += [MolattnError("no")] * 2
     with pytest.raises(InputError, match="none of 2 trials succeeded"):
         searched(config, tmp_path / "none", 2)
+
+
+@pytest.mark.usefixtures("losses")
+def test_no_trial_begins_after_the_time_limit(config, tmp_path, monkeypatch):
+    clock = count().__next__  # seconds, one more at each look: at the start, before each trial
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+    assert len(searched(config, tmp_path / "study", 3, timeout=1.5).trials) == 1
     with pytest.raises(InputError, match="time limit"):
-        searched(config, tmp_path / "late", 3, timeout=1e-6)
+        searched(config, tmp_path / "late", 3, timeout=0.5)
 
 
 @pytest.mark.usefixtures("losses")

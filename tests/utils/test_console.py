@@ -1,5 +1,6 @@
 import io
-import time
+from itertools import count
+from types import SimpleNamespace
 
 from rich.console import Console
 
@@ -25,20 +26,21 @@ def test_a_terminal_has_a_bar_with_the_count():
     console = Console(file=stream, width=100, force_terminal=True)
     with row_progress(console, "predicting", 10) as advance, step_progress(None, "scoring"):
         advance(4, 1)
-        time.sleep(0.3)  # it is drawn ten times a second
     assert "predicting" in stream.getvalue()
     assert "4/10" in stream.getvalue().replace(" ", "")
 
 
 def test_a_log_has_lines_with_the_rate_and_the_remaining_time(monkeypatch):
-    monkeypatch.setattr(module, "_SECONDS_PER_LINE", 0.1)
+    clock = count(step=4).__next__  # seconds, 4 more at each look
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
     stream = io.StringIO()
     console = Console(file=stream, width=30)
-    with step_progress(console, "scoring"), row_progress(console, "predicting", 10, done=2) as go:
+    with step_progress(console, "scoring"), row_progress(console, "predicting", 50, done=2) as go:
+        go(8)
         go(2)
-        time.sleep(0.2)
-        go(2, 1)
-    scoring, line = stream.getvalue().splitlines()
-    assert scoring == "scoring"
-    assert line.startswith("predicting: 6 of 10 rows, ")
-    assert line.endswith(" a second, 1 with an error, 0:00:00 left")
+        go(6, 1)  # after 12 s, of which the line is written after 16
+        go(1)
+    assert stream.getvalue().splitlines() == [
+        "scoring",
+        "predicting: 18 of 50 rows, 1.00 a second, 1 with an error, 0:00:32 left",
+    ]
