@@ -38,7 +38,9 @@ def read_limits() -> dict[str, int]:
 def main() -> None:
     """Print the count of each package beside its limit, and write new limits where asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write today's counts and 5% as limits")
+    parser.add_argument(
+        "--write", action="store_true", help="write today's counts and 5% as limits"
+    )
     options = parser.parse_args()
     counts = dict(sorted(count_statements().items()))
     if options.write:
