@@ -30,7 +30,8 @@ _Row = dict[str, Any]
 
 _COLUMNS = "task rows count metric run minus value low high p_value degrees_of_freedom".split()
 _SAMPLES = 1000  # of the bootstrap
-_MOST_SCAFFOLDS, _FEWEST_ROWS = 8, 5  # of scaffolds that are shown by themselves
+_MOST_SCAFFOLDS = 8  # that are shown by themselves
+_FEWEST_ROWS = 5  # of such a scaffold
 _ERRORS = {"regression": "mae", "binary": "brier", "multiclass": "brier"}  # means over molecules
 
 
@@ -59,7 +60,8 @@ def _read(folder: Path) -> RunPredictions:
         if not (folder / name).is_file():
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
-    tasks, data = tasks_of(read_json(folder / RESULT_FILE)), config.data
+    tasks = tasks_of(read_json(folder / RESULT_FILE))
+    data = config.data
     table = open_table(folder / "predictions.csv")
     header = [_unescaped(name) for name in table.header]
     rows = [[_unescaped(cell) for cell in row.cells] for row in table]
@@ -74,14 +76,14 @@ def _read(folder: Path) -> RunPredictions:
         return [valid_text(row[column]) if column is not None else "" for row in rows]
 
     def numbers(names: Sequence[str]) -> pd.DataFrame:
-        own = [texts(added.get(name.rstrip("_"))) for name in names]
-        columns = [pd.to_numeric(one, errors="coerce") for one in own]
+        column_texts = [texts(added.get(name.rstrip("_"))) for name in names]
+        columns = [pd.to_numeric(cells, errors="coerce") for cells in column_texts]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
     names = data.relation_columns[: len(tasks)]  # those of auxiliary columns follow
     relations = [texts(name) for name in names] or [None] * len(tasks)
     both = zip(tasks, relations, strict=True)
-    labels = {one.name: label_values(texts(one.name), one, signs)[0] for one, signs in both}
+    labels = {task.name: label_values(texts(task.name), task, signs)[0] for task, signs in both}
     parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
     parts["output"] = numbers([name for task in tasks for name in task.output_names])
     is_folded = data.folds is not None and data.only_fold is None
@@ -100,13 +102,14 @@ def _unescaped(text: str) -> str:
 
 def _check_same_rows(first: RunPredictions, other: RunPredictions) -> None:
     expected, got = (
-        "; ".join(listed([one.name, one.kind, *one.classes]) for one in run.tasks)
+        "; ".join(listed([task.name, task.kind, *task.classes]) for task in run.tasks)
         for run in (first, other)
     )
     if expected != got:
         what = f"the targets of {first.folder}, {expected}"
     elif not first.frame.index.equals(other.frame.index):
-        rows, same = len(other.frame), other.frame.index.isin(first.frame.index).sum()
+        rows = len(other.frame)
+        same = other.frame.index.isin(first.frame.index).sum()
         what = f"the test rows of {first.folder} ({len(first.frame):,} molecules)"
         got = f"{rows:,}, {same:,} of them the same; --split, --seed and --folds choose them"
     else:
@@ -160,16 +163,16 @@ def read_runs(folders: Sequence[str | Path]) -> dict[str, RunPredictions]:
     finite = np.all([np.isfinite(run.frame["output"]).all(axis=1) for run in runs], axis=0)
     names = [path.resolve().name for path in paths]
     names = names if len({*names}) == len(names) else [*map(str, paths)]
-    kept = [run._replace(frame=run.frame[finite]) for run in runs]
-    return dict(zip(names, kept, strict=True))
+    finite_runs = [run._replace(frame=run.frame[finite]) for run in runs]
+    return dict(zip(names, finite_runs, strict=True))
 
 
 def comparison_table(runs: Mapping[str, RunPredictions]) -> pd.DataFrame:
     """Return the table of :func:`compare`."""
     first, *_ = runs.values()
     smiles = first.frame.index.get_level_values(1)
-    known = {one: scaffold_smiles(parse_molecule(one)) for one in smiles.unique()}
-    scaffolds = np.array([known[one] for one in smiles], dtype=object)
+    scaffold_of = {text: scaffold_smiles(parse_molecule(text)) for text in smiles.unique()}
+    scaffolds = np.array([scaffold_of[text] for text in smiles], dtype=object)
     rows = [*_estimated_rows(runs, scaffolds), *_subset_rows(runs, scaffolds)]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
@@ -177,22 +180,25 @@ def comparison_table(runs: Mapping[str, RunPredictions]) -> pd.DataFrame:
 def _estimated_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator[_Row]:
     """Yield scores and differences of the metrics that tables show, of all rows."""
     first, *_ = runs.values()
-    tasks, folds = first.tasks, first.config.data.folds or 2
+    tasks = first.tasks
+    folds = first.config.data.folds or 2
     smiles = first.frame.index.get_level_values(1)
     units = np.where(scaffolds != "", scaffolds, smiles).astype(str)
     groups = np.unique(units, return_inverse=True)[1]
     options: _Row = {"resamples": _SAMPLES, "groups": groups} if first.rounds == [""] else {}
     frames = [run.frame.loc[[name]] for run in runs.values() for name in first.rounds]
-    arrays = [(one["output"].to_numpy(), one["label"].to_numpy()) for one in frames]
+    arrays = [(frame["output"].to_numpy(), frame["label"].to_numpy()) for frame in frames]
     drawn = [sample_scores(outputs, labels, tasks, **options) for outputs, labels in arrays]
     for task in tasks:
         labeled = first.frame["label", task.name].notna().to_numpy()
         sizes = np.bincount(groups[labeled])
         for metric in metrics_of(task.kind, with_heading=True):
-            values = np.array([one[task.name][metric] for one in drawn]).reshape(len(runs), -1)
-            found = _of_samples(values, sizes) if options else _of_rounds(values, folds)
+            values = np.array([scores[task.name][metric] for scores in drawn]).reshape(
+                len(runs), -1
+            )
+            estimate = _of_samples(values, sizes) if options else _of_rounds(values, folds)
             facts = {"task": task.name, "rows": "all", "count": labeled.sum(), "metric": metric}
-            yield from ({**facts, **row} for row in _rows([*runs], *found))
+            yield from ({**facts, **row} for row in _rows([*runs], *estimate))
 
 
 _Estimate = tuple[Array, Array, Array, float]
@@ -205,17 +211,18 @@ def _of_rounds(values: Array, folds: int) -> _Estimate:
     k, rounds = values.shape
     if rounds < 2:
         return np.full(k, np.nan), np.full((2, k), np.nan), np.full((k, k), np.nan), 1
-    mean, degrees = values.mean(axis=1), (k - 1) * (rounds - 1)
+    mean = values.mean(axis=1)
+    degrees = (k - 1) * (rounds - 1)
     variance = 1.0 / rounds + 1.0 / (folds - 1)  # of a mean, in those of a value
-    rest = values - mean[:, None] - values.mean(axis=0) + values.mean()
-    error = np.sqrt(2.0 * variance * (rest**2).sum() / degrees)
+    residual = values - mean[:, None] - values.mean(axis=0) + values.mean()
+    error = np.sqrt(2.0 * variance * (residual**2).sum() / degrees)
     half = t.ppf(0.975, rounds - 1) * np.sqrt(variance) * values.std(axis=1, ddof=1)
     return mean, np.stack([mean - half, mean + half]), np.full((k, k), error), degrees
 
 
 def _of_samples(values: Array, sizes: NDArray[np.intp]) -> _Estimate:
     """Estimate a score from those of bootstrap samples ``[k, 1 + B]`` of groups of some sizes."""
-    bounds = np.array([percentile_interval(one[1:]) or [np.nan, np.nan] for one in values])
+    bounds = np.array([percentile_interval(scores[1:]) or [np.nan, np.nan] for scores in values])
     drawn = values[:, 1:][:, ~np.isnan(values[:, 1:]).any(axis=0)]
     errors = np.full((len(values), len(values)), np.nan)
     if 2 * drawn.shape[1] >= values.shape[1] > 2:
@@ -232,7 +239,8 @@ def tukey_hsd(
     With the studentized range q of k ``runs`` and ν ``degrees`` of freedom, a difference d and its
     standard error s, they are q₀.₉₅ s / √2 and P(q > √2 |d| / s). For two runs it is the t-test.
     """
-    d, s = np.abs(np.asarray(differences, dtype=float)), np.asarray(errors, dtype=float)
+    d = np.abs(np.asarray(differences, dtype=float))
+    s = np.asarray(errors, dtype=float)
     ratio = np.divide(np.sqrt(2.0) * d, s, out=np.where(d > 0.0, np.inf, 0.0), where=s != 0.0)
     half = studentized_range.ppf(0.95, runs, degrees) * s / np.sqrt(2.0)
     return half, studentized_range.sf(ratio, runs, degrees)
@@ -248,8 +256,8 @@ def _rows(
     d = scores[pairs[0]] - scores[pairs[1]]
     half, p_values = tukey_hsd(d, errors[pairs[0], pairs[1]], len(names), degrees)
     for i, j, *values in zip(*pairs, d, d - half, d + half, p_values, strict=True):
-        found = dict(zip(("value", "low", "high", "p_value"), values, strict=True))
-        yield {"run": names[i], "minus": names[j], **found, "degrees_of_freedom": degrees}
+        difference = dict(zip(("value", "low", "high", "p_value"), values, strict=True))
+        yield {"run": names[i], "minus": names[j], **difference, "degrees_of_freedom": degrees}
 
 
 def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator[_Row]:
@@ -257,25 +265,28 @@ def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator
     first, *_ = runs.values()
     similarity = first.frame["similarity", "training_similarity"].to_numpy()
     for task, part in zip(first.tasks, output_slices(first.tasks), strict=True):
-        labels, metric = first.frame["label", task.name].to_numpy(), _ERRORS[task.kind]
-        known, masks = ~np.isnan(labels), dict[str, Any]()
-        counts = Counter(scaffolds[known]).most_common(_MOST_SCAFFOLDS)
+        labels = first.frame["label", task.name].to_numpy()
+        metric = _ERRORS[task.kind]
+        is_labeled = ~np.isnan(labels)
+        masks = dict[str, Any]()
+        counts = Counter(scaffolds[is_labeled]).most_common(_MOST_SCAFFOLDS)
         large = [scaffold for scaffold, count in counts if count >= _FEWEST_ROWS]
-        for one in large:
-            masks[f"scaffold: {one or 'none'}"] = known & (scaffolds == one)
-        masks["scaffold: others"] = known & ~np.isin(scaffolds, large)
-        order = np.argsort(np.where(known, similarity, np.nan))[: (known & (similarity >= 0)).sum()]
+        for scaffold in large:
+            masks[f"scaffold: {scaffold or 'none'}"] = is_labeled & (scaffolds == scaffold)
+        masks["scaffold: others"] = is_labeled & ~np.isin(scaffolds, large)
+        has_similarity = is_labeled & (similarity >= 0)
+        order = np.argsort(np.where(has_similarity, similarity, np.nan))[: has_similarity.sum()]
         for rows in filter(len, np.array_split(order, 5)):
             low, high = similarity[rows[[0, -1]]]
             name = f"similarity: {low:.2f} to {high:.2f}"  # of two fifths if all are equal
             masks[name] = np.isin(np.arange(len(labels)), rows) | masks.get(name, False)
         masks = {name: mask for name, mask in masks.items() if mask.any()}
-        weights = np.array([mask[known] for mask in masks.values()], dtype=float)
-        weights = weights.reshape(len(masks), known.sum())  # without a label too
-        chosen = part if task.kind == "multiclass" else part.start
-        for run, one in runs.items():
-            outputs = one.frame["output"].to_numpy()[known, chosen]
-            scores = METRICS[metric].function(labels[known], outputs, weights)
+        weights = np.array([mask[is_labeled] for mask in masks.values()], dtype=float)
+        weights = weights.reshape(len(masks), is_labeled.sum())  # without a label too
+        output_columns = part if task.kind == "multiclass" else part.start
+        for run, predictions in runs.items():
+            outputs = predictions.frame["output"].to_numpy()[is_labeled, output_columns]
+            scores = METRICS[metric].function(labels[is_labeled], outputs, weights)
             for (name, mask), score in zip(masks.items(), scores, strict=True):
                 facts = {"task": task.name, "rows": name, "count": mask.sum(), "metric": metric}
                 yield {**facts, "run": run, "minus": "", "value": score}

@@ -30,32 +30,34 @@ _INTERVAL = Markup(
 
 def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreTable]:
     """Return the scores, and the differences in the main metric, by kind of task."""
-    found: dict[tuple[str, bool], list[dict[str, str]]] = {}
+    rows_of: dict[tuple[str, bool], list[dict[str, str]]] = {}
     for task in tasks:
-        (key, metric), label = main_metric(task.kind), {"task": target_label(task)}
+        (key, metric) = main_metric(task.kind)
+        label = {"task": target_label(task)}
         heading = f"{metric.heading} {'↑' if metric.higher_is_better else '↓'}"
-        own = table[(table["task"] == task.name) & (table["rows"] == "all")]
-        for run, some in own[own["minus"] == ""].groupby("run", sort=False):
-            headings = [METRICS[name].heading for name in some["metric"]]
-            cells = dict(zip(headings, map(format_score, some["value"]), strict=True))
-            main = {metric.heading: "", "95% CI": format_interval(*some.iloc[0][["low", "high"]])}
+        estimates = table[(table["task"] == task.name) & (table["rows"] == "all")]
+        for run, scores in estimates[estimates["minus"] == ""].groupby("run", sort=False):
+            headings = [METRICS[name].heading for name in scores["metric"]]
+            cells = dict(zip(headings, map(format_score, scores["value"]), strict=True))
+            main = {metric.heading: "", "95% CI": format_interval(*scores.iloc[0][["low", "high"]])}
             row = {**label, "run": str(run), **main, **cells}
-            found.setdefault(("test scores", not task.classes), []).append(row)
-        differences = own[(own["minus"] != "") & (own["metric"] == key)]
+            rows_of.setdefault(("test scores", not task.classes), []).append(row)
+        differences = estimates[(estimates["minus"] != "") & (estimates["metric"] == key)]
         pairs: list[Any] = differences.to_dict("records")
-        widest = np.nanmax([1e-300, *(abs(one[end]) for one in pairs for end in ("low", "high"))])
-        for one in pairs:
-            better = one["run" if (one["value"] > 0) == metric.higher_is_better else "minus"]
-            ends = 50 * np.array([one["low"], one["high"], one["value"]]) / widest
-            value, p = format_score(one["value"]), one["p_value"]
-            row = {**label, "run": f"{one['run']} - {one['minus']}", heading: value}
-            row["95% CI"] = format_interval(one["low"], one["high"])
+        widest = np.nanmax([1e-300, *(abs(pair[end]) for pair in pairs for end in ("low", "high"))])
+        for pair in pairs:
+            better = pair["run" if (pair["value"] > 0) == metric.higher_is_better else "minus"]
+            ends = 50 * np.array([pair["low"], pair["high"], pair["value"]]) / widest
+            value = format_score(pair["value"])
+            p = pair["p_value"]
+            row = {**label, "run": f"{pair['run']} - {pair['minus']}", heading: value}
+            row["95% CI"] = format_interval(pair["low"], pair["high"])
             row["p"] = "< 0.001" if p < 0.001 else format_score(p)
             row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
             row |= {"better": better if p < 0.05 else "undecided"}
-            found.setdefault(("paired differences", not task.classes), []).append(row)
+            rows_of.setdefault(("paired differences", not task.classes), []).append(row)
     return [
-        ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in found.items()
+        ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in rows_of.items()
     ]
 
 
@@ -95,9 +97,9 @@ def _task_part(
     for name, rows in parts.groupby("rows", sort=False):
         kind, _, words = str(name).partition(": ")
         is_drawn = kind == "scaffold" and words not in ("none", "others")
-        shown = molecule_image(words, "") + words if is_drawn else words.replace("none", "acyclic")
+        title = molecule_image(words, "") + words if is_drawn else words.replace("none", "acyclic")
         cells = dict(zip(rows["run"], map(format_score, rows["value"]), strict=True))
-        row = {kind: shown, "labels": f"{rows['count'].iloc[0]:,}", **cells}
+        row = {kind: title, "labels": f"{rows['count'].iloc[0]:,}", **cells}
         errors.setdefault(kind, []).append(row)
     return {
         "label": target_label(task),
@@ -110,9 +112,11 @@ def _task_part(
 def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[dict[str, Any]]:
     """Yield the molecules whose predictions differ most between two runs."""
     first, *_ = runs.values()
-    task, columns = first.tasks[index], output_slices(first.tasks)[index]
+    task = first.tasks[index]
+    columns = output_slices(first.tasks)[index]
     outputs = np.stack([run.frame["output"].to_numpy()[:, columns] for run in runs.values()])
-    keys, seen = first.frame.index.tolist(), dict[tuple[str, str], int]()
+    keys = first.frame.index.tolist()
+    seen = dict[tuple[str, str], int]()
     for row in np.argsort(-np.ptp(outputs, axis=0).max(axis=1), kind="stable").tolist():
         _, smiles, partner, *_ = keys[row]
         seen.setdefault((smiles, partner), row)  # of several repeats, the first
@@ -121,8 +125,8 @@ def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[d
         is_class = bool(task.classes) and not np.isnan(label)
         facts = {"measured": task.classes[int(label)] if is_class else format_score(label)}
         for run, values in zip(runs, outputs[:, row].tolist(), strict=True):
-            shown = task.classes[-1] if task.kind == "binary" else task.cells(values)[0]
-            facts[run] = f"{shown if task.classes else ''} {format_score(max(values))}"
+            predicted_class = task.classes[-1] if task.kind == "binary" else task.cells(values)[0]
+            facts[run] = f"{predicted_class if task.classes else ''} {format_score(max(values))}"
         drawing = molecule_image(smiles, f"Structure of {smiles}")
         name = first.frame["name", "name"].iloc[row]
         yield {"drawing": drawing, "name": name, "smiles": [smiles, partner], "facts": facts}

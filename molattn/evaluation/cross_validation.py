@@ -60,14 +60,14 @@ class Round(NamedTuple):
 
 def rounds(config: TrainConfig) -> list[Round]:
     """Return the rounds of a cross-validation; each repetition increments the seed."""
-    found = []
+    plan = []
     for repeat in range(1, config.data.repeats + 1):
         training = replace(config.training, seed=config.training.seed + repeat - 1)
         for fold in range(1, (config.data.folds or 0) + 1):
             name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
             data = replace(config.data, only_fold=fold, repeats=1, final=True)
-            found.append(Round(name, repeat, fold, replace(config, data=data, training=training)))
-    return found
+            plan.append(Round(name, repeat, fold, replace(config, data=data, training=training)))
+    return plan
 
 
 @exclusive()
@@ -104,10 +104,14 @@ def cross_validate(
         split_rows(table, config.data, config.training.seed)  # refuses more folds than rows
         todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
-        splits = [split_rows(table, one.config.data, one.config.training.seed) for one in todo]
-        found = {one.name for one in todo if (folder / one.name / RESULT_FILE).exists()}
+        splits = [
+            split_rows(table, planned.config.data, planned.config.training.seed) for planned in todo
+        ]
+        finished = {
+            planned.name for planned in todo if (folder / planned.name / RESULT_FILE).exists()
+        }
         job = TrainingJob(config, table, undivided(table), base, console, folder, make_model)
-        work = _CrossValidation(job, folder, broadcast(found))
+        work = _CrossValidation(job, folder, broadcast(finished))
         if rank:  # of several processes, the first one does the rest
             work.join(todo, splits)
             return {}
@@ -116,7 +120,7 @@ def cross_validate(
         if config.data.trains_final:
             print_line(console, "final model of all rows")
             summary["final"] = work.train_final(predicted, summary)
-    predictions = [open_table(folder / one.name / "predictions.csv") for one in todo]
+    predictions = [open_table(folder / planned.name / "predictions.csv") for planned in todo]
     _write_predictions(todo, predictions, len(table.header), folder / "predictions.csv")
     write_skipped(table, folder)
     results = _out_of_fold_results(todo, splits, table, summary, predictions)
@@ -135,9 +139,9 @@ class _CrossValidation:
 
     def join(self, todo: Sequence[Round], splits: Sequence[Split]) -> None:
         """Train the models together with the first process."""
-        for one, split in zip(todo, splits, strict=True):
-            if one.name not in self.finished:
-                train_on_split(replace(self.job, config=one.config, split=split, folder=None))
+        for planned, split in zip(todo, splits, strict=True):
+            if planned.name not in self.finished:
+                train_on_split(replace(self.job, config=planned.config, split=split, folder=None))
         if self.job.config.data.trains_final:
             fit_model(replace(self.job, folder=None))
 
@@ -145,17 +149,24 @@ class _CrossValidation:
         self, todo: Sequence[Round], splits: Sequence[Split]
     ) -> tuple[list[dict[str, Any]], list[OutOfFold]]:
         """Return the metrics of the rounds, and predictions of those of the first repetition."""
-        done, predicted = list[dict[str, Any]](), list[OutOfFold]()
+        done = list[dict[str, Any]]()
+        predicted = list[OutOfFold]()
         for start in range(0, len(todo), self.group_size):
             group = [*zip(todo, splits, strict=True)][start : start + self.group_size]
             trained = []
-            for number, (one, split) in enumerate(group, start=start + 1):
-                print_line(self.job.console, f"{one.name} ({number} of {len(todo)})")
-                trained.append(self.train(one, split))
-            for (one, _), (run, own) in zip(group, trained, strict=True):
-                others = [other for _, other in trained if other is not None and other is not own]
-                done.append(self.finish(one, run, own, others))
-            predicted += [own for _, own in trained if own is not None and todo[start].repeat == 1]
+            for number, (planned, split) in enumerate(group, start=start + 1):
+                print_line(self.job.console, f"{planned.name} ({number} of {len(todo)})")
+                trained.append(self.train(planned, split))
+            for (planned, _), (run, out_of_fold) in zip(group, trained, strict=True):
+                others = [
+                    other for _, other in trained if other is not None and other is not out_of_fold
+                ]
+                done.append(self.finish(planned, run, out_of_fold, others))
+            predicted += [
+                out_of_fold
+                for _, out_of_fold in trained
+                if out_of_fold is not None and todo[start].repeat == 1
+            ]
         return done, predicted
 
     @property
@@ -163,50 +174,50 @@ class _CrossValidation:
         """How many rounds calibrate each other: without validation rows those of a repetition."""
         return 1 if self.job.config.data.validation_size > 0.0 else self.job.config.data.folds or 1
 
-    def train(self, one: Round, split: Split) -> tuple[TrainingRun | None, OutOfFold | None]:
+    def train(self, planned: Round, split: Split) -> tuple[TrainingRun | None, OutOfFold | None]:
         """Train the model of a round and predict its test rows, unless the round is finished."""
-        path = self.folder / one.name
-        predict = self.group_size > 1 or (self.job.config.data.trains_final and one.repeat == 1)
-        if one.name in self.finished:
-            self.metrics(one)
+        path = self.folder / planned.name
+        predict = self.group_size > 1 or (self.job.config.data.trains_final and planned.repeat == 1)
+        if planned.name in self.finished:
+            self.metrics(planned)
             return None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None
         unfinished = path.with_name(path.name + UNFINISHED)
         unfinished.mkdir(exist_ok=True)
-        with locked(unfinished), writing_config(unfinished / CONFIG_FILE, one.config):
+        with locked(unfinished), writing_config(unfinished / CONFIG_FILE, planned.config):
             run = train_on_split(
-                replace(self.job, config=one.config, split=split, folder=unfinished)
+                replace(self.job, config=planned.config, split=split, folder=unfinished)
             )
         if not predict:
             return run, None
-        fingerprints = training_fingerprints(one.config, run.table, split)
+        fingerprints = training_fingerprints(planned.config, run.table, split)
         return run, OutOfFold.of_model(run.model, run.table, split.test, fingerprints)
 
     def finish(
         self,
-        one: Round,
+        planned: Round,
         run: TrainingRun | None,
-        own: OutOfFold | None,
+        out_of_fold: OutOfFold | None,
         others: Sequence[OutOfFold],
     ) -> dict[str, Any]:
         """Score a round and write its folder, unless it is finished; return its metrics."""
         console = self.job.console
         if run is not None:
             if not len(run.split.val):
-                prints = training_fingerprints(one.config, run.table, run.split)
-                print_line(console, f"{one.name}: calibration by the other folds")
-                calibrate_out_of_fold(run.model, one.config, run.table, others, prints, console)
-            with run_folder(self.folder / one.name, resume=True) as unfinished:
-                if own is not None:
-                    own.write(unfinished / OUT_OF_FOLD_FILE)
+                prints = training_fingerprints(planned.config, run.table, run.split)
+                print_line(console, f"{planned.name}: calibration by the other folds")
+                calibrate_out_of_fold(run.model, planned.config, run.table, others, prints, console)
+            with run_folder(self.folder / planned.name, resume=True) as unfinished:
+                if out_of_fold is not None:
+                    out_of_fold.write(unfinished / OUT_OF_FOLD_FILE)
                 with step_progress(console, "scoring, writing the results"):
                     write_run(run, score_run(run, console), unfinished)
-        return self.metrics(one)
+        return self.metrics(planned)
 
-    def metrics(self, one: Round) -> dict[str, Any]:
+    def metrics(self, planned: Round) -> dict[str, Any]:
         """Return the metrics of a finished round, whose options and data must be the same."""
-        path = self.folder / one.name
+        path = self.folder / planned.name
         metrics = read_json(path / RESULT_FILE)
-        check_unchanged(path / CONFIG_FILE, one.config)
+        check_unchanged(path / CONFIG_FILE, planned.config)
         for name, (what, digest) in self.job.sources.items():
             check_same_digest(f"{what} has", digest, metrics[f"{name}_sha256"], path)
         return metrics
@@ -214,12 +225,15 @@ class _CrossValidation:
     def train_final(self, folds: Sequence[OutOfFold], summary: Mapping[str, Any]) -> dict[str, Any]:
         """Train a model on all rows, calibrate it by the models of the folds, and write it."""
         start = time.perf_counter()
-        config, table, split = self.job.config, self.job.table, self.job.split
+        config = self.job.config
+        table = self.job.table
+        split = self.job.split
         model, histories, _ = fit_model(self.job)
         fingerprints = training_fingerprints(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
-        level, is_rolling = config.report.interval, config.data.split == "time"
+        level = config.report.interval
+        is_rolling = config.data.split == "time"
         save_with_card(model, config, summary, self.folder)
         write_histories(histories, self.folder)
         return {
@@ -241,15 +255,15 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
         if f"{key}_mean" in done[0]:
             summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
     censored: dict[str, Counter[str]] = {}
-    for one, metrics in zip(todo, done, strict=True):
-        for task, counts in metrics["censored"].items() if one.repeat == 1 else ():
+    for planned, metrics in zip(todo, done, strict=True):
+        for task, counts in metrics["censored"].items() if planned.repeat == 1 else ():
             censored.setdefault(task, Counter()).update(counts)
     return {
         **summary,
         "censored": censored,
         "folds": [
-            {"folder": one.name, "repeat": one.repeat, "fold": one.fold, **metrics}
-            for one, metrics in zip(todo, done, strict=True)
+            {"folder": planned.name, "repeat": planned.repeat, "fold": planned.fold, **metrics}
+            for planned, metrics in zip(todo, done, strict=True)
         ],
         "seconds": round(sum(metrics["seconds"] for metrics in done), 3),
     }
@@ -258,8 +272,10 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
 def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int | None]]:
     """Return mean and standard deviation of each score over the rounds where it is defined."""
     means = {}
-    for name in dict.fromkeys(name for one in scores for name in one):
-        if values := [one[name] for one in scores if isinstance(one.get(name), float)]:
+    for name in dict.fromkeys(name for of_round in scores for name in of_round):
+        if values := [
+            of_round[name] for of_round in scores if isinstance(of_round.get(name), float)
+        ]:
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}
     return means
@@ -273,25 +289,28 @@ def _out_of_fold_results(
     predictions: Sequence[Table],
 ) -> list[TaskResults]:
     """Return the predictions of all rows, each by the round of the first repeat that tested it."""
-    tasks, rows = table.tasks, len(table.rows)
+    tasks = table.tasks
+    rows = len(table.rows)
     predicted = np.full((rows, sum(task.num_outputs for task in tasks)), np.nan)
-    similarity, labels = np.full((rows, len(tasks)), np.nan), np.full((rows, len(tasks)), np.nan)
+    similarity = np.full((rows, len(tasks)), np.nan)
+    labels = np.full((rows, len(tasks)), np.nan)
     names = [name for task in tasks for name in task.output_names]
     names += [*(f"{task.name}_training_similarity" for task in tasks), "training_similarity"]
     columns = [escape_formula(free_name(name, table.header)) for name in names]
-    for one, split, own in zip(todo, splits, predictions, strict=True):
-        if one.repeat == 1:
-            cells = [dict(zip(own.header, row.cells, strict=True)) for row in own]
+    for planned, split, written in zip(todo, splits, predictions, strict=True):
+        if planned.repeat == 1:
+            cells = [dict(zip(written.header, row.cells, strict=True)) for row in written]
             texts = [[row.get(name) or "nan" for name in columns] for row in cells]
             values = np.array(texts, dtype=float).reshape(-1, len(columns))
             predicted[split.test], of_tasks = np.split(values[:, :-1], [predicted.shape[1]], axis=1)
             similarity[split.test] = np.where(np.isnan(of_tasks), values[:, -1:], of_tasks)
             labels[split.test] = table.targets[split.test]
     labels[~np.isfinite(predicted).all(axis=1)] = np.nan
-    scores, levels = score_tasks(predicted, labels, tasks).tasks, dict[str, Any]()
+    scores = score_tasks(predicted, labels, tasks).tasks
+    levels = dict[str, Any]()
     for task in tasks if "uncertainty" in summary else ():
-        found = [one["uncertainty"].get(task.name, {}) for one in summary["folds"]]
-        mean = pd.DataFrame([one.get("coverage_at", {}) for one in found]).mean()
+        facts = [fold["uncertainty"].get(task.name, {}) for fold in summary["folds"]]
+        mean = pd.DataFrame([fact.get("coverage_at", {}) for fact in facts]).mean()
         levels[task.name] = {"coverage_at": {str(level): float(x) for level, x in mean.items()}}
     unknown = np.full_like(labels, np.nan)
     others = unknown, unknown, unknown, unknown[:, 0], similarity, unknown.astype(str), unknown
@@ -304,10 +323,10 @@ def _write_predictions(
 ) -> None:
     """Join the predictions of all rounds, for a table of ``width`` columns, which may be alike."""
     # A model whose training labels were complete lacks the similarities of each task.
-    header = max((one.header for one in predictions), key=len)
+    header = max((table.header for table in predictions), key=len)
     with write_table(path, [*header, free_name("round", header)]) as write:
-        for one, own in zip(todo, predictions, strict=True):
-            for row in own:
-                added = dict(zip(own.header, row.cells, strict=True))
+        for planned, table in zip(todo, predictions, strict=True):
+            for row in table:
+                added = dict(zip(table.header, row.cells, strict=True))
                 more = [added.get(name, "") for name in header[width:]]
-                write([*row.cells[:width], *more, one.name])
+                write([*row.cells[:width], *more, planned.name])

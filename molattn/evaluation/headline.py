@@ -25,13 +25,15 @@ class Headline(NamedTuple):
 
 def make_headline(tasks: Sequence[Task], metrics: Mapping[str, Any], folder: Path) -> Headline:
     """Summarize the ``metrics.json`` of a run or of a cross-validation in a folder."""
-    part, scores = scored_rows(metrics), []
+    part = scored_rows(metrics)
+    scores = []
     for task in tasks[:_MOST_SCORES]:
         key, metric = main_metric(task.kind)
-        own = metrics[part].get(task.name, {})
-        bounds = (own.get("intervals") or {}).get(key)
-        shown = f" (95% CI {format_interval(*bounds)})" if bounds else ""
-        scores.append((f"{metric.heading}, {target_label(task)}", score_cell(own, key) + shown))
+        task_scores = metrics[part].get(task.name, {})
+        bounds = (task_scores.get("intervals") or {}).get(key)
+        interval = f" (95% CI {format_interval(*bounds)})" if bounds else ""
+        label = f"{metric.heading}, {target_label(task)}"
+        scores.append((label, score_cell(task_scores, key) + interval))
     folder = final_folder(folder)
     relative = os.path.relpath(folder)
     name = folder.name if relative.startswith("..") else Path(relative).as_posix()
@@ -48,8 +50,9 @@ def _conclusion(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> str:
     key = next((name for name in _BASELINES if name in metrics), None)
     if key is None:
         return "No baseline was scored: whether a simpler model does as well is not known."
-    found = [_comparison(task, metrics, key) for task in tasks]
-    better, clearly = sum(gain > 0 for gain, _ in found), sum(clear for _, clear in found)
+    comparisons = [_comparison(task, metrics, key) for task in tasks]
+    better = sum(gain > 0 for gain, _ in comparisons)
+    clearly = sum(clear for _, clear in comparisons)
     name = f"the {_BASELINES[key]}"
     if len(tasks) > 1:
         outside = f", clearly in {clearly}" if "folds" not in metrics else ""
@@ -70,10 +73,10 @@ def _comparison(task: Task, metrics: Mapping[str, Any], baseline: str) -> tuple[
     """Return by how much the model is better, and if the baseline is outside of its interval."""
     key, metric = main_metric(task.kind)
     both = [metrics[name].get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
-    values = [one.get(key) for one in both]
+    values = [scores.get(key) for scores in both]
     if None in values:
         return 0.0, False
-    first, second = (one["mean"] if isinstance(one, Mapping) else one for one in values)
+    first, second = (score["mean"] if isinstance(score, Mapping) else score for score in values)
     gain = (first - second) * (1 if metric.higher_is_better else -1)
     bounds = (both[0].get("intervals") or {}).get(key)
     return gain, bool(gain > 0 and bounds and not bounds[0] <= second <= bounds[1])

@@ -97,9 +97,13 @@ def score_tasks(
         scores[task.name] = _summary(values[task.name], np.sum(~np.isnan(target[:, index])))
     means = {}
     for key in dict.fromkeys(key for drawn in values.values() for key in drawn):
-        drawn = [one[key] for one in values.values() if key in one and not np.isnan(one[key][0])]
+        drawn = [
+            scores_of_task[key]
+            for scores_of_task in values.values()
+            if key in scores_of_task and not np.isnan(scores_of_task[key][0])
+        ]
         means[key] = _nanmean(np.array(drawn)) if drawn else np.full(1, np.nan)
-    count = sum(one["count"] for one in scores.values())
+    count = sum(task_scores["count"] for task_scores in scores.values())
     return TaskScores(scores, _summary(means, count))
 
 
@@ -123,11 +127,11 @@ def sample_scores(
     samples = _resamplings(len(target), resamples, seed, groups)
     for weights in chain([np.ones((1, len(target)))], samples):
         for index, (task, columns) in enumerate(zip(tasks, slices, strict=True)):
-            known = ~np.isnan(target[:, index])
-            outputs = prediction[known, columns]
+            is_labeled = ~np.isnan(target[:, index])
+            outputs = prediction[is_labeled, columns]
             outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
             for key, metric in metrics_of(task.kind).items():
-                drawn = _values(metric, target[known, index], outputs, weights[:, known])
+                drawn = _values(metric, target[is_labeled, index], outputs, weights[:, is_labeled])
                 before = values[task.name].get(key, np.zeros(0))
                 values[task.name][key] = np.append(before, drawn)
     return values
@@ -143,12 +147,12 @@ def _values(metric: Metric, target: Array, prediction: Array, weights: Array) ->
 
 def _summary(values: Mapping[str, Array], count: int) -> Scores:
     """Return the scores, given each metric of the rows and of the bootstrap samples."""
-    points = {key: None if np.isnan(one[0]) else float(one[0]) for key, one in values.items()}
+    points = {key: None if np.isnan(drawn[0]) else float(drawn[0]) for key, drawn in values.items()}
     return {
         "count": int(count),
         **points,
         "intervals": {
-            key: percentile_interval(one[1:]) for key, one in values.items() if len(one) > 1
+            key: percentile_interval(drawn[1:]) for key, drawn in values.items() if len(drawn) > 1
         },
     }
 
@@ -161,19 +165,19 @@ def _resamplings(
     units = rows if groups is None else len(np.unique(groups))
     remaining = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows)) if rows else 0
     while remaining:
-        some = min(remaining, max(1, _CELLS_AT_ONCE // rows))
-        drawn = rng.integers(0, units, (some, units)) + units * np.arange(some)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=some * units).reshape(some, units)
+        samples = min(remaining, max(1, _CELLS_AT_ONCE // rows))
+        drawn = rng.integers(0, units, (samples, units)) + units * np.arange(samples)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=samples * units).reshape(samples, units)
         yield (counts if groups is None else counts[:, groups]).astype(float)
-        remaining -= some
+        remaining -= samples
 
 
 def percentile_interval(drawn: Array) -> list[float] | None:
     """Return the 95% interval of a metric on bootstrap samples; None if half are undefined."""
-    known = drawn[~np.isnan(drawn)]
-    if len(known) < max(2, len(drawn) / 2):
+    defined = drawn[~np.isnan(drawn)]
+    if len(defined) < max(2, len(drawn) / 2):
         return None
-    return np.percentile(known, [2.5, 97.5]).tolist()
+    return np.percentile(defined, [2.5, 97.5]).tolist()
 
 
 def _rmse(target: Array, prediction: Array, weights: Array) -> Array:
@@ -196,7 +200,8 @@ def _r2(target: Array, prediction: Array, weights: Array) -> Array:
 
 def _spearman(target: Array, prediction: Array, weights: Array) -> Array:
     """Correlation of ranks; ties have their mean rank."""
-    first, second = _ranks(target, weights), _ranks(_as_written(prediction), weights)
+    first = _ranks(target, weights)
+    second = _ranks(_as_written(prediction), weights)
     total = weights.sum(axis=1)
     first -= ((weights * first).sum(axis=1) / total)[:, None]
     second -= ((weights * second).sum(axis=1) / total)[:, None]
@@ -238,19 +243,24 @@ def _pr_auc(target: Array, prediction: Array, weights: Array) -> Array:
     """Average precision."""
     written = _as_written(prediction)
     _, (positive, negative) = _group_sums(-written, weights * target, weights * (1.0 - target))
-    found, wrong = np.cumsum(positive, axis=1), np.cumsum(negative, axis=1)
-    precision = found / np.maximum(found + wrong, np.finfo(float).tiny)
-    total = np.where(wrong[:, -1] > 0, found[:, -1], 0.0)  # undefined for a single class
+    true_positives = np.cumsum(positive, axis=1)
+    false_positives = np.cumsum(negative, axis=1)
+    precision = true_positives / np.maximum(true_positives + false_positives, np.finfo(float).tiny)
+    total = np.where(
+        false_positives[:, -1] > 0, true_positives[:, -1], 0.0
+    )  # undefined for a single class
     return (positive * precision).sum(axis=1) / _nan_at_zero(total)
 
 
 def _mcc(target: Array, prediction: Array, weights: Array) -> Array:
     """Correlation of true and predicted classes (Gorodkin 2004)."""
     classes = np.eye(2 if prediction.ndim == 1 else prediction.shape[1])
-    truth, predicted = classes[target.astype(int)], classes[_labels(prediction)]
+    truth = classes[target.astype(int)]
+    predicted = classes[_labels(prediction)]
     total = weights.sum(axis=1)
     right = weights @ (truth * predicted).sum(axis=1)
-    true_counts, predicted_counts = weights @ truth, weights @ predicted
+    true_counts = weights @ truth
+    predicted_counts = weights @ predicted
     spread = [total**2 - (counts**2).sum(axis=1) for counts in (true_counts, predicted_counts)]
     covariance = right * total - (true_counts * predicted_counts).sum(axis=1)
     return covariance / _nan_at_zero(np.sqrt(spread[0] * spread[1]))
@@ -318,8 +328,10 @@ def _nan_at_zero(values: Array) -> Array:
 
 def _nanmean(values: Array) -> Array:
     """Mean over the first axis without NaN; NaN where all are."""
-    known = ~np.isnan(values)
-    return np.where(known, values, 0.0).sum(axis=0) / _nan_at_zero(known.sum(axis=0).astype(float))
+    is_defined = ~np.isnan(values)
+    return np.where(is_defined, values, 0.0).sum(axis=0) / _nan_at_zero(
+        is_defined.sum(axis=0).astype(float)
+    )
 
 
 def _as_written(prediction: Array) -> Array:
@@ -336,7 +348,8 @@ def _as_written(prediction: Array) -> Array:
 def _group_sums(values: Array, *weights: Array) -> tuple[NDArray[np.intp], list[Array]]:
     """Return the index of each value among the distinct ones, and the sums of weights of these."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    order, starts = np.argsort(which, kind="stable"), np.cumsum(counts) - counts
+    order = np.argsort(which, kind="stable")
+    starts = np.cumsum(counts) - counts
     return which, [np.add.reduceat(part[:, order], starts, axis=1) for part in weights]
 
 

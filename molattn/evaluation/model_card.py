@@ -41,7 +41,9 @@ def save_with_card(
     model: MolAttn, config: TrainConfig, metrics: Mapping[str, Any], folder: Path
 ) -> None:
     """Save a model in ``model/`` of a folder, with a card of the scores in its ``metrics.json``."""
-    scored, tasks, facts = scored_rows(metrics), tasks_of(metrics), metrics
+    scored = scored_rows(metrics)
+    tasks = tasks_of(metrics)
+    facts = metrics
     rows = f" on {{count}} {scored} molecules{' (there was no test)' * (scored != 'test')}"
     if "folds" in metrics:
         facts = {**metrics["folds"][0], "rows_train": metrics["folds"][0]["rows_used"]}
@@ -52,9 +54,14 @@ def save_with_card(
         )
     scores = {}
     for task in tasks:
-        own, shown = metrics[scored][task.name], metrics_of(task.kind, with_heading=True).items()
-        values = [f"{metric.heading} {score_cell(own, key)}" for key, metric in shown if key in own]
-        scores[task.name] = f"{', '.join(values)}{rows.format(count=own.get('count'))}"
+        task_scores = metrics[scored][task.name]
+        headed_metrics = metrics_of(task.kind, with_heading=True).items()
+        values = [
+            f"{metric.heading} {score_cell(task_scores, key)}"
+            for key, metric in headed_metrics
+            if key in task_scores
+        ]
+        scores[task.name] = f"{', '.join(values)}{rows.format(count=task_scores.get('count'))}"
     model.save_pretrained(folder / "model", scores=scores)
     files = [f"- `{name}`" for name in MODEL_FILES if (folder / "model" / name).exists()]
     text = _FACTS.format(

@@ -24,8 +24,8 @@ _UNDRAWN = Markup('<p class="undrawn">{}</p>')
 class Point(NamedTuple):
     """A molecule of a plot: its position in percent of width and height, name, SMILES, values."""
 
-    left: float
-    top: float
+    left_percent: float
+    top_percent: float
     name: str
     smiles: str
     values: str
@@ -50,7 +50,9 @@ def _name(table: TrainingTable, row: int) -> str:
 
 def _errors(result: TaskResults) -> NDArray[np.float64]:
     """Return predicted minus measured, or 1 minus the probability of the measured class."""
-    task, prediction, target = result.task, result.prediction, result.target
+    task = result.task
+    prediction = result.prediction
+    target = result.target
     if task.kind == "regression":
         return prediction[:, 0] - target
     both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
@@ -64,13 +66,17 @@ def worst_molecules(
 
     ``tested`` are the rows of the table that the results are of.
     """
-    task, errors, molecules = result.task, _errors(result), []
+    task = result.task
+    errors = _errors(result)
+    molecules = []
     is_regression = task.kind == "regression"
     for index in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
         row = int(tested[result.rows[index]])
         values = result.prediction[index].tolist()
-        predicted, truth = task.cells(values)[0], float(result.target[index])
-        smiles, where = table.smiles[row], table.where(row)
+        predicted = task.cells(values)[0]
+        truth = float(result.target[index])
+        smiles = table.smiles[row]
+        where = table.where(row)
         error = errors[index] if is_regression else 1.0 - errors[index]
         molecule = {
             "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
@@ -93,15 +99,19 @@ def plot_points(
     positions: Mapping[str, Sequence[NDArray[np.float64]]],
 ) -> dict[str, list[Point]]:
     """Return the molecules of each plot, given the positions in its panels, one for each task."""
-    shown = [one for one in results if one.task.kind == "regression"]
+    regressions = [result for result in results if result.task.kind == "regression"]
     points = {}
     for file, panels in positions.items():
-        drawn = shown if file == "parity.png" else [one for one in shown if one.coverage]
+        drawn = (
+            regressions
+            if file == "parity.png"
+            else [result for result in regressions if result.coverage]
+        )
         most = _MOST_POINTS // max(1, len(panels))
         points[file] = [
             point
-            for result, places in zip(drawn, panels, strict=False)
-            for point in _points(table, tested, result, places, most)
+            for result, points_of_panel in zip(drawn, panels, strict=False)
+            for point in _points(table, tested, result, points_of_panel, most)
         ]
     return points
 
@@ -110,12 +120,14 @@ def _points(
     table: TrainingTable,
     tested: NDArray[np.int64],
     result: TaskResults,
-    places: NDArray[np.float64],
+    panel_points: NDArray[np.float64],
     most: int,
 ) -> Iterator[Point]:
     for index in np.argsort(-np.abs(_errors(result)), kind="stable")[:most]:
-        row, (left, top) = int(tested[result.rows[index]]), (100 * places[index]).tolist()
-        measured, predicted = float(result.target[index]), float(result.prediction[index, 0])
+        row = int(tested[result.rows[index]])
+        (from_left, from_top) = (100 * panel_points[index]).tolist()
+        measured = float(result.target[index])
+        predicted = float(result.prediction[index, 0])
         values = f"measured {format_score(measured)}, predicted {format_score(predicted)}"
         name = _name(table, row) or table.where(row)
-        yield Point(round(left, 2), round(top, 2), name, table.smiles[row], values)
+        yield Point(round(from_left, 2), round(from_top, 2), name, table.smiles[row], values)

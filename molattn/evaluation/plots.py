@@ -25,7 +25,9 @@ _HEIGHT = 4.8  # of a row of plots, in inches
 _QUINTILES = 5
 
 # Distinguishable with color blindness (Okabe and Ito 2008), without their yellow.
-_BLUE, _VERMILLION, _GREY = "#0072b2", "#d55e00", "#767676"
+_BLUE = "#0072b2"
+_VERMILLION = "#d55e00"
+_GREY = "#767676"
 _CURVES = [_BLUE, _VERMILLION, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 _REFERENCE = {"color": _GREY, "linewidth": 1, "zorder": 0}
 # Cropped, with what lies outside of the axes, such as titles.
@@ -89,8 +91,8 @@ def learning_curve(histories: Sequence[History]) -> Figure:
         ):
             if None not in losses:  # there may be no validation rows
                 values: Any = losses
-                shown = label if is_first else None
-                axes.plot(epochs, values, line, color=color, label=shown, marker=marker)
+                legend = label if is_first else None
+                axes.plot(epochs, values, line, color=color, label=legend, marker=marker)
         label = f"checkpoint (epoch {best})" if is_first else None
         axes.axvline(history.kept_epoch, color=_GREY, linestyle=":", label=label)
     axes.set_yscale("log")
@@ -112,12 +114,12 @@ def save_plot(figure: Figure, path: Path) -> list[Array]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(path, **PNG)
         box = figure.get_tightbbox().padded(PNG["pad_inches"])  # as savefig crops it
-    found = []
+    positions = []
     for axes in figure.axes:
         for points in axes.collections[:1]:
             inches = axes.transData.transform(points.get_offsets()) / figure.dpi
-            found.append((inches - [box.x0, box.y1]) / [box.width, -box.height])
-    return found
+            positions.append((inches - [box.x0, box.y1]) / [box.width, -box.height])
+    return positions
 
 
 def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
@@ -129,15 +131,15 @@ def run_plots(results: Sequence[TaskResults]) -> dict[str, Figure]:
     precision-recall curves (``roc_pr.png``), and observed frequencies against predicted
     probabilities (``calibration.png``).
     """
-    numbers = [one for one in results if one.task.kind == "regression"][:_MOST_TASKS]
-    classes = [one for one in results if one.task.kind != "regression"][:_MOST_TASKS]
-    covered = [one for one in numbers if one.coverage]
+    numbers = [result for result in results if result.task.kind == "regression"][:_MOST_TASKS]
+    classes = [result for result in results if result.task.kind != "regression"][:_MOST_TASKS]
+    covered = [result for result in numbers if result.coverage]
     panels = {
-        "parity.png": [(_parity, one) for one in numbers],
-        "coverage.png": [(_coverage, one) for one in covered],
-        "similarity.png": [(_similarity, one) for one in covered],
-        "roc_pr.png": [(draw, one) for one in classes for draw in (_roc, _precision_recall)],
-        "calibration.png": [(_calibration, one) for one in classes],
+        "parity.png": [(_parity, result) for result in numbers],
+        "coverage.png": [(_coverage, result) for result in covered],
+        "similarity.png": [(_similarity, result) for result in covered],
+        "roc_pr.png": [(draw, result) for result in classes for draw in (_roc, _precision_recall)],
+        "calibration.png": [(_calibration, result) for result in classes],
     }
     return {file: _figure(drawn) for file, drawn in panels.items() if drawn}
 
@@ -172,7 +174,8 @@ def _unit_square(axes: Axes, x: str, y: str) -> None:
 
 
 def _parity(axes: Axes, result: TaskResults) -> None:
-    prediction, target = result.prediction[:, 0], result.target
+    prediction = result.prediction[:, 0]
+    target = result.target
     label = _plain(target_label(result.task))
     axes.scatter(target, prediction, 14, _BLUE, alpha=0.6, linewidths=0)
     axes.axline((0.0, 0.0), slope=1.0, **_REFERENCE)
@@ -193,7 +196,8 @@ def _coverage(axes: Axes, result: TaskResults) -> None:
 
 
 def _similarity(axes: Axes, result: TaskResults) -> None:
-    similar, errors = result.similarity, np.abs(result.prediction[:, 0] - result.target)
+    similar = result.similarity
+    errors = np.abs(result.prediction[:, 0] - result.target)
     axes.scatter(similar, errors, s=10, alpha=0.4, color=_BLUE, linewidths=0)
     quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUINTILES)
     means = [(similar[rows].mean(), errors[rows].mean()) for rows in quintiles if len(rows)]
@@ -208,8 +212,8 @@ def _similarity(axes: Axes, result: TaskResults) -> None:
 def _roc(axes: Axes, result: TaskResults) -> None:
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     for probabilities, is_class, style in _curves(result):
-        wrong, found, _ = roc_curve(is_class, probabilities)
-        axes.plot(wrong, found, **style)
+        false_rate, true_rate, _ = roc_curve(is_class, probabilities)
+        axes.plot(false_rate, true_rate, **style)
     _finish_curves(axes, result, "roc_auc", "lower right")
     _unit_square(axes, "false positive rate", "true positive rate")
 
@@ -247,14 +251,16 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
 
     Of the second of two classes, or of the most probable of more.
     """
-    predicted, is_binary = result.prediction, result.task.kind == "binary"
+    predicted = result.prediction
+    is_binary = result.task.kind == "binary"
     confidence, right, bins = confidence_bins(
         result.target, predicted[:, 0] if is_binary else predicted
     )
     counts = np.bincount(bins, minlength=BINS)
-    some = counts > 0
+    is_filled = counts > 0
     probability, frequency = (
-        np.bincount(bins, values, BINS)[some] / counts[some] for values in (confidence, right)
+        np.bincount(bins, values, BINS)[is_filled] / counts[is_filled]
+        for values in (confidence, right)
     )
     middles = (np.arange(BINS) + 0.5) / BINS
     axes.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=_GREY, alpha=0.3)

@@ -105,8 +105,10 @@ def write_plots(
     folder: Path,
 ) -> dict[str, list[Point]]:
     """Write the plots of results, and return which molecule is where in them."""
-    saved = {name: save_plot(one, folder / name) for name, one in run_plots(results).items()}
-    return plot_points(table, tested, results, {name: one for name, one in saved.items() if one})
+    saved = {name: save_plot(figure, folder / name) for name, figure in run_plots(results).items()}
+    return plot_points(
+        table, tested, results, {name: points for name, points in saved.items() if points}
+    )
 
 
 def write_skipped(table: TrainingTable, folder: Path) -> None:
@@ -117,7 +119,8 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
-    table, output = run.table, PredictionColumns(run.model)
+    table = run.table
+    output = PredictionColumns(run.model)
     columns = [*output.columns, *standardized_columns(run.model.config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
@@ -141,9 +144,13 @@ def write_run_page(
     It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
     tasks.
     """
-    tasks, data, level = run.table.tasks, run.config.data, run.config.report.interval
-    has_test, known = "test" in metrics, run.model.uncertainty
-    intervals, promise = interval_table(tasks, metrics, run.config), ""
+    tasks = run.table.tasks
+    data = run.config.data
+    level = run.config.report.interval
+    has_test = "test" in metrics
+    uncertainty = run.model.uncertainty
+    intervals = interval_table(tasks, metrics, run.config)
+    promise = ""
     has_regression = any(task.kind == "regression" for task in tasks)
     if not intervals.frame.empty or (not has_test and has_regression):
         promise = interval_promise(data, tested=has_test)
@@ -158,11 +165,13 @@ def write_run_page(
         has_intervals=has_test and bool(metrics["test_mean"]["intervals"]),
         kept=_kept_epochs(run),
         figures=_figures(folder, points),
-        tasks=[worst_molecules(run.table, run.split.test, one) for one in results[:_MOST_TASKS]],
+        tasks=[
+            worst_molecules(run.table, run.split.test, result) for result in results[:_MOST_TASKS]
+        ],
         weights=_weights([metrics]),
         parts=[(name, metrics[key]) for name, key in _SPLITS.items()],
         promise=promise,
-        uncalibrated=known.calibration.shortfalls(level)[:_MOST_TASKS] if known else [],
+        uncalibrated=uncertainty.calibration.shortfalls(level)[:_MOST_TASKS] if uncertainty else [],
         intervals=intervals,
         graded=confidence_table(tasks, metrics),
         labels=[*_labels(run)],
@@ -182,9 +191,11 @@ def write_fold_page(
 
     ``results`` are those of all rows, each predicted by the model of the round that tested it.
     """
-    folds, tasks = summary["folds"], tasks_of(summary)
-    shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
-    final, tested = summary.get("final", {}), np.arange(len(table.rows))
+    folds = summary["folds"]
+    tasks = tasks_of(summary)
+    summarized = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
+    final = summary.get("final", {})
+    tested = np.arange(len(table.rows))
     points = write_plots(table, tested, results, path.parent)
     _write_page(
         path,
@@ -195,9 +206,9 @@ def write_fold_page(
         summary=summary,
         score_tables=score_tables(tasks, summary),
         figures=_figures(path.parent, points),
-        tasks=[worst_molecules(table, tested, one) for one in results[:_MOST_TASKS]],
+        tasks=[worst_molecules(table, tested, result) for result in results[:_MOST_TASKS]],
         weights=_weights(folds),
-        shown=shown,
+        shown=summarized,
         promise=interval_promise(config.data),
         intervals=interval_table(tasks, summary, config),
         level=f"{config.report.interval:g}",
@@ -228,8 +239,15 @@ def _figures(folder: Path, points: Mapping[str, list[Point]]) -> list[dict[str, 
 
 def _weights(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
     """Return the weight of the Gaussian process for each task, the mean over runs."""
-    found = [one["gaussian_process_weights"] for one in runs if "gaussian_process_weights" in one]
-    return [(task, float(np.mean([one[task] for one in found]))) for task in (found or [{}])[0]]
+    weights = [
+        metrics["gaussian_process_weights"]
+        for metrics in runs
+        if "gaussian_process_weights" in metrics
+    ]
+    return [
+        (task, float(np.mean([of_run[task] for of_run in weights])))
+        for task in (weights or [{}])[0]
+    ]
 
 
 def _write_page(
@@ -283,7 +301,7 @@ def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
 def _kept_epochs(run: TrainingRun) -> str:
     if not run.histories:
         return "No network was trained: the predictions are those of a Gaussian process."
-    epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
+    epochs = ", ".join(f"{history.kept_epoch} of {len(history.curve)}" for history in run.histories)
     is_last = run.config.training.checkpoint == "last"
     return f"Checkpoint: epoch {epochs} ({'last epoch' if is_last else 'lowest validation loss'})."
 

@@ -37,7 +37,7 @@ def list_runs(folder: Path) -> list[ListedRun]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected one with runs")
-    found = []
+    run_folders = []
     for path in (config.parent for config in folder.rglob(CONFIG_FILE)):
         is_finished = (path / RESULT_FILE).is_file()
         parents = path.relative_to(folder).parents  # above it a config.yaml is not of a run
@@ -46,15 +46,17 @@ def list_runs(folder: Path) -> list[ListedRun]:
             continue
         name = final_folder(path).relative_to(folder).as_posix()
         written = (path / (RESULT_FILE if is_finished else CONFIG_FILE)).stat().st_mtime
-        state, scores = _state(path), ("", None, None)
+        state = _state(path)
+        scores = ("", None, None)
         try:
             facts = _facts(read_config_file(path / CONFIG_FILE))
             scores = _scores(read_json(path / RESULT_FILE)) if is_finished else scores
         except (InputError, LookupError, TypeError, AttributeError):
-            facts, state = ("", "", ""), "unreadable"  # damaged, or of another program
+            facts = ("", "", "")
+            state = "unreadable"  # damaged, or of another program
         date = f"{datetime.fromtimestamp(written):%Y-%m-%d %H:%M:%S}"
-        found.append(ListedRun(name, date, *facts, *scores, state))
-    return sorted(found, key=lambda run: (run.date, run.name))
+        run_folders.append(ListedRun(name, date, *facts, *scores, state))
+    return sorted(run_folders, key=lambda run: (run.date, run.name))
 
 
 def _state(path: Path) -> str:
@@ -86,15 +88,18 @@ def _scores(metrics: Mapping[str, Any]) -> tuple[str, float | None, float | None
     """Return the name of the main metric, its value and that of the baseline."""
     if "tasks" not in metrics.get("folds", [metrics])[0]:  # of a pretraining
         return "", None, None
-    tasks, rows = tasks_of(metrics), scored_rows(metrics)
+    tasks = tasks_of(metrics)
+    rows = scored_rows(metrics)
     key, metric = main_metric(tasks[0].kind)
-    is_mean = len(tasks) > 1 and len({(one.kind, one.unit) for one in tasks}) == 1
+    is_mean = len(tasks) > 1 and len({(task.kind, task.unit) for task in tasks}) == 1
 
     def value(model: str) -> float | None:
         scores = metrics[f"{model}_mean"] if is_mean else metrics[model][tasks[0].name]
-        found = scores.get(key)
-        return found["mean"] if isinstance(found, Mapping) else found
+        score = scores.get(key)
+        return score["mean"] if isinstance(score, Mapping) else score
 
-    baseline = next((value(one) for one in ("random_forest", "baseline") if one in metrics), None)
+    baseline = next(
+        (value(name) for name in ("random_forest", "baseline") if name in metrics), None
+    )
     heading = metric.heading if rows == "test" else f"{metric.heading} ({rows})"
     return heading, value(rows), baseline

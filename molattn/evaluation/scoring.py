@@ -58,7 +58,9 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     Censored labels are not scored, nor are rows without a finite prediction. Without test rows,
     only the validation rows are scored.
     """
-    model, table, level = run.model, run.table, run.config.report.interval
+    model = run.model
+    table = run.table
+    level = run.config.report.interval
     molecules = table.molecules(run.split.test)
     with threads(run.config.training.threads):
         networks = model.network_outputs(molecules.records, features=molecules.features)
@@ -76,11 +78,11 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         metrics |= _part_scores(run, test, *networks)
         if molecules.bounds is not None:
             metrics["censored"] = _censored(test.prediction, molecules.bounds, table.tasks)
-    for name, found in metrics["censored"].items():
+    for name, counts in metrics["censored"].items():
         print_line(
             console,
-            f"{quoted(name)}: censored test labels, which are not scored: {found['count']:,}; "
-            f"predictions on the permitted side of the bound: {found['permitted']:,}",
+            f"{quoted(name)}: censored test labels, which are not scored: {counts['count']:,}; "
+            f"predictions on the permitted side of the bound: {counts['permitted']:,}",
         )
     not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
     if not_finite:
@@ -102,7 +104,8 @@ def _test_scores(
     run: TrainingRun, test: Prediction, outputs: Array, console: Console | None
 ) -> dict[str, Any]:
     """Return the scores of the model, its members and the baselines on the test rows."""
-    config, tasks = run.config.report, run.table.tasks
+    config = run.config.report
+    tasks = run.table.tasks
     labels = _labels(test.prediction, run.table.targets[run.split.test])
     options = {"resamples": config.bootstrap, "seed": run.config.training.seed}
     metrics = _named("test", score_tasks(test.prediction, labels, tasks, **options))
@@ -119,7 +122,9 @@ def _part_scores(
     run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
 ) -> dict[str, Any]:
     """Return the scores of network and Gaussian process alone, and the weights of the latter."""
-    model, head, tasks = run.model, run.model.gaussian_process, run.table.tasks
+    model = run.model
+    head = run.model.gaussian_process
+    tasks = run.table.tasks
     if head is None or not run.config.trains_network:
         return {}
     options = {"resamples": run.config.report.bootstrap, "seed": run.config.training.seed}
@@ -136,13 +141,16 @@ def _part_scores(
 
 def _facts(run: TrainingRun) -> dict[str, Any]:
     """Return what ``metrics.json`` holds besides scores."""
-    table, model = run.table, run.model
+    table = run.table
+    model = run.model
     transforms = zip(table.tasks, model.config.target_transforms, strict=True)
     names = ("rows_train", "rows_validation", "rows_test")
     return {
         "tasks": [task.to_dict() for task in table.tasks],
         "target_transforms": {
-            task.name: one.describe() for task, one in transforms if one.kind != "none"
+            task.name: transform.describe()
+            for task, transform in transforms
+            if transform.kind != "none"
         },
         "rows_in": table.rows_in,
         "rows_used": len(table.rows),
@@ -192,7 +200,9 @@ def _censored(prediction: Array, bounds: Array, tasks: Sequence[Task]) -> dict[s
 
 def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str, Any]]:
     """Yield the name of each baseline, and the function that predicts the test rows."""
-    table, train, test = run.table, run.split.train, run.split.test
+    table = run.table
+    train = run.split.train
+    test = run.split.test
     targets = table.targets[train]
     yield "baseline", lambda: constant_prediction(table.tasks, targets, len(test))
     numbers = table.baseline_numbers
@@ -205,8 +215,10 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         if table.features is not None:
             more = table.features[[*train, *test]].astype(np.float32)
             features = np.hstack([features, more])
-        known, others = np.split(features, [len(train)])
-        return forest_prediction(table.tasks, known, targets, others, run.config.training.seed)
+        train_features, test_features = np.split(features, [len(train)])
+        return forest_prediction(
+            table.tasks, train_features, targets, test_features, run.config.training.seed
+        )
 
     print_line(console, "training the random forest baseline (--no-baselines skips it) ...")
     yield "random_forest", forest
@@ -231,16 +243,17 @@ def score_uncertainty(
     for index, (task, part) in enumerate(zip(model.config.tasks, calibration.parts, strict=True)):
         if not isinstance(part, ConformalScores):
             continue
-        known = ~np.isnan(targets[:, index])
-        labels, count = targets[known, index], int(known.sum())
+        is_labeled = ~np.isnan(targets[:, index])
+        labels = targets[is_labeled, index]
+        count = int(is_labeled.sum())
         coverage: dict[float, float] = {}
         for at in ends if count else ():
-            low, high = (end[known, index] for end in ends[at])
+            low, high = (end[is_labeled, index] for end in ends[at])
             if np.isfinite([low, high]).all():
                 coverage[at] = float(np.mean((low <= labels) & (labels <= high)))
         is_defined = level in coverage
         expected, sd = part.expected_coverage(level, count) if is_defined else (None, None)
-        width = ends[level][1][known, index] - ends[level][0][known, index]
+        width = ends[level][1][is_labeled, index] - ends[level][0][is_labeled, index]
         scores[task.name] = {
             "count": count,
             "coverage": coverage.get(level),
@@ -260,22 +273,23 @@ def score_confidence(
     By task and confidence these are the ``count`` of labels ``[n, T]`` (NaN where missing), the
     mean ``error``, absolute or of the most probable class, and the mean ``expected_error``.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        labels, values = targets[:, index], prediction.prediction[:, columns]
+        labels = targets[:, index]
+        values = prediction.prediction[:, columns]
         errors = np.abs(labels - values[:, 0])
         if task.classes:
             both = np.hstack([1.0 - values, values]) if task.kind == "binary" else values
             errors = (both.argmax(axis=1) != labels).astype(float)
         for name in CONFIDENCES:
-            some = ~np.isnan(labels) & (prediction.confidence[:, index] == name)
-            if some.any():
-                found.setdefault(task.name, {})[name] = {
-                    "count": int(some.sum()),
-                    "error": float(errors[some].mean()),
-                    "expected_error": float(prediction.expected_error[some, index].mean()),
+            is_graded = ~np.isnan(labels) & (prediction.confidence[:, index] == name)
+            if is_graded.any():
+                scores.setdefault(task.name, {})[name] = {
+                    "count": int(is_graded.sum()),
+                    "error": float(errors[is_graded].mean()),
+                    "expected_error": float(prediction.expected_error[is_graded, index].mean()),
                 }
-    return found
+    return scores
 
 
 def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:
@@ -303,16 +317,16 @@ def forest_prediction(
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
     for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~np.isnan(targets[:, index])
-        labels = targets[known, index]
+        is_labeled = ~np.isnan(targets[:, index])
+        labels = targets[is_labeled, index]
         options: dict[str, Any] = {"n_estimators": _TREES, "n_jobs": -1, "random_state": seed}
         # One thread in prediction, as several would sum the trees in varying order.
         if task.kind == "regression":
             forest = RandomForestRegressor(max_features=_MAX_FEATURES, **options)
-            forest.fit(features[known], labels).set_params(n_jobs=1)
+            forest.fit(features[is_labeled], labels).set_params(n_jobs=1)
             prediction[:, columns.start] = forest.predict(others)
             continue
-        forest = RandomForestClassifier(**options).fit(features[known], labels.astype(int))
+        forest = RandomForestClassifier(**options).fit(features[is_labeled], labels.astype(int))
         probabilities = np.zeros((len(others), len(task.classes)))
         probabilities[:, forest.classes_] = forest.set_params(n_jobs=1).predict_proba(others)
         prediction[:, columns] = probabilities[:, 1:] if task.kind == "binary" else probabilities

@@ -104,28 +104,33 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
     without any, of the validation rows. ``metrics`` is the content of ``metrics.json`` of a run or
     of a cross-validation. Only the first metric has its confidence interval.
     """
-    models, tables = [key for key in MODELS if key in metrics] or ["validation"], []
+    models = [key for key in MODELS if key in metrics] or ["validation"]
+    tables = []
     for is_regression in (True, False):
-        some = [task for task in tasks if (task.kind == "regression") == is_regression]
-        if not some:
+        tasks_of_kind = [task for task in tasks if (task.kind == "regression") == is_regression]
+        if not tasks_of_kind:
             continue
         scored = [
-            (target_label(task), {key: metrics[key][task.name] for key in models}) for task in some
+            (target_label(task), {key: metrics[key][task.name] for key in models})
+            for task in tasks_of_kind
         ]
-        if len(some) > 1 and len({task.unit for task in some}) == 1:
+        if len(tasks_of_kind) > 1 and len({task.unit for task in tasks_of_kind}) == 1:
             scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
-        shown, rows = metrics_of(*(task.kind for task in some), with_heading=True), []
+        headed = metrics_of(*(task.kind for task in tasks_of_kind), with_heading=True)
+        rows = []
         for label, scores in scored:
             for key in models:
-                row = {"task": label, "model": _model_label(key, some[0].kind)}
-                for name, metric in shown.items():
+                row = {"task": label, "model": _model_label(key, tasks_of_kind[0].kind)}
+                for name, metric in headed.items():
                     row[metric.heading] = score_cell(scores[key], name)
                     if len(row) == 3 and (intervals := scores[key].get("intervals")):
                         bounds = intervals.get(name)
                         row["95% CI"] = format_interval(*bounds) if bounds else "-"
                 rows.append(row)
         better = {
-            word: ", ".join(one.heading for one in shown.values() if one.higher_is_better == higher)
+            word: ", ".join(
+                metric.heading for metric in headed.values() if metric.higher_is_better == higher
+            )
             for word, higher in (("Higher", True), ("Lower", False))
         }
         note = " ".join(f"{word} is better: {names}." for word, names in better.items() if names)
@@ -142,7 +147,8 @@ def interval_table(
         scores = metrics.get("uncertainty", {}).get(task.name)
         if not scores:
             continue
-        mean, sd = scores.get("coverage_expected"), scores.get("coverage_sd")
+        mean = scores.get("coverage_expected")
+        sd = scores.get("coverage_sd")
         row = {"task": target_label(task), "model": ""}
         row[f"{100 * config.report.interval:g}% PI coverage"] = score_cell(scores, "coverage")
         if "folds" not in metrics:
@@ -173,16 +179,16 @@ def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
     for table in tables:
         if table.frame.empty:
             continue
-        shown = Table(box=None, pad_edge=False)
-        shown.add_column(table.title, overflow="fold")
+        text_table = Table(box=None, pad_edge=False)
+        text_table.add_column(table.title, overflow="fold")
         for heading in table.frame.columns[2:]:
-            shown.add_column(heading, justify="right", no_wrap=True)
+            text_table.add_column(heading, justify="right", no_wrap=True)
         for task, rows in table.frame.groupby("task", sort=False):
             if rows.iloc[:, 1].any():
-                shown.add_row(str(task))
+                text_table.add_row(str(task))
             for _, name, *cells in rows.itertuples(index=False):
-                shown.add_row(f"  {name}" if name else str(task), *cells)
-        console.print(shown, markup=False)
+                text_table.add_row(f"  {name}" if name else str(task), *cells)
+        console.print(text_table, markup=False)
 
 
 def run_tables(metrics: Mapping[str, Any], config: TrainConfig) -> list[ScoreTable]:
@@ -196,7 +202,9 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
     """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
     *_, intervals, _ = tables = run_tables(metrics, config)
     print_tables(tables, console)
-    for line in leakage_warnings([one["leakage"] for one in metrics.get("folds", [metrics])]):
+    for line in leakage_warnings(
+        [of_fold["leakage"] for of_fold in metrics.get("folds", [metrics])]
+    ):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):
         print_line(console, "coverage is not promised: the test rows are not drawn at random")
@@ -204,10 +212,12 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
 
 def print_label_scores(table: PredictedTable, console: Console) -> None:
     """Print how many predictions have each confidence, and the scores if there are labels."""
-    tally, tasks, target = table.tally, table.tasks, table.target
+    tally = table.tally
+    tasks = table.tasks
+    target = table.target
     if graded := tally.get("confidence"):
-        shown = ", ".join(f"{graded[name]:,} {name}" for name in CONFIDENCES if name in graded)
-        print_line(console, f"confidence: {shown}")
+        grades = ", ".join(f"{graded[name]:,} {name}" for name in CONFIDENCES if name in graded)
+        print_line(console, f"confidence: {grades}")
     for kind, text in (("unusable", "cannot be read"), ("censored", "censored, not scored")):
         for name, count in tally.get(kind, {}).items():
             if count:
@@ -221,6 +231,6 @@ def print_label_scores(table: PredictedTable, console: Console) -> None:
             )
         print_line(console, f"{line}:")
         scores = score_tasks(table.prediction, target, tasks, resamples=_RESAMPLES)
-        known = [task for task in tasks if scores.tasks[task.name]["count"]]
+        labeled_tasks = [task for task in tasks if scores.tasks[task.name]["count"]]
         metrics = {"test": scores.tasks, "test_mean": scores.mean}
-        print_tables(score_tables(known, metrics), console)
+        print_tables(score_tables(labeled_tasks, metrics), console)

@@ -51,8 +51,8 @@ class DescriptorScaling:
 
     def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float32]:
         """Scale rows of a store's descriptors to ``[n, D]``; NaN where one is undefined."""
-        chosen = np.asarray(values)[:, self.columns].astype(np.float32)
-        return (np.clip(chosen, self.low, self.high) - self.mean) / self.scale
+        selected = np.asarray(values)[:, self.columns].astype(np.float32)
+        return (np.clip(selected, self.low, self.high) - self.mean) / self.scale
 
 
 def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -65,24 +65,25 @@ def descriptor_scaling(
     store: MoleculeStore, rows: NDArray[np.int64], *, columns: bool = True
 ) -> DescriptorScaling:
     """Fit the scaling of the descriptors, and of the further columns, to some of the molecules."""
-    fits, values = [], []
+    fits = []
+    values = []
     width = len(PRETRAINING_DESCRIPTORS)
     every = store.descriptors(rows).T
-    for column, found in enumerate(every if columns else every[:width]):
-        known = found[~np.isnan(found)].astype(np.float64)
-        if not len(known):
+    for column, numbers in enumerate(every if columns else every[:width]):
+        defined = numbers[~np.isnan(numbers)].astype(np.float64)
+        if not len(defined):
             continue
-        low, high = np.quantile(known, [_TAIL, 1.0 - _TAIL], method="nearest")
-        clipped = np.clip(known, low, high)
+        low, high = np.quantile(defined, [_TAIL, 1.0 - _TAIL], method="nearest")
+        clipped = np.clip(defined, low, high)
         # Equal values leave rounding noise, not zero, for a standard deviation. Further columns
         # may have any unit.
         size = max(1.0, abs(clipped.mean())) if column < width else 0.1 * np.abs(clipped).max()
         if clipped.std() > 1e-6 * size:
             fits.append(column)
             values.append((low, high, clipped.mean(), clipped.std()))
-    places = np.array(fits, dtype=np.intp)
+    indices = np.array(fits, dtype=np.intp)
     limits = np.array(values, dtype=np.float32).reshape(-1, 4).T
-    return DescriptorScaling(tuple(store.names[column] for column in fits), places, *limits)
+    return DescriptorScaling(tuple(store.names[column] for column in fits), indices, *limits)
 
 
 def count_scaling(
@@ -92,7 +93,8 @@ def count_scaling(
 
     The variance of a group that is constant is given as 1.
     """
-    total, squares = np.zeros(NUM_COUNTS), np.zeros(NUM_COUNTS)
+    total = np.zeros(NUM_COUNTS)
+    squares = np.zeros(NUM_COUNTS)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         counts = store.log_counts(rows[start : start + _ROWS_AT_ONCE])
         total += counts.sum(axis=0, dtype=np.float64)
@@ -100,7 +102,9 @@ def count_scaling(
     mean = total / len(rows)
     variance = np.maximum(squares / len(rows) - mean**2, 0.0)
     of_groups = {name: float(variance[part].mean()) for name, part in COUNT_GROUPS.items()}
-    return mean.astype(np.float32), {name: one or 1.0 for name, one in of_groups.items()}
+    return mean.astype(np.float32), {
+        name: group_variance or 1.0 for name, group_variance in of_groups.items()
+    }
 
 
 def draw_atoms(
@@ -118,9 +122,9 @@ def masked_pairs(
     is_bonded: NDArray[np.bool_], atoms: NDArray[np.int64], numbers: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return the masked pairs (lower, higher atom) ``[2, p]`` of what :func:`draw_atoms` drew."""
-    chosen = np.zeros(is_bonded.shape, dtype=bool)
-    chosen[atoms] = numbers < np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
-    return np.stack(np.nonzero(np.triu(chosen | chosen.T, k=1)))
+    is_masked = np.zeros(is_bonded.shape, dtype=bool)
+    is_masked[atoms] = numbers < np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
+    return np.stack(np.nonzero(np.triu(is_masked | is_masked.T, k=1)))
 
 
 class MaskedBatch(NamedTuple):
@@ -176,7 +180,9 @@ class MaskedLoader(ResumableLoader):
         masked: float | None = None,
     ) -> None:
         super().__init__(len(rows), batch_size, order_seed)
-        self._model, self._data, self._rows = model, data, rows
+        self._model = model
+        self._data = data
+        self._rows = rows
         self._mask_seed = mask_seed
         self._masked = data.config.masked_molecules if masked is None else masked
 
@@ -192,43 +198,46 @@ class MaskedLoader(ResumableLoader):
         All masks of a batch are drawn whatever the part, so that they do not depend on it.
         """
         random = np.random.default_rng([self._mask_seed, _MASKS, *index])
-        store, config = self._data.store, self._data.config
+        store = self._data.store
+        config = self._data.config
         # Rounded at random, so that the fraction also holds on average in a short last batch.
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
-        masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
+        masked = np.sort(order[:count])
+        unmasked = np.sort(order[count:])
         sizes = store.sizes(self._rows[rows]).tolist()
         drawn = {n: draw_atoms(sizes[n], config.masked_atoms, random) for n in masked.tolist()}
-        own = np.arange(len(rows)) if part is None else part
-        chosen = self._rows[rows[own if len(own) else [0]]]
-        records = store.unpack(chosen)
+        batch_rows = np.arange(len(rows)) if part is None else part
+        store_rows = self._rows[rows[batch_rows if len(batch_rows) else [0]]]
+        records = store.unpack(store_rows)
         molecules = self._model.collate(records)
-        unmasked = np.flatnonzero(np.isin(own, unmasked))
-        masks = self._masks(molecules, records, [drawn.get(row) for row in own.tolist()])
-        descriptors = self._data.scaling.scaled(store.descriptors(chosen[unmasked]))
-        targets = (unmasked, descriptors, store.log_counts(chosen[unmasked]))
+        unmasked = np.flatnonzero(np.isin(batch_rows, unmasked))
+        masks = self._masks(molecules, records, [drawn.get(row) for row in batch_rows.tolist()])
+        descriptors = self._data.scaling.scaled(store.descriptors(store_rows[unmasked]))
+        targets = (unmasked, descriptors, store.log_counts(store_rows[unmasked]))
         tensors = [*map(torch.from_numpy, targets), *masks]
-        return MaskedBatch._make([molecules, *tensors, len(own)])
+        return MaskedBatch._make([molecules, *tensors, len(batch_rows)])
 
     def _masks(
         self, molecules: MoleculeBatch, records: list[MoleculeRecord], drawn: list[Any]
     ) -> list[Tensor]:
         """Return masked atoms, their codes, pairs, and the atoms and bonds of these."""
-        featurizer, starts = self._model.config.featurizer, [*molecules.layout.graph_starts()]
+        featurizer = self._model.config.featurizer
+        starts = [*molecules.layout.graph_starts()]
         width = len(featurizer.atom_names)
-        found: list[list[NDArray[Any]]] = [
+        target_arrays: list[list[NDArray[Any]]] = [
             [np.zeros(shape) for shape in (0, (width, 0), (2, 0), (2, 0), 0)]
         ]
-        for record, start, one in zip(records, starts, drawn, strict=False):
-            if one is None:
+        for record, start, draw in zip(records, starts, drawn, strict=False):
+            if draw is None:
                 continue
-            atoms, numbers = one
+            atoms, numbers = draw
             pairs = masked_pairs(record.pairs >= featurizer.first_bond_code, atoms, numbers)
             bonds = featurizer.pair_table[record.pairs[*pairs], 0]
             indices = start.pair + pairs * start.padded + pairs[::-1]
             codes = record.atoms[atoms].T
-            found.append([start.row + atoms, codes, indices, start.row + pairs, bonds])
-        columns = zip(*found, strict=True)
-        joined = [torch.from_numpy(np.concatenate(one, axis=-1)).long() for one in columns]
-        atoms, codes, *rest = joined
-        return [atoms, codes.T, *rest]
+            target_arrays.append([start.row + atoms, codes, indices, start.row + pairs, bonds])
+        columns = zip(*target_arrays, strict=True)
+        joined = [torch.from_numpy(np.concatenate(arrays, axis=-1)).long() for arrays in columns]
+        atoms, codes, *pairs_and_bonds = joined
+        return [atoms, codes.T, *pairs_and_bonds]

@@ -66,7 +66,8 @@ class PretrainingObjective(Objective):
         groups = [name for name in GROUPS if name != "columns" or num_columns]
         self._chosen = [name in targets for name in groups]
         self._has_counts = any(name in targets for name in COUNT_GROUPS)
-        net, seen = self.network, model.config.featurizer
+        net = self.network
+        seen = model.config.featurizer
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
         pairs = net.pair_embedding
         # Not learned for a layer that reads fixed quantities: there it stands for none of them.
@@ -97,12 +98,15 @@ class PretrainingObjective(Objective):
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
         count = summed(losses.new_full((), batch.count))
-        chosen = [loss for loss, is_chosen in zip(losses, self._chosen, strict=True) if is_chosen]
-        return torch.stack(chosen).mean() * count, count
+        learned_losses = [
+            loss for loss, is_chosen in zip(losses, self._chosen, strict=True) if is_chosen
+        ]
+        return torch.stack(learned_losses).mean() * count, count
 
     def outputs(self, batch: MaskedBatch) -> Outputs:
         """Return the predictions for a batch."""
-        net, molecules = self.network, batch.molecules
+        net = self.network
+        molecules = batch.molecules
         graph = molecules.layout
         x = net.atom_embedding(molecules.x)
         mask = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
@@ -111,9 +115,10 @@ class PretrainingObjective(Objective):
         if graph.kept is not None:  # masked pairs are edges, so that a bond does not show
             graph = graph.with_edges(graph.kept.index_fill(0, masked, True))
         # Append a row for masked pairs; the code of pairs that are not edges moves up by one.
-        known = net.pair_embedding(molecules.pair_codes)
-        table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
-        codes, last = molecules.edge_attr.long(), len(known)
+        pair_table = net.pair_embedding(molecules.pair_codes)
+        table = torch.cat([pair_table, self.hidden_pair.to(pair_table.dtype).unsqueeze(0)])
+        codes = molecules.edge_attr.long()
+        last = len(pair_table)
         codes = torch.where(codes == last, last + 1, codes).index_fill(0, masked, last)
         kinds = F.pad(molecules.pair_codes, (0, 1))  # of masked pairs 0, which is no bond
         rows = net.encode_pairs(x, graph, CodedEdges(codes, table), CodedEdges(codes, kinds))
@@ -141,24 +146,25 @@ class PretrainingObjective(Objective):
         Of several processes that train together, each has the errors of its part, divided by the
         number of targets of the whole batch.
         """
-        known = ~batch.descriptors.isnan()
-        filled = torch.where(known, batch.descriptors, 0.0)
-        errors = (outputs.descriptors.float() - filled) ** 2 * known
+        is_defined = ~batch.descriptors.isnan()
+        filled = torch.where(is_defined, batch.descriptors, 0.0)
+        errors = (outputs.descriptors.float() - filled) ** 2 * is_defined
         squares = (outputs.counts.float() - batch.counts) ** 2
-        width = known.size(1) - self._num_columns
-        logits, codes = (*outputs.atoms, outputs.bonds), (*batch.atom_codes.unbind(1), batch.bonds)
+        width = is_defined.size(1) - self._num_columns
+        logits = (*outputs.atoms, outputs.bonds)
+        codes = (*batch.atom_codes.unbind(1), batch.bonds)
         *atoms, bonds = (
-            F.cross_entropy(one.float(), target, reduction="sum")
-            for one, target in zip(logits, codes, strict=True)
+            F.cross_entropy(of_target.float(), target, reduction="sum")
+            for of_target, target in zip(logits, codes, strict=True)
         )
         terms = [
-            (errors[:, :width].sum(), known[:, :width].sum()),
+            (errors[:, :width].sum(), is_defined[:, :width].sum()),
             *((squares[:, at].sum(), squares[:, at].numel()) for at in COUNT_GROUPS.values()),
             (torch.stack(atoms).sum(), len(batch.atoms)),
             (bonds, len(batch.bonds)),
         ]
         if self._num_columns:
-            terms.append((errors[:, width:].sum(), known[:, width:].sum()))
+            terms.append((errors[:, width:].sum(), is_defined[:, width:].sum()))
         sums, sizes = zip(*terms, strict=True)
         # Numbers are filled in, as a copy to a GPU would be waited for.
         numbers = [errors.new_full((), n) if isinstance(n, int) else n.float() for n in sizes]
@@ -199,8 +205,10 @@ def pretraining_scores(
     from each position's mean). Beside each accuracy stands that of always predicting the most
     frequent value. A score that is undefined is None.
     """
-    featurizer, width = objective.model.config.featurizer, len(objective.model.config.tasks)
-    numbers, counts = _Squares(), _Squares()
+    featurizer = objective.model.config.featurizer
+    width = len(objective.model.config.tasks)
+    numbers = _Squares()
+    counts = _Squares()
     for batch in unmasked:
         outputs = objective.outputs(batch)
         numbers.add(outputs.descriptors, batch.descriptors)
@@ -209,10 +217,13 @@ def pretraining_scores(
     for batch in masked:
         outputs = objective.outputs(batch)
         logits = (*outputs.atoms, outputs.bonds)
-        known = (*batch.atom_codes.unbind(1), batch.bonds)
-        codes.append([*zip((one.argmax(dim=-1) for one in logits), known, strict=True)])
+        true_codes = (*batch.atom_codes.unbind(1), batch.bonds)
+        codes.append(
+            [*zip((of_target.argmax(dim=-1) for of_target in logits), true_codes, strict=True)]
+        )
     *atoms, bonds = (
-        _accuracy(*map(torch.cat, zip(*one, strict=True))) for one in zip(*codes, strict=True)
+        _accuracy(*map(torch.cat, zip(*of_batches, strict=True)))
+        for of_batches in zip(*codes, strict=True)
     )
     scores = {
         "descriptors": numbers.scores(names[:width], slice(width)),
@@ -233,14 +244,15 @@ class _Squares:
 
     def add(self, predicted: Tensor, target: Tensor) -> None:
         """Add rows; NaN targets are left out."""
-        known, y = ~target.isnan(), target.double().nan_to_num(0.0)
-        errors = torch.where(known, predicted.double() - y, 0.0)
-        sums = [one.sum(dim=0) for one in (known.double(), y, y**2, errors**2)]
+        is_defined = ~target.isnan()
+        y = target.double().nan_to_num(0.0)
+        errors = torch.where(is_defined, predicted.double() - y, 0.0)
+        sums = [terms.sum(dim=0) for terms in (is_defined.double(), y, y**2, errors**2)]
         self._sums = self._sums + torch.stack(sums)
 
     def scores(self, names: Sequence[str], columns: slice) -> dict[str, Any]:
         """Return R² of each column, and their mean and median."""
-        deviations, errors = (one[columns] for one in self._deviations_and_errors())
+        deviations, errors = (sums[columns] for sums in self._deviations_and_errors())
         varies = deviations > 1e-9 * self._sums[0, columns].clamp(min=1.0)
         r2 = torch.where(varies, 1.0 - errors / deviations, torch.nan)
         return {
@@ -251,7 +263,7 @@ class _Squares:
 
     def pooled_r2(self, columns: slice) -> float | None:
         """Return R² over some columns."""
-        deviations, errors = (one[columns].sum() for one in self._deviations_and_errors())
+        deviations, errors = (sums[columns].sum() for sums in self._deviations_and_errors())
         return _rounded(1.0 - errors / deviations)
 
     def _deviations_and_errors(self) -> tuple[Tensor, Tensor]:
@@ -259,11 +271,11 @@ class _Squares:
         return squares - total**2 / count.clamp(min=1.0), errors
 
 
-def _accuracy(found: Tensor, known: Tensor) -> dict[str, float | None]:
+def _accuracy(predicted: Tensor, codes: Tensor) -> dict[str, float | None]:
     """Return the accuracy of predicted codes, and that of the most frequent code."""
     return {
-        "accuracy": _rounded((found == known).double().mean()),
-        "commonest": _rounded(torch.bincount(known, minlength=1).max() / len(known)),
+        "accuracy": _rounded((predicted == codes).double().mean()),
+        "commonest": _rounded(torch.bincount(codes, minlength=1).max() / len(codes)),
     }
 
 

@@ -108,13 +108,18 @@ def pretrain(
     start = time.perf_counter()
     check_processes(config.training)
     config, base = load_pretrained(config)
-    place = folder / _MOLECULES_FOLDER
-    data = _data(config, folder, place, console, num_workers)
-    preparing, loop, digest = time.perf_counter() - start, config.training, base and base.digest
+    store_folder = folder / _MOLECULES_FOLDER
+    data = _data(config, folder, store_folder, console, num_workers)
+    preparing = time.perf_counter() - start
+    loop = config.training
+    digest = base and base.digest
     with seeded(loop.seed), threads(loop.threads):
         objective = _objective(config, data, base, console)
         initial = f"--init-from: the model {loop.init_from}", digest
-        sources = {"data": (f"{place}: the molecules", data.store.digest), "init_from": initial}
+        sources = {
+            "data": (f"{store_folder}: the molecules", data.store.digest),
+            "init_from": initial,
+        }
         run = RunCheckpoint(folder, sources, objective.model)
         history, scores = _fit(objective, data, loop, console, None if process_rank() else run)
     metrics = {
@@ -133,7 +138,11 @@ def pretrain(
 
 
 def _data(
-    config: PretrainConfig, folder: Path, place: Path, console: Console | None, num_workers: int
+    config: PretrainConfig,
+    folder: Path,
+    store_folder: Path,
+    console: Console | None,
+    num_workers: int,
 ) -> PretrainingData:
     """Return the split molecules, which the first process prepares and counts in the log."""
     _new_model(config, ("any",))  # reports invalid options before molecules are prepared
@@ -142,8 +151,11 @@ def _data(
     folder.mkdir(parents=True, exist_ok=True)
     molecules = config.molecules
     with writing_config(folder / CONFIG_FILE, config):
-        store = prepare_molecules(config.files, molecules, place, console, num_workers=num_workers)
-        read, count = store.about, len(store)
+        store = prepare_molecules(
+            config.files, molecules, store_folder, console, num_workers=num_workers
+        )
+        read = store.about
+        count = len(store)
         line = f"{count} molecules ({store.num_bytes / count:.0f} bytes each); not used: "
         line += f"{read['duplicates']} duplicates, {read['left_out']} excluded; skipped rows: "
         print_line(console, line + reasons_text(read["skipped"]))
@@ -163,7 +175,8 @@ def _fit(
     run: RunCheckpoint | None,
 ) -> tuple[History, dict[str, Any]]:
     """Train, project the embeddings, and score the validation molecules."""
-    model, size = objective.model, loop.batch_size
+    model = objective.model
+    size = loop.batch_size
     loader = partial(MaskedLoader, model, data, mask_seed=loop.seed)
     masked = None if {*loop.targets} & {"atoms", "bonds"} else 0.0
     history = fit(
@@ -186,17 +199,18 @@ def _split(
     loop = config.training
     order = np.random.default_rng(loop.seed).permutation(len(store))
     count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
-    validation, rows = np.sort(order[:count]), np.sort(order[count:])
+    validation = np.sort(order[:count])
+    rows = np.sort(order[count:])
     uses_columns = "columns" in loop.targets
     scaling = descriptor_scaling(store, sample(rows), columns=uses_columns)
     if not scaling.num_descriptors:
         reason = "all descriptors are constant over the molecules, expected more diverse molecules"
         raise InputError(reason)
     columns = scaling.names[scaling.num_descriptors :]
-    given = store.names[len(PRETRAINING_DESCRIPTORS) :] if uses_columns else ()
-    if constant := [name for name in given if name not in columns]:
+    requested = store.names[len(PRETRAINING_DESCRIPTORS) :] if uses_columns else ()
+    if constant := [name for name in requested if name not in columns]:
         print_line(console, f"columns not used, as constant or empty: {listed(constant)}")
-    if not columns and (given or (uses_columns and loop.targets != get_args(Target))):
+    if not columns and (requested or (uses_columns and loop.targets != get_args(Target))):
         raise InputError("--targets columns: got no --pretraining-columns whose values vary")
     return PretrainingData(store, scaling, config.molecules, rows, validation)
 
@@ -208,7 +222,9 @@ def _objective(
     console: Console | None,
 ) -> PretrainingObjective:
     """Return a new model with its loss, scaled to the training molecules."""
-    loop, scaling, rows = config.training, data.scaling, data.training
+    loop = config.training
+    scaling = data.scaling
+    rows = data.training
     descriptors = slice(scaling.num_descriptors)
     model = _new_model(config, scaling.names[descriptors])
     if base is not None:  # not its head, which depends on the scaling of its descriptors
@@ -216,9 +232,9 @@ def _objective(
         _, message = base.apply(model, 0, options)
         print_line(console, message)
     model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
-    some = rows[:: -(-len(rows) // _ENTROPY_SAMPLE)]
-    batches = MaskedLoader(model, data, some, len(some), mask_seed=loop.seed, masked=1.0)
-    masked = batches.batch(np.arange(len(some)), (0, 0))
+    sampled = rows[:: -(-len(rows) // _ENTROPY_SAMPLE)]
+    batches = MaskedLoader(model, data, sampled, len(sampled), mask_seed=loop.seed, masked=1.0)
+    masked = batches.batch(np.arange(len(sampled)), (0, 0))
     entropies = code_entropies(masked, model.config.featurizer.atom_sizes)
     means, variances = count_scaling(data.store, sample(rows))
     scales = {"descriptors": 1.0, "columns": 1.0, **variances, **entropies}
@@ -230,7 +246,8 @@ def _project(
     objective: PretrainingObjective, loop: PretrainLoopConfig, console: Console | None
 ) -> None:
     """Give the model the projection of its columns; one of other columns is removed."""
-    projection, width = None, objective.model.embedding_width()
+    projection = None
+    width = objective.model.embedding_width()
     if objective.columns is not None:
         weight = objective.columns.weight.detach()
         projection = _projection(weight, loop.seed) if len(weight) >= width else None
@@ -281,8 +298,10 @@ def describe_scores(scores: Mapping[str, Any]) -> list[str]:
     lines = []
     for target, (name, key) in _SCORES.items():
         if target in scores:
-            found = scores[target].get("element", {}) if target == "atoms" else scores[target]
-            value = found.get(key)
+            target_scores = (
+                scores[target].get("element", {}) if target == "atoms" else scores[target]
+            )
+            value = target_scores.get(key)
             lines.append(f"{name} {'undefined' if value is None else f'{value:.3f}'}")
     return lines
 
@@ -294,7 +313,7 @@ def _model_card(run: PretrainingRun) -> str:
     if run.model.nets[0].projection is not None:
         use += " Embeddings are projected: as far apart as the columns predicted for them."
     facts = {**run.metrics, "validation": describe_scores(run.metrics["validation"])}
-    shown = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    facts_text = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
     note = run.config.molecules.data_note or ""
     command = f"{run.config.command_line('pretrain')} --output pretrained"
-    return _CARD.format(use=use, note=note, command=command, facts=shown)
+    return _CARD.format(use=use, note=note, command=command, facts=facts_text)

@@ -47,11 +47,15 @@ class MoleculeStore:
     def __init__(
         self, table: StoreTable, rows: NDArray[np.int64], about: Mapping[str, Any]
     ) -> None:
-        index, self.about, self._rows = table.index, about, rows
-        self.names, self.num_bytes = tuple(index.descriptors), index.num_bytes
+        index = table.index
+        self.about = about
+        self._rows = rows
+        self.names = tuple(index.descriptors)
+        self.num_bytes = index.num_bytes
         if self.names[: len(PRETRAINING_DESCRIPTORS)] != PRETRAINING_DESCRIPTORS:
             raise InputError(f"{table.path}: has the targets of another release; prepare it again")
-        self._folder, self._shards = table.path.absolute(), [*table.shards()]
+        self._folder = table.path.absolute()
+        self._shards = [*table.shards()]
         content = [about["sha256"], self.names, [shard["sha256"] for shard in index.shards]]
         self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         self._ends = np.cumsum([len(shard) for shard in self._shards])
@@ -65,19 +69,19 @@ class MoleculeStore:
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of some molecules."""
-        found = np.empty(len(rows), dtype=np.int64)
-        for shard, indices, own in self._by_shard(rows):
+        sizes = np.empty(len(rows), dtype=np.int64)
+        for shard, indices, shard_rows in self._by_shard(rows):
             starts = shard.starts("atoms")
-            found[indices] = starts[own + 1] - starts[own]
-        return found
+            sizes[indices] = starts[shard_rows + 1] - starts[shard_rows]
+        return sizes
 
     def unpack(self, rows: NDArray[np.int64]) -> list[MoleculeRecord]:
         """Return some molecules, in any order."""
-        found = [*self._by_shard(rows)]
-        if not found:
+        by_shard = [*self._by_shard(rows)]
+        if not by_shard:
             return []
-        order = np.argsort(np.concatenate([indices for _, indices, _ in found]))
-        parts = [(shard.molecules, own) for shard, _, own in found]
+        order = np.argsort(np.concatenate([indices for _, indices, _ in by_shard]))
+        parts = [(shard.molecules, shard_rows) for shard, _, shard_rows in by_shard]
         return PackedMolecules.gather(parts).unpack(order)
 
     def descriptors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -85,34 +89,37 @@ class MoleculeStore:
 
         ``[len(rows), len(names)]``.
         """
-        found = np.empty((len(rows), len(self.names)), dtype=np.float32)
+        numbers = np.empty((len(rows), len(self.names)), dtype=np.float32)
         width = len(PRETRAINING_DESCRIPTORS)
-        for shard, indices, own in self._by_shard(rows):
-            found[indices, :width] = shard.values("descriptors")[own]
+        for shard, indices, shard_rows in self._by_shard(rows):
+            numbers[indices, :width] = shard.values("descriptors")[shard_rows]
             if len(self.names) > width:
-                found[indices, width:] = shard.values("columns")[own]
-        return found
+                numbers[indices, width:] = shard.values("columns")[shard_rows]
+        return numbers
 
     def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return ``log(1 + count)`` of some molecules, ``[len(rows), NUM_COUNTS]``."""
-        found = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
-        for shard, indices, own in self._by_shard(rows):
+        log_counts = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
+        for shard, indices, shard_rows in self._by_shard(rows):
             starts = shard.starts("counts")
-            positions, counts = shard.values("positions"), shard.values("counts")
-            for index, start, end in zip(indices, starts[own], starts[own + 1], strict=True):
-                found[index, positions[start:end]] = counts[start:end]
-        return np.log1p(found, out=found)
+            positions = shard.values("positions")
+            counts = shard.values("counts")
+            for index, start, end in zip(
+                indices, starts[shard_rows], starts[shard_rows + 1], strict=True
+            ):
+                log_counts[index, positions[start:end]] = counts[start:end]
+        return np.log1p(log_counts, out=log_counts)
 
     def _by_shard(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Shard, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield each shard with indices among ``rows`` and its own numbers of these molecules."""
-        chosen = self._rows[rows]
-        numbers = np.searchsorted(self._ends, chosen, side="right")
+        store_rows = self._rows[rows]
+        numbers = np.searchsorted(self._ends, store_rows, side="right")
         for number in np.unique(numbers).tolist():
             shard = self._shards[number]
             indices = np.flatnonzero(numbers == number)
-            yield shard, indices, chosen[indices] - (self._ends[number] - len(shard))
+            yield shard, indices, store_rows[indices] - (self._ends[number] - len(shard))
 
 
 def _reopened(folder: Path, rows: NDArray[np.int64], about: Mapping[str, Any]) -> MoleculeStore:
@@ -145,7 +152,8 @@ def prepare_molecules(
         store = _checked(first, config)
     else:
         store = _prepared(tables, config, folder, console, num_workers)
-    keys, skipped = KeySet(), Counter[str]()
+    keys = KeySet()
+    skipped = Counter[str]()
     for table, column in zip(excluded, columns[len(tables) :], strict=True):
         skipped += _add_keys(keys, table, column, config)
     rows, counts, digest = _selected(store, keys, config)
@@ -156,8 +164,12 @@ def prepare_molecules(
             f"{counts['left_out']} excluded; skipped rows: {reasons_text(counts['skipped'])})"
         )
     about = {
-        "files": [{name: one[name] for name in ("name", "sha256")} for one in store.index.inputs],
-        "excluded": [{"name": Path(one.path).name, "sha256": one.digest()} for one in excluded],
+        "files": [
+            {name: source[name] for name in ("name", "sha256")} for source in store.index.inputs
+        ],
+        "excluded": [
+            {"name": Path(table.path).name, "sha256": table.digest()} for table in excluded
+        ],
         "smiles_column": config.smiles_column,
         **{name: getattr(config, name) for name in _LIMITS},
         "rdkit": store.index.versions["rdkit"],
@@ -191,10 +203,11 @@ def _prepared(
 def _checked(table: StoreTable, config: MoleculesConfig) -> StoreTable:
     """Return a store if it was prepared with these options."""
     table.check_featurizer(FEATURIZERS[config.featurizer]())
-    known = table.index.options["pretraining_columns"]
-    if config.pretraining_columns and [*config.pretraining_columns] != known:
+    prepared_columns = table.index.options["pretraining_columns"]
+    if config.pretraining_columns and [*config.pretraining_columns] != prepared_columns:
+        prepared = listed(prepared_columns) or "none"
         raise InputError(
-            f"{table.path}: was prepared with --pretraining-columns {listed(known) or 'none'}, got "
+            f"{table.path}: was prepared with --pretraining-columns {prepared}, got "
             f"{listed(config.pretraining_columns)}"
         )
     return table
@@ -206,19 +219,21 @@ def _add_keys(keys: KeySet, table: Table, column: int, config: MoleculesConfig) 
     Molecules of rows with other faults, such as a missing cell, are added too.
     """
     # Not with lower limits than the default: the molecules of a pretraining are often small.
-    least = MoleculeLimits()
-    limits = MoleculeLimits(**{n: max(getattr(config, n), getattr(least, n)) for n in _LIMITS})
-    skipped, count = Counter[str](), 0
+    default = MoleculeLimits()
+    highest = {name: max(getattr(config, name), getattr(default, name)) for name in _LIMITS}
+    limits = MoleculeLimits(**highest)
+    skipped = Counter[str]()
+    count = 0
     for count, row in enumerate(table, start=1):  # noqa: B007
         text = row.cells[column]
         try:
-            found = read_molecule(text, limits, connectivity_keys)[1]
+            keys_of_row = read_molecule(text, limits, connectivity_keys)[1]
         except SmilesError as error:
             if (key := _INCHI_KEY.fullmatch(text)) is None:
                 skipped[row.code or error.code] += 1
                 continue
-            found = [key[1]]
-        for key in found:
+            keys_of_row = [key[1]]
+        for key in keys_of_row:
             keys.add(key)
     if skipped.total() == count:
         raise InputError(
@@ -236,8 +251,12 @@ def _selected(
 
     They are numbered over all shards.
     """
-    chosen, seen, digest, first = list[int](), KeySet(), hashlib.sha256(), 0
-    counts, skipped = {"duplicates": 0, "left_out": 0}, Counter(store.index.rejected)
+    selected = list[int]()
+    seen = KeySet()
+    digest = hashlib.sha256()
+    first = 0
+    counts = {"duplicates": 0, "left_out": 0}
+    skipped = Counter(store.index.rejected)
     for shard in store.shards():
         num_atoms = np.diff(shard.starts("atoms")).tolist()
         keys = shard.texts("key", 0, len(shard))
@@ -253,11 +272,11 @@ def _selected(
             elif not seen.add(names[0]):
                 counts["duplicates"] += 1
             else:
-                chosen.append(first + number)
+                selected.append(first + number)
                 digest.update(names[0].encode())
         first += len(shard)
-    found = {**counts, "skipped": by_number(skipped)}
-    return np.array(chosen, dtype=np.int64), found, digest.hexdigest()
+    all_counts = {**counts, "skipped": by_number(skipped)}
+    return np.array(selected, dtype=np.int64), all_counts, digest.hexdigest()
 
 
 def reasons_text(counts: Mapping[str, int]) -> str:

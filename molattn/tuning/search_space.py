@@ -59,7 +59,7 @@ def default_space(config: TrainConfig) -> Space:
         if is_fixed or (option.section == "fine_tuning" and not is_pretrained) or name in unused:
             continue
         if name == "descriptors" and name in config.gaussian_process.kernels:
-            value = [one for one in value if one != "none"]  # which the kernel needs
+            value = [choice for choice in value if choice != "none"]  # which the kernel needs
         if getattr(getattr(config, option.section), name) == option.default:
             space[name] = _read(name, name, value)
     if not space:
@@ -101,7 +101,9 @@ def with_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig
     sections: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
         sections.setdefault(TrainConfig.options()[name].section, {})[name] = value
-    changed = {name: replace(getattr(config, name), **own) for name, own in sections.items()}
+    changed = {
+        name: replace(getattr(config, name), **changes) for name, changes in sections.items()
+    }
     return replace(config, **changed)
 
 
@@ -131,23 +133,26 @@ _VALUES: TypeAdapter[_Range | list[Any]] = TypeAdapter(
 def _read(where: str, name: Any, value: Any) -> Distribution:
     """Return the distribution of an option from the content of a file."""
     options = TrainConfig.options()
-    known = {name: options[name].kind for name in _TUNABLE}
-    if name not in known:
+    kinds_of_options = {name: options[name].kind for name in _TUNABLE}
+    if name not in kinds_of_options:
         what = "cannot be varied" if name in options else "unknown option"
-        hint = did_you_mean(name, known) or f"; expected one of {', '.join(sorted(known))}"
+        hint = (
+            did_you_mean(name, kinds_of_options)
+            or f"; expected one of {', '.join(sorted(kinds_of_options))}"
+        )
         raise InputError(f"{where}: {what}{hint}")
     try:
-        found = _VALUES.validate_python(value)
-        if isinstance(found, list):
-            return CategoricalDistribution(found)
-        kinds = {known[name], *get_args(known[name])}
+        choices = _VALUES.validate_python(value)
+        if isinstance(choices, list):
+            return CategoricalDistribution(choices)
+        kinds = {kinds_of_options[name], *get_args(kinds_of_options[name])}
         if int in kinds:
-            return IntDistribution(int(found.low), int(found.high), found.log)
+            return IntDistribution(int(choices.low), int(choices.high), choices.log)
         if float in kinds:
-            return FloatDistribution(found.low, found.high, found.log)
+            return FloatDistribution(choices.low, choices.high, choices.log)
         raise ValueError("expected a list of values")
     except ValidationError as error:
-        reason = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        reason = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
         raise InputError(f"{where}: got {quoted(value)}: {reason}") from error
     except ValueError as error:
         raise InputError(f"{where}: got {quoted(value)}: {error}") from error

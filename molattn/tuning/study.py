@@ -53,8 +53,10 @@ SPACE_FILE = "space.yaml"
 _TRIALS_FILE = "trials.csv"
 _PLOT_FILE = "study.png"
 _FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, _PLOT_FILE)
-_TRIALS, _SHOWN = 50, 5
-_RANDOM_TRIALS, _MEDIAN_OF = 10, 5
+_TRIALS = 50
+_SHOWN = 5
+_RANDOM_TRIALS = 10
+_MEDIAN_OF = 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -86,7 +88,8 @@ def run_study(
     in the folder, which no other process may use, is resumed, or with ``overwrite`` replaced once
     the table and the options are valid.
     """
-    start, is_new = time.perf_counter(), overwrite or not (folder / CONFIG_FILE).exists()
+    start = time.perf_counter()
+    is_new = overwrite or not (folder / CONFIG_FILE).exists()
     search = _search(config, space, folder, is_new)
     table, parts = search.rows(search.config.data, console)
     if is_new:
@@ -118,9 +121,9 @@ def trials_table(result: StudyResult) -> str:
     """Return the best trials and their options as text."""
     frame = _frame(result.trials)
     best = frame[frame["state"] == "complete"].nsmallest(_SHOWN, "validation_loss")
-    shown = best.drop(columns=["state", "epochs", "seconds", "error"]).astype(object)
-    shown = shown.map(lambda value: f"{value:.4g}" if isinstance(value, float) else value)
-    return shown.rename(columns=lambda name: name.replace("_", " ")).T.to_string(header=False)
+    columns = best.drop(columns=["state", "epochs", "seconds", "error"]).astype(object)
+    columns = columns.map(lambda value: f"{value:.4g}" if isinstance(value, float) else value)
+    return columns.rename(columns=lambda name: name.replace("_", " ")).T.to_string(header=False)
 
 
 @dataclass
@@ -141,7 +144,8 @@ class _Search:
 
     def run_trial(self, study: optuna.Study) -> None:
         """Train a network with options that the study suggests, and tell it the loss."""
-        trial, losses = study.ask(dict(self.space)), list[float]()
+        trial = study.ask(dict(self.space))
+        losses = list[float]()
 
         def report(epoch: Epoch) -> None:
             losses.append(cast(float, epoch.validation_loss))  # a search has validation rows
@@ -198,10 +202,10 @@ def _network_alone(config: TrainConfig) -> TrainConfig:
 
 def _begin(study: optuna.Study, job: TrainingJob, folder: Path, tuning: TuneConfig) -> int:
     """Check that a study is of these data, and return how many trials it is to have."""
-    known = study.user_attrs
+    attributes = study.user_attrs
     for name, (what, digest) in job.sources.items():
-        check_same_digest(f"{what} has", digest, known.get(name, digest), folder)
-    wanted = tuning.trials or known.get("trials", _TRIALS)
+        check_same_digest(f"{what} has", digest, attributes.get(name, digest), folder)
+    wanted = tuning.trials or attributes.get("trials", _TRIALS)
     study.set_user_attr("trials", wanted)
     for name, (_, digest) in job.sources.items():
         study.set_user_attr(name, digest)
@@ -215,7 +219,7 @@ def _begin(study: optuna.Study, job: TrainingJob, folder: Path, tuning: TuneConf
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that have ended, except interrupted ones."""
     trials = study.get_trials(deepcopy=False)
-    return [one for one in trials if one.state in _ENDED or "error" in one.user_attrs]
+    return [trial for trial in trials if trial.state in _ENDED or "error" in trial.user_attrs]
 
 
 def _finish(study: optuna.Study, search: _Search, folder: Path, wanted: int) -> StudyResult:
@@ -265,8 +269,8 @@ def _write_trials(folder: Path, trials: Sequence[FrozenTrial]) -> None:
 
 def _loss(trial: FrozenTrial) -> float:
     """Return the loss of a trial, of one that did not finish the best so far."""
-    given = trial.value
-    return min(trial.intermediate_values.values(), default=np.nan) if given is None else given
+    value = trial.value
+    return min(trial.intermediate_values.values(), default=np.nan) if value is None else value
 
 
 def _summary(trial: FrozenTrial) -> str:
