@@ -1,4 +1,4 @@
-"""The extensions that CONTRIBUTING.md shows work as printed."""
+"""The extensions that the documentation shows work as printed."""
 
 import re
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 pytestmark = pytest.mark.docs
 
-TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
-BLOCKS = re.findall(r"\*\*An? ([a-z ]+)\*\*.*?```python\n(.*?)```", TEXT, re.DOTALL)
+TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+BLOCKS = re.findall(r"## An? ([a-z ]+)\n.*?```python\n(.*?)```", TEXT, re.DOTALL)
 
 USE = {
     "layer": "train(layer='mine')",
