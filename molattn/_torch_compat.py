@@ -3,8 +3,9 @@
 Each function has a safe answer for versions of torch that lack what it reads.
 """
 
+import copy
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,30 @@ _functorch: Any = getattr(torch._C, "_functorch", None)
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
+Module = TypeVar("Module", bound=nn.Module)
+
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling a module runs more than the ``forward`` of its class; True if unknown."""
     return "forward" in vars(module) or any(getattr(module, name, True) for name in _HOOKS)
+
+
+def with_tensors(module: Module, convert: Callable[[Tensor], Tensor]) -> Module:
+    """Copy a module with converted parameters and buffers, which stay differentiable.
+
+    The module itself never changes, so that other threads may use it. Hooks are copied too: hooks
+    that are added to the copy are not called for the module.
+    """
+    twin = copy.copy(module)
+    for name, value in vars(module).items():
+        if isinstance(value, dict):
+            vars(twin)[name] = value.copy()
+    for tensors in (twin._parameters, twin._buffers):
+        converted = {name: convert(x) for name, x in tensors.items() if x is not None}
+        tensors.update(converted)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    for name, child in module.named_children():
+        twin._modules[name] = with_tensors(child, convert)
+    return twin
 
 
 def is_transformed(x: Tensor) -> bool:

@@ -1,7 +1,5 @@
 """Forward hooks that record the attention weights and gates applied to a molecule."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -10,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from molattn._torch_compat import with_tensors
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.nn import HeadGate
@@ -34,20 +33,20 @@ class Attention(NamedTuple):
 def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
     """Return the weights and gates that a model in evaluation mode applies to a batch of one.
 
-    Forward hooks make each layer return its weights in the call that uses them. There are no layers
-    if a custom encoder does not apply attention layers of ``molattn.nn``, all with the same number
-    of heads, to the edges of the molecule.
+    Forward hooks make each layer return its weights in the call that uses them. Copies that share
+    the weights have the hooks, so that other threads may use the model. There are no layers if a
+    custom encoder does not apply attention layers of ``molattn.nn``, all with the same number of
+    heads, to the edges of the molecule.
     """
     data, n = _edge_list(model, molecule), molecule.layout.num_nodes
     weights, gates = list[list[Tensor]](), list[list[Tensor]]()
     for net in model.networks:
         weights.append([])
         gates.append([])
-        with ExitStack() as hooks:
-            for layer in net.attention_layers:
-                for handle in _hook(layer, data.edge_index, weights[-1], gates[-1]):
-                    hooks.callback(handle.remove)
-            net.encode(data)
+        twin = with_tensors(net, Tensor.detach)
+        for layer in twin.attention_layers:
+            _add_hooks(layer, data.edge_index, weights[-1], gates[-1])
+        twin.encode(data)
     if len({one.shape for layers in weights for one in layers}) != 1:
         return Attention(np.zeros((len(weights), 0, 0, n, n)), None)
     edges = torch.stack([torch.stack(layers) for layers in weights]).transpose(2, 3)
@@ -60,7 +59,7 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
     return Attention(pairs.cpu().double().numpy(), of_heads.cpu().double().numpy())
 
 
-def _hook(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[Tensor]) -> Iterator[Any]:
+def _add_hooks(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[Tensor]) -> None:
     """Record the calls on a graph; those on others are calls on second molecules."""
 
     def is_recorded(args: Any, kwargs: Any) -> bool:
@@ -81,11 +80,11 @@ def _hook(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[Tensor
         if args[2].edge_index is graph:
             gates.append(found)
 
-    yield conv.register_forward_pre_hook(request, with_kwargs=True)
-    yield conv.register_forward_hook(record, with_kwargs=True)
+    conv.register_forward_pre_hook(request, with_kwargs=True)
+    conv.register_forward_hook(record, with_kwargs=True)
     for module in conv.modules():
         if isinstance(module, HeadGate):
-            yield module.register_forward_hook(record_gate)
+            module.register_forward_hook(record_gate)
 
 
 def _edge_list(model: MolAttn, molecule: MoleculeBatch) -> Data:

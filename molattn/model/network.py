@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
 
+from molattn._torch_compat import with_tensors
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError, check_one_of
@@ -133,9 +132,8 @@ class Network(nn.Module):
         given = (molecules,) if features is None else (molecules, features)
         exact = self.has_known_head and not self.training and molecules.dtype is torch.float32
         if exact and molecules.is_cpu and not torch.compiler.is_dynamo_compiling():
-            found = chain(self.head.named_parameters(), self.head.named_buffers())
-            weights = {name: x.double() for name, x in found if x.is_floating_point()}
-            out = functional_call(self.head, weights, tuple(x.double() for x in given)).float()
+            head = with_tensors(self.head, lambda x: x.double() if x.is_floating_point() else x)
+            out = head(*(x.double() for x in given)).float()
         else:
             out = self.head(*given)
         if out.shape != (expected := (molecules.size(0), self.num_outputs)):

@@ -1,6 +1,5 @@
 """Answers: predictions as JSON, JSON lines or a file, explanations, and drawings."""
 
-import copy
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -25,7 +24,6 @@ from molattn.explain.target import find_target
 from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows
 from molattn.model.confidence import Confidence
-from molattn.model.model import MolAttn
 from molattn.serve.batching import Predicted, Work
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
@@ -191,52 +189,36 @@ class ExplainResponse(TypedDict):
     adds_up: Annotated[bool | None, Field(description="Whether the residual is negligible.")]
 
 
-class Explanations:
-    """Explains predictions in one thread, with copies of networks that share the weights.
-
-    Methods find what happens within a network by hooks, and other threads use the model.
-    """
-
-    def __init__(self, config: ServeConfig) -> None:
-        self._config = config
-        self._copies: dict[ServedModel, MolAttn] = {}
-
-    def explain(self, served: ServedModel, body: ExplainRequest) -> ExplainResponse:
-        """Explain a prediction."""
-        check_one_of("method", body.method, METHODS)
-        features = body.features or {}
-        check_inputs(served, body.partner is not None, features)
-        model = self._copy(served)
-        find_target(model, body.task, option="task")
-        atoms = read_molecule(body.smiles, self._config, bool)[0].GetNumAtoms()
-        if atoms > _MOST_ATOMS:
-            reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
-            raise SmilesError(body.smiles, "too_large", reason)
-        partners = None if body.partner is None else [body.partner]
-        values = [[features[name] for name in model.config.features]] if features else None
-        with threads(self._config.threads):
-            (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
-            try:
-                found = explain_instance(instance, body.method, MethodOptions())
-            except NotFiniteError as error:
-                raise SmilesError(body.smiles, "not_finite", str(error)) from None
-        fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
-        card = model.endpoints.get(found.target)
-        drawn = replace(found, target=card.title) if card else found  # as the page calls it
-        return {
-            "model": served.name,
-            "svg": drawn.draw(body.width, body.height),
-            "atoms": found.atom_scores.tolist(),
-            **{name: getattr(found, name) for name in fields},
-        }  # pyright: ignore[reportReturnType]
-
-    def _copy(self, served: ServedModel) -> MolAttn:
-        if served not in self._copies:
-            model = served.model
-            shared = [*model.parameters(), *model.buffers(), *vars(model).values()]
-            memo = {id(one): one for one in shared if one is not model.nets}
-            self._copies[served] = copy.deepcopy(model, memo)
-        return self._copies[served]
+def explain_prediction(
+    config: ServeConfig, served: ServedModel, body: ExplainRequest
+) -> ExplainResponse:
+    """Explain a prediction."""
+    check_one_of("method", body.method, METHODS)
+    features = body.features or {}
+    check_inputs(served, body.partner is not None, features)
+    model = served.model
+    find_target(model, body.task, option="task")
+    atoms = read_molecule(body.smiles, config, bool)[0].GetNumAtoms()
+    if atoms > _MOST_ATOMS:
+        reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
+        raise SmilesError(body.smiles, "too_large", reason)
+    partners = None if body.partner is None else [body.partner]
+    values = [[features[name] for name in model.config.features]] if features else None
+    with threads(config.threads):
+        (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
+        try:
+            found = explain_instance(instance, body.method, MethodOptions())
+        except NotFiniteError as error:
+            raise SmilesError(body.smiles, "not_finite", str(error)) from None
+    fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
+    card = model.endpoints.get(found.target)
+    drawn = replace(found, target=card.title) if card else found  # as the page calls it
+    return {
+        "model": served.name,
+        "svg": drawn.draw(body.width, body.height),
+        "atoms": found.atom_scores.tolist(),
+        **{name: getattr(found, name) for name in fields},
+    }  # pyright: ignore[reportReturnType]
 
 
 @lru_cache(maxsize=256)

@@ -26,11 +26,11 @@ from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
 from molattn.serve.answers import (
     ExplainResponse,
-    Explanations,
     Molecule,
     PredictResponse,
     depict,
     dumps,
+    explain_prediction,
     file_chunks,
     molecules,
 )
@@ -208,8 +208,6 @@ async def _all(batches: AsyncIterator[list[Molecule]]) -> list[Molecule]:
 
 
 def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
-    explanations = Explanations(config)
-
     @router.post(
         "/explain",
         summary="Score the atoms of a molecule by their importance for a prediction",
@@ -222,7 +220,7 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         body = await bodies.read_json(request, bodies.ExplainRequest)
         held.enter_context(worker.reserve(min(_EXPLANATION, config.max_queue)))
         served = catalog.find(body.model, body.as_given)
-        work = in_thread(worker.explaining, explanations.explain, served, body)
+        work = in_thread(worker.explaining, explain_prediction, config, served, body)
         return Response(dumps(await bodies.unless_gone(request, work)), media_type=JSON)
 
     @router.get(

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -247,3 +249,23 @@ def test_a_class_is_worth_the_log_odds_of_its_calibrated_probability(model):
     )
     scaled = outputs[..., 0] * 2.0 + 3.0
     torch.testing.assert_close(find_target(some, "logS").value(outputs), scaled)
+
+
+@pytest.mark.parametrize("calls", [32, pytest.param(1000, marks=pytest.mark.slow)])
+def test_threads_predict_and_explain_with_one_model_at_once(calls):
+    model = make(network=replace(SMALL, layers=1, gate=True))
+    # Each thread lets the others in while it is within the head or within a layer.
+    for module in (model.nets[0].head, *model.nets[0].attention_layers):
+        module.register_forward_pre_hook(lambda *_: time.sleep(1e-3))
+
+    def call(number):
+        if number % 4:
+            return model.predict(["CCO"])
+        return explain(model, "CCO", "attention").to_dict()
+
+    expected = [call(0), call(1)]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(call, range(calls))]
+    assert all(one == expected[0] for one in found[::4])
+    np.testing.assert_array_equal(found[1::4], np.array([expected[1]] * (calls // 4)))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
