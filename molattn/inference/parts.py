@@ -2,8 +2,9 @@
 
 While a table ``NAME`` is written, ``NAME.unfinished`` holds what the run is, in ``run.json``, and
 its rows, uncompressed, in parts of 10,000 or of those of 30 seconds. The name of a part is the
-number of rows of the input that are done with it; its first line is what was counted in its rows,
-which follow. Each part is written whole or not at all, and at the end they are joined.
+number of rows of the input that are done with it. Its first line has the number of its own rows of
+the input and the SHA-256 of the lines after it: what was counted in its rows, and the rows. Each
+part is written whole or not at all, and at the end they are joined.
 """
 
 import json
@@ -13,6 +14,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -71,8 +73,11 @@ class _Parts(OutputFile):
         make: Any = output_format(path).write
         super().__init__(make(self._buffer, header, None).write)
         for part in sorted(folder.glob("*.rows")):
-            with open(part, "rb") as file:
-                _add(self.tally, json.loads(file.readline()))
+            head, _, content = part.read_bytes().partition(b"\n")
+            if head != _head(int(part.stem) - self.rows, content):
+                got = f"got {part}, which is damaged or not the part after row {self.rows}"
+                raise InputError(f"{got}; run the command without it", option="resume")
+            _add(self.tally, json.loads(content.partition(b"\n")[0]))
             self.rows = int(part.stem)
         if self.rows:  # the header is in the first part
             self._buffer.truncate(self._buffer.seek(0))
@@ -84,8 +89,10 @@ class _Parts(OutputFile):
         _add(self._tally, tally)
         is_old = time.monotonic() - self._start > _MOST_SECONDS
         if is_old or self.rows - self._first >= _MOST_ROWS or self._buffer.tell() > _MOST_BYTES:
-            head = json.dumps(self._tally, default=list).encode() + b"\n"
-            write_file(self._folder / f"{self.rows:012}.rows", head + self._buffer.getvalue())
+            tally = json.dumps(self._tally, default=list).encode() + b"\n"
+            content = tally + self._buffer.getvalue()
+            head = _head(self.rows - self._first, content) + b"\n"
+            write_file(self._folder / f"{self.rows:012}.rows", head + content)
             self._buffer.truncate(self._buffer.seek(0))
             self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
 
@@ -95,8 +102,13 @@ class _Parts(OutputFile):
             for part in sorted(self._folder.glob("*.rows")):
                 with open(part, "rb") as file:
                     file.readline()
+                    file.readline()
                     shutil.copyfileobj(file, output)
             output.write(self._buffer.getvalue())
+
+
+def _head(rows: int, content: bytes) -> bytes:
+    return f"{rows} {sha256(content).hexdigest()}".encode()
 
 
 @contextmanager
@@ -116,7 +128,8 @@ def open_output(
 
     Raises:
         InputError: The table cannot be written, another process writes it, the interrupted run is
-            another one, or there is none and the table is finished.
+            another one, a part of it is damaged or missing, or there is none and the table is
+            finished.
     """
     if not (isinstance(output, Path) and output_format(output).is_resumable):
         with write_table(output, header, schema) as write:
@@ -131,7 +144,6 @@ def open_output(
     with locked(folder):
         if kept and resume:
             _check_same(folder, run, console)
-            print_line(console, f"resuming: {kept}")
         else:
             if kept:
                 print_line(console, f"replaced, as --resume is not given: {kept}")
@@ -139,6 +151,8 @@ def open_output(
                 part.unlink()
             write_json(folder / _RUN, run)
         file = _Parts(output, folder, header)
+        if file.rows:
+            print_line(console, f"resuming: {kept}")
         try:
             yield file
             file.finish()

@@ -149,6 +149,31 @@ def test_another_run_is_refused_and_without_the_option_the_rows_are_replaced(kep
     assert sorted(os.listdir()) == ["in.csv", "o.csv", "other"]
 
 
+@pytest.mark.parametrize("kind", ["a changed digit", "a cut part", "a missing part", "a count"])
+def test_damaged_or_missing_parts_are_refused(kept, capsys, kind):
+    whole = {part.name: part.read_bytes() for part in Path("o.csv.unfinished").iterdir()}
+    first, second, *_ = sorted(Path("o.csv.unfinished").glob("*.rows"))
+    written = second.read_bytes()
+    if kind == "a changed digit":
+        digit = written.rindex(b"4")
+        second.write_bytes(written[:digit] + b"5" + written[digit + 1 :])
+    elif kind == "a cut part":
+        second.write_bytes(written[: written.rstrip(b"\n").rindex(b"\n") + 1])
+    elif kind == "a count":
+        second.rename(second.with_name("000000000009.rows"))
+    else:
+        first.unlink()
+    assert main([*kept, "--resume"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not Path("o.csv").exists()
+    for name, before in whole.items():
+        Path("o.csv.unfinished", name).write_bytes(before)
+    Path("o.csv.unfinished/000000000009.rows").unlink(missing_ok=True)
+    assert main([*kept, "--resume"]) == 0
+    assert main([*kept[:-1], "again.csv"]) == 0
+    assert content("o.csv") == content("again.csv")
+
+
 def test_what_is_no_interrupted_run_is_not_touched(model, model_folder, capsys):
     Path("o.csv.unfinished").mkdir()
     Path("o.csv.unfinished/mine").write_text("mine")
