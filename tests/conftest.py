@@ -1,4 +1,4 @@
-"""What every test stands on: seeds, threads, example generation and the optional larger data."""
+"""What every test stands on: seeds, threads, example generation and browsers."""
 
 import csv
 import functools
@@ -104,15 +104,6 @@ def model_folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _seeded():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 (for libraries that draw from the global state)
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Folder of larger real datasets beside the checkout, which not every machine has."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no larger datasets at {folder}")
-    return folder
 
 
 class RayCluster(NamedTuple):

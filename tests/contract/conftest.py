@@ -19,7 +19,7 @@ import pytest
 import molattn
 from molattn.cli import main
 
-from ..conftest import rows_of
+from ..conftest import HANGING, rows_of
 
 BUNDLED = Path(__file__).parents[2] / "datasets" / "solubility.csv"
 NETWORK = "--width 8 --heads 2 --layers 1 --edge-width 4".split()
@@ -139,18 +139,10 @@ def ask(url: str, body: Any = None, kind: str = "application/json", **headers: s
     request = urllib.request.Request(url, data, headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=60) as answer:
+        with opener.open(request, timeout=HANGING) as answer:
             return Answer(answer.status, answer.headers["Content-Type"], answer.read().decode())
     except urllib.error.HTTPError as error:
         return Answer(error.code, error.headers["Content-Type"], error.read().decode())
-
-
-def shared(name: str) -> Path:
-    """A folder of inputs beside the checkout, which not every machine has."""
-    folder = Path(__file__).resolve().parents[3] / "shared" / name
-    if not folder.is_dir():
-        pytest.skip(f"no inputs at {folder}")
-    return folder
 
 
 @pytest.fixture(scope="session")

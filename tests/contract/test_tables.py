@@ -2,8 +2,9 @@
 
 import csv
 import gzip
-import json
+import io
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from .conftest import (
     process,
     refuse,
     scores,
-    shared,
     succeed,
     table,
     train,
@@ -198,53 +198,103 @@ def test_a_formula_of_a_table_is_no_formula_of_a_spreadsheet(model, tmp_path):
     assert rows_of(tmp_path / "out.csv")[0]["note"] == "=1+1"
 
 
-def test_bad_molecules_of_a_collection(model, tmp_path):
-    path = shared("bad_input") / "bad_smiles.jsonl"
-    cases = [json.loads(line) for line in path.read_text().splitlines()]
-    cases = [case for case in cases if case["smiles"].isascii() and len(case["smiles"]) < 300]
-    given = table(tmp_path / "in.csv", "smiles,id", [(c["smiles"], c["id"]) for c in cases])
-    rows = predict(model, given, output=tmp_path / "out.csv")
-    assert [row["id"] for row in rows] == [case["id"] for case in cases]
-    assert len(rows) > 100
-    for row, case in zip(rows, cases, strict=True):
-        assert (row["error"] == "") == (row["logS_predicted"] != "")
-        if case["strength"] == "must":
-            is_read = case["expect"] == "accept" or case["smiles"].startswith("InChI=1S/")
-            assert (row["error"] == "") == is_read, case
-
-
-ACCEPTED = "bom trailing_delim comma_in_name target_spaces class_missing multi_row_all_missing"
-REJECTED = """
-missing_target workbook_renamed empty header_only dup_target_column target_comma_unquoted
-target_one_label numeric_smiles truncated
+# Mistakes, and input that is meant to do harm.
+WRONG = r"""
+NULL <NA> .. -inf #VALUE! {} InChI= InChI=1S/ =cmd|'/C'!A0 @SUM(1+1)*cmd '; {{7*7}} CC\ CC\N\
+( ) ((( C(())O ()C C1(CC1 C)C [+N] [N: [] [Zz] [Hh] [C@TH3] [R2] [Lg] [OH3+ C] ]C[
+-O CC- C!C C>O R RCOOH T C=.C .=C C1C 1CC1 C1CCCO2 C12CC C11 O0O0 C%1C C%(1C
+O(C)(C)C N(C)(C)(C)O c1ccccc1(O)C C#C#C [BH5] [H][H][H] F=F CF(C)
+o1ccccc1 cco c1ccccccc1c n c1cc2ccccc2c1 c1ccc2c1cccc2 c1ccccc1=c C1=CC=cC=C1c
+[99999999999C] [K+99999999999] [C+1.5] [K+147413648] [65537H] [C;!R] [r6] [#6] [!C]
+CCO>>CC CC>O>CO CC.>>C C(C)(C)(C)(C)C CC(C)=C(C)(C)C
+"""
+RIGHT = r"""
+NO ON I B [Cl-] [CH3] [N]=O [3H][3H] [235U] C%(99999)CCC%(99999) C1CC=1 C9CCCCC9 O=c1cccc1
+[nH]1cccccc1 [te]1cccc1 O=[Os](=O)(=O)=O N->[Cu+2]<-N [Na+].[Cl-] C[N+](C)(C)CC(=O)[O-]
+CN=[N+]=[N-] F/C=C/F C[C@](F)(Cl)Br C[C@@](C)(C)C c1ccccc1.C123C45C16C21C34C561
+InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3
 """
 
 
-@pytest.mark.parametrize("name", ACCEPTED.split())
-def test_a_table_of_a_collection_is_trained_with(name, tmp_path):
-    folder = shared("bad_input")
-    (case,) = (
-        case
-        for case in json.loads((folder / "manifest.json").read_text())["tables"]
-        if name in case["file"]
-    )
-    path, targets = folder / case["file"], case["target_columns"]
-    options = {"task": [case["task"]] * len(targets), "predictor": "network"}
-    result = molattn.train(path, targets, **SETTINGS, **options)
+def test_a_table_of_wrong_molecules_has_a_reason_for_each(model, tmp_path):
+    right = RIGHT.split()
+    words = [
+        *WRONG.split(),
+        *right,
+        "CC\N{GREEK CAPITAL LETTER OMICRON}",
+        "\N{ZERO WIDTH SPACE}CC",
+        "\xa0",
+    ]
+    given = table(tmp_path / "in.csv", "smiles,id", [(text, n) for n, text in enumerate(words)])
+    rows = predict(model, given, output=tmp_path / "out.csv")
+    assert [row["id"] for row in rows] == [str(n) for n in range(len(words))]
+    assert [row["smiles"] for row in rows if not row["error"]] == right
+    assert all((row["error"] == "") == (row["logS_predicted"] != "") for row in rows)
+
+
+def written(rows, header="smiles,y", line="{},{}"):
+    return "".join(f"{text}\n" for text in [header, *(line.format(*row) for row in rows)])
+
+
+def with_gaps(rows):
+    """Classes, of which one in ten is missing."""
+    return [(s, "" if n % 10 == 4 else int(y > -3)) for n, (s, y) in enumerate(rows)]
+
+
+# Each with the number of its rows that are skipped.
+ACCEPTED = {
+    "mark": (lambda rows: f"\ufeff{written(rows)}", 0),
+    "delimiter_at_the_end": (lambda rows: written(rows, "smiles,y,", "{},{},"), 0),
+    "comma_in_a_name": (lambda rows: written(rows, "name,smiles,y", '"2,3-diol",{},{}'), 0),
+    "spaces": (lambda rows: written(rows, line="{}, {} "), 0),
+    "classes": (lambda rows: written(with_gaps(rows)), 4),
+    "two_targets": (
+        lambda rows: written([(rows[0][0], ""), *rows[1:]], "smiles,y,z", "{0},{1},{1}"),
+        1,
+    ),
+}
+REJECTED = {
+    "no_target.csv": lambda rows: written(rows, "smiles,z"),
+    "workbook.csv": lambda rows: zipped("xl/worksheets/sheet1.xml", "<worksheet/>"),
+    "empty.csv": lambda rows: "",
+    "header.csv": lambda rows: written([]),
+    "target_twice.csv": lambda rows: written(rows, "smiles,y,y", "{0},{1},{1}"),
+    "decimal_commas.csv": lambda rows: written(rows, line="{},0,{}"),
+    "one_label.csv": lambda rows: written([rows[0], *((smiles, "") for smiles, _ in rows[1:])]),
+    "numbers.csv": lambda rows: written(enumerate(range(40))),
+    "cut.csv.gz": lambda rows: gzip.compress(written(rows).encode())[:-20],
+}
+
+
+def zipped(name, text):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, text)
+    return file.getvalue()
+
+
+def saved(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_table_that_is_written_unusually_is_trained_with(name, molecules, tmp_path):
+    content, skipped = ACCEPTED[name]
+    path = saved(tmp_path / "in.csv", content(molecules[:40]))
+    targets = ["y", "z"] if name == "two_targets" else ["y"]
+    options = {"predictor": "network", "epochs": 1}
+    options["task"] = ["classification" if name == "classes" else "regression"] * len(targets)
+    result = molattn.train(path, targets, **SETTINGS | options)
     assert result.scores["y"]["count"] == 4
-    if case["rows_skipped"]:
-        words = ["--predictor", "network", "--task", *options["task"]]
-        run = train(path, tmp_path / "run", *words, target=" ".join(targets), epochs=1)
-        codes = [row["code"] for row in rows_of(run / "skipped.csv")]
-        assert codes == ["no_label"] * case["rows_skipped"]
+    assert [row.code for row in result.run.table.skipped] == ["no_label"] * skipped
 
 
-@pytest.mark.parametrize("name", REJECTED.split())
-def test_a_table_of_a_collection_is_refused(name, tmp_path):
-    folder = shared("bad_input") / "csv"
-    (path,) = folder.glob(f"{name}.*")
-    refuse(path.name, "train", path, "--target-columns", "y", "--output", tmp_path / "run", *TINY)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_table_without_rows_to_train_with_is_refused(name, molecules, tmp_path):
+    path = saved(tmp_path / name, REJECTED[name](molecules[:40]))
+    refuse(name, "train", path, "--target-columns", "y", "--output", tmp_path / "run", *TINY)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_row_that_cannot_be_used_is_skipped_with_its_line(small, tmp_path):
