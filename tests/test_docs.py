@@ -16,6 +16,8 @@ from molattn.errors import REASONS
 from molattn.model.artefact import PACKAGED
 from molattn.nn import LAYERS
 
+from .conftest import HANGING
+
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
@@ -116,6 +118,7 @@ def test_notebooks_are_shown_with_their_output(site):
 
 def test_search_works_from_the_file_system(site, browser):
     page = browser.new_page()
+    page.set_default_timeout(1000 * HANGING)
     page.goto((site / "index.html").as_uri())
     page.click("input.md-search__input")
     page.keyboard.type("conformal")

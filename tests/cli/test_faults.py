@@ -24,7 +24,7 @@ from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.run import train as train_run
 
-from ..conftest import rows_of
+from ..conftest import HANGING, rows_of
 from .conftest import NETWORK, OPTIONS, process, train
 
 CHECKPOINT = Path("run.unfinished") / CHECKPOINT_FILE
@@ -172,7 +172,7 @@ def test_a_run_is_resumed_with_its_own_model_and_whole_checkpoint_only(monkeypat
 
 @pytest.mark.faults
 @SIGNALS
-def test_a_signal_from_outside_ends_a_training_within_seconds(one, code, words):
+def test_a_signal_from_outside_ends_a_training(one, code, words):
     line = [sys.executable, "-m", "molattn", *train(epochs=100_000)]
     with subprocess.Popen(
         line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -181,7 +181,7 @@ def test_a_signal_from_outside_ends_a_training_within_seconds(one, code, words):
             assert other.poll() is None
             time.sleep(0.05)
         other.send_signal(one)
-        _, errors = other.communicate(timeout=60)
+        _, errors = other.communicate(timeout=HANGING)
     assert other.returncode == code
     assert errors.count("\n") == 1
     assert words in errors

@@ -18,6 +18,8 @@ from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 
+from ..conftest import HANGING
+
 SMALL = "--width 8 --heads 2 --layers 1 --edge-width 4 --dropout 0 --head-dropout 0 --device cpu"
 TRAIN = (
     f"train in.csv --target-columns logS --split random --init-from none --predictor network "
@@ -27,14 +29,21 @@ PRETRAIN = f"pretrain in.csv --validation-molecules 8 {SMALL} --batch-size 9 --o
 CHECKPOINT = Path("run.unfinished") / CHECKPOINT_FILE
 PLUGIN = """
 import time
+from itertools import count
+from pathlib import Path
 
 from molattn.training.module import TrainingModule
+from molattn.utils.signals import pending_interrupt
 
 step = TrainingModule.training_step
+steps = count()
 
 
 def training_step(self, batch, index):
     time.sleep(0.02)
+    if next(steps) == 9 and Path("hold").exists():
+        while pending_interrupt() is None:
+            time.sleep(0.02)
     return step(self, batch, index)
 
 
@@ -53,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def plugin(folder, monkeypatch):
-    """Steps that take a while, in each process."""
+    """Steps that take a while; if there is a file ``hold``, the tenth waits for a signal."""
     (folder / "slowed.py").write_text(PLUGIN)
     about = folder / "slowed-1.dist-info"
     about.mkdir()
@@ -84,9 +93,9 @@ def started(words, *launcher):
 
 def ended(process, code):
     """Wait for a process, check that none of those it started remains, and return its errors."""
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=HANGING)
     assert process.returncode == code, errors
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + HANGING
     while processes():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -126,7 +135,7 @@ def test_two_processes_give_the_run_of_one(words):
     outputs = []
     for options in ("", " --devices 2"):
         process = started(f"{words} --epochs 2{options}")
-        out, errors = process.communicate(timeout=300)
+        out, errors = process.communicate(timeout=HANGING)
         assert (process.returncode, errors) == (0, "")
         outputs.append(out.splitlines())
         Path("run").rename(f"run{len(outputs)}")
@@ -148,11 +157,13 @@ def test_a_run_is_resumed_with_another_number_of_processes(plugin, first, second
     words = f"{TRAIN} --epochs 4 --checkpoint-steps 3"
     ended(started(f"{words} --devices {second}"), 0)
     Path("run").rename("whole")
+    Path("hold").touch()
     run = started(f"{words} --devices {first}")
     at_checkpoint(run)
     run.send_signal(signal.SIGTERM)
     assert "to resume: molattn train --resume run" in ended(run, 143)
     assert 0 < read_checkpoint(CHECKPOINT)["global_step"] < 4 * 8
+    Path("hold").unlink()
     ended(started(f"train --resume run --devices {second}"), 0)
     np.testing.assert_allclose(losses("run"), losses("whole"), rtol=1e-4)
     if first == second:
@@ -163,7 +174,7 @@ def test_a_run_is_resumed_with_another_number_of_processes(plugin, first, second
 @pytest.mark.faults
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
-    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    run = started(f"{TRAIN} --epochs 100_000 --devices 2")
     at_checkpoint(run)
     os.kill(processes()[rank], signal.SIGKILL)
     (line,) = ended(run, 1).splitlines()
@@ -175,7 +186,7 @@ def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
 @pytest.mark.faults
 @pytest.mark.parametrize("one, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_all_processes_with_a_checkpoint(plugin, one, code):
-    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    run = started(f"{TRAIN} --epochs 100_000 --devices 2")
     at_checkpoint(run)
     if one == signal.SIGINT:  # as a terminal does
         os.killpg(run.pid, one)
@@ -188,7 +199,7 @@ def test_a_signal_stops_all_processes_with_a_checkpoint(plugin, one, code):
 
 @pytest.mark.faults
 def test_processes_end_with_the_command_that_started_them(plugin):
-    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    run = started(f"{TRAIN} --epochs 100_000 --devices 2")
     at_checkpoint(run)
     run.kill()
     ended(run, -signal.SIGKILL)

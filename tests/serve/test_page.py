@@ -21,7 +21,7 @@ from molattn.model.confidence import CONFIDENCES
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-from ..conftest import assert_fits_and_can_be_read
+from ..conftest import HANGING, assert_fits_and_can_be_read
 from ..contract.conftest import ask as answer_of
 from ..contract.conftest import serving
 
@@ -80,8 +80,8 @@ def opened(browser, address):
     @contextmanager
     def ready(width=1280, complaints=(), address=address, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.set_default_timeout(1000 * HANGING)
         page = context.new_page()
-        page.set_default_timeout(60_000)
         messages, requests = [], []
         page.on("console", lambda message: messages.append(message.text))
         page.on("pageerror", lambda error: messages.append(str(error)))
@@ -96,9 +96,9 @@ def opened(browser, address):
     return ready
 
 
-def wait_until(is_so, seconds=30):
+def wait_until(is_so):
     """Wait for a condition; playwright's own wait needs eval, which the page forbids."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + HANGING
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -171,6 +171,7 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened, ask, tasks)
         counts = Counter(one["confidence"] for one in found.values())
         words = ", ".join(f"{counts[name]} {name}" for name in CONFIDENCES if name in counts)
         assert f"Confidence: {words}." in page.inner_text(".confidence")
+        assert page.evaluate(_SHIFTS_AFTER_TWO_FRAMES) < 0.02
         title = page.locator(".property .title").first
         title.click()
         card, text = tasks[0]["card"], page.inner_text(".about:not([hidden])")
@@ -179,8 +180,6 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened, ask, tasks)
         assert f"{MINUS}5.15 log cm/s and above: favorable" in text
         title.click()
         assert page.locator(".about:not([hidden])").count() == 0
-        page.wait_for_timeout(700)
-        assert page.evaluate("window.shifts") < 0.02
 
 
 # How far things on the page have moved by themselves.
@@ -188,6 +187,8 @@ _SHIFTS = """() => { window.shifts = 0;
   new PerformanceObserver(list => {
     for (const one of list.getEntries()) if (!one.hadRecentInput) window.shifts += one.value;
   }).observe({ type: "layout-shift", buffered: true }); }"""
+_SHIFTS_AFTER_TWO_FRAMES = """() => new Promise(done => requestAnimationFrame(
+  () => requestAnimationFrame(() => setTimeout(() => done(window.shifts)))))"""
 
 
 def test_a_table_is_sorted_filtered_and_opened(opened, ask, tasks):
@@ -471,11 +472,24 @@ def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
         assert page.locator(".color:visible").count() == len(tasks)
 
 
+_HAS_BLUE = """canvas => {
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, width, height);
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 2] > Math.max(data[at], data[at + 1]) + 99) return true;
+  }
+  return false;
+}"""
+
+
 def test_drawing_writes_smiles_and_moves_values(opened):
     with opened() as page:
         page.locator("#editor canvas").last.wait_for()
-        page.fill("#smiles", "CCO one\nCCN two")  # the line of the cursor is drawn
-        page.wait_for_timeout(500)
+        page.fill("#smiles", "CCO one\nCCN two")
+        area = page.locator("#editor canvas").last
+        wait_until(lambda: area.evaluate(_HAS_BLUE))  # nitrogen of the line of the cursor
         box = page.locator("#editor canvas").last.bounding_box()
         page.mouse.click(box["x"] + 20, box["y"] + 20)
         wait_until(lambda: not page.input_value("#smiles").endswith("two"))
