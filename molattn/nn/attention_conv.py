@@ -76,7 +76,28 @@ class _Terms(NamedTuple):  # see AttentionConv.attend
     score_mod: ScoreMod
 
 
-class AttentionConv(MessagePassing):
+class PlainMessagePassing(MessagePassing):
+    """Message passing by the methods of PyG's base class.
+
+    PyG replaces them by a module that it generates for each class, compiles when the first layer is
+    made, and leaves in the temporary folder, unless a class has methods of its own.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for step in ("propagate", "edge_updater"):
+            setattr(cls, step, getattr(cls, step))
+
+    def propagate(self, edge_index: Any, size: Size = None, **kwargs: Any) -> Tensor:
+        """Pass messages along edges."""
+        return super().propagate(edge_index, size, **kwargs)
+
+    def edge_updater(self, edge_index: Any, size: Size = None, **kwargs: Any) -> Tensor:
+        """Compute features of edges."""
+        return super().edge_updater(edge_index, size, **kwargs)
+
+
+class AttentionConv(PlainMessagePassing):
     """Base class of the attention layers.
 
     A subclass makes the linear maps of queries, keys and values, combines the heads, and calls
@@ -137,9 +158,9 @@ class AttentionConv(MessagePassing):
     _overrides_weigh = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
         cls._overrides_steps |= not STEPS.isdisjoint(vars(cls))
         cls._overrides_weigh |= "weigh" in vars(cls)
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
@@ -355,13 +376,16 @@ class AttentionConv(MessagePassing):
         """Whether attention on complete graphs is computed on the list of their edges."""
         maps = (self.lin_edge_key, self.lin_edge_value)
         return (
-            self._overrides_steps
-            or bool(self.explain)
+            self._has_own_steps()
             or self.aggr not in _SUMS
             or has_hooks(self.head_score)
             or not all(lin is None or is_plain(lin) for lin in maps)
-            or any(getattr(self, hooks) for hooks in HOOKS)
         )
+
+    def _has_own_steps(self) -> bool:
+        """Whether hooks, an explainer or a subclass take part in message passing."""
+        is_hooked = any(getattr(self, hooks) for hooks in HOOKS)
+        return self._overrides_steps or bool(self.explain) or is_hooked
 
     def _attend_pairs(
         self,
@@ -453,23 +477,26 @@ class AttentionConv(MessagePassing):
         if attr is not None and self.lin_edge_key is not None:
             edge_key, of_attr = self._edge_terms(attr)
             edge_value = add_terms(edge_value, of_attr)
-        receivers = ScatteredEdges(graph[1], query.size(0))
-        size = (key.size(0), query.size(0))
+        (senders, receivers), count = graph, query.size(0)
+        size, is_direct = (key.size(0), count), not self._has_own_steps()
         if self.flow == "target_to_source":
-            graph, size = graph.flip(0), (size[1], size[0])
-        logits = self.edge_updater(graph, query=query, key=key, edge_key=edge_key, size=size)
+            graph, size = graph.flip(0), (count, key.size(0))
+        if is_direct:
+            ends = query.index_select(0, receivers), key.index_select(0, senders)
+            logits = self.edge_update(*ends, edge_key)
+        else:
+            logits = self.edge_updater(graph, query=query, key=key, edge_key=edge_key, size=size)
         logits = adjust(logits, terms.score_mod, bias)
-        weights = self.weigh(logits, receivers, attr)
-        applied = weights if gate is None else weights * gate
+        weights = self.weigh(logits, ScatteredEdges(receivers, count), attr)
+        alpha = weights if gate is None else weights * gate
+        alpha = F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
         messages: Optional[list[Tensor]] = [] if return_messages else None
-        nodes = self.propagate(
-            graph,
-            value=value,
-            edge_value=edge_value,
-            alpha=F.dropout(applied, self.dropout, self.training) if self.dropout else applied,
-            messages=messages,
-            size=size,
-        )
+        if is_direct:
+            passed = self.message(value.index_select(0, senders), edge_value, alpha)
+            nodes = self.aggregate(passed, receivers, None, count, messages)
+        else:
+            own = {"value": value, "edge_value": edge_value, "alpha": alpha, "messages": messages}
+            nodes = self.propagate(graph, size, **own)
         of_edges = (weights, logits, messages[0] if messages else None)
         pairs = (None if x is None else edges.edges_to_pairs(x) for x in of_edges)
         return Attended(edges.nodes_to_rows(nodes), *pairs)

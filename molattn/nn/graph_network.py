@@ -5,13 +5,12 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.errors import check_one_of
-from molattn.nn.attention_conv import HOOKS, STEPS, check_unknown, layer_repr
+from molattn.nn.attention_conv import HOOKS, STEPS, PlainMessagePassing, check_unknown, layer_repr
 from molattn.nn.dense_attention import Attended
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.edge_update import PairMessages
@@ -33,7 +32,7 @@ GLOBAL_INPUTS = ("edges", "nodes", "global")
 REDUCERS = ("sum", "mean", "max", "min")
 
 
-class GraphNetwork(MessagePassing):
+class GraphNetwork(PlainMessagePassing):
     r"""The full graph network block (Battaglia et al. 2018, algorithm 1), with attention inside.
 
     .. math::
@@ -88,9 +87,9 @@ class GraphNetwork(MessagePassing):
     """Options of the attention."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
         if changed := STEPS & vars(cls).keys():
             raise TypeError(f"{cls.__name__} overrides {', '.join(changed)} of GraphNetwork")
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
