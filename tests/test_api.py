@@ -1,5 +1,6 @@
 import json
 from importlib import import_module
+from inspect import ismodule
 
 import numpy as np
 import pandas as pd
@@ -118,3 +119,12 @@ def test_public_names_are_shown_in_short(module):
     found = import_module(f"molattn{module}")
     names = [name for name in getattr(found, "__all__", dir(found)) if name[0] != "_"]
     assert {name for name in names if len(repr(getattr(found, name))) > 1000} == set()
+
+
+@pytest.mark.parametrize("module", ["nn", "graph"])
+def test_a_star_import_binds_public_names_and_no_modules(module):
+    package, bound = import_module(f"molattn.{module}"), {}
+    exec(f"from molattn.{module} import *", bound)
+    del bound["__builtins__"]
+    public = {name for name, value in vars(package).items() if name[0] != "_"}
+    assert bound.keys() == {name for name in public if not ismodule(getattr(package, name))}

@@ -254,6 +254,22 @@ def test_broken_layers_are_caught_by_the_assertion_meant_for_them(assertion, fun
         assertion(layer, data)
 
 
+class SelfAttention(nn.Module):
+    """Attention of torch, whose kernel for CPUs has no second derivatives."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 12)
+
+    def forward(self, x):
+        query, key, value = self.lin(x).view(1, len(x), 2, 6).transpose(1, 2).chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(query, key, value)[0].transpose(0, 1)
+
+
+def test_attention_of_torch_is_smooth():
+    assert_smooth(SelfAttention(), Data(x=torch.randn(5, 4)))
+
+
 def test_the_assertion_of_derivatives_names_the_input_in_one_line():
     layer = Layer(lambda x, i, b: x.detach() * x)
     with pytest.raises(AssertionError) as error:

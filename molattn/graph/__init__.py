@@ -1,18 +1,34 @@
 """Complete graphs, batches of them, and transforms that make them."""
 
-from molattn.graph.batch import ListedGraphs as ListedGraphs
-from molattn.graph.batch import MoleculeBatch as MoleculeBatch
-from molattn.graph.batch import collate as collate
-from molattn.graph.batch import collate_complete as collate_complete
-from molattn.graph.complete import Block as Block
-from molattn.graph.complete import CodedEdges as CodedEdges
-from molattn.graph.complete import CompleteGraphs as CompleteGraphs
-from molattn.graph.transforms import RRWP as RRWP
-from molattn.graph.transforms import AddDummyNode as AddDummyNode
-from molattn.graph.transforms import BondsAndDistances as BondsAndDistances
-from molattn.graph.transforms import CompleteGraph as CompleteGraph
-from molattn.graph.transforms import LaplacianEncoding as LaplacianEncoding
-from molattn.graph.transforms import OnBonds as OnBonds
-from molattn.graph.transforms import PairDistances as PairDistances
-from molattn.graph.transforms import PathBonds as PathBonds
-from molattn.graph.transforms import TopologicalRadiusGraph as TopologicalRadiusGraph
+from molattn.graph.batch import ListedGraphs, MoleculeBatch, collate, collate_complete
+from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
+from molattn.graph.transforms import (
+    RRWP,
+    AddDummyNode,
+    BondsAndDistances,
+    CompleteGraph,
+    LaplacianEncoding,
+    OnBonds,
+    PairDistances,
+    PathBonds,
+    TopologicalRadiusGraph,
+)
+
+__all__ = [
+    "AddDummyNode",
+    "Block",
+    "BondsAndDistances",
+    "CodedEdges",
+    "CompleteGraph",
+    "CompleteGraphs",
+    "LaplacianEncoding",
+    "ListedGraphs",
+    "MoleculeBatch",
+    "OnBonds",
+    "PairDistances",
+    "PathBonds",
+    "RRWP",
+    "TopologicalRadiusGraph",
+    "collate",
+    "collate_complete",
+]

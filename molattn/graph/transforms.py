@@ -416,7 +416,9 @@ class PathBonds(_OfBonds):
     ``max_hops`` bonds, one after the other, seen from the receiver, and divided by their number:
     ``max_hops`` times as many as an edge has, those that :class:`CompleteGraph` added included.
     The authors take one of the shortest paths; this is the mean over all of them, which does not
-    depend on the order of nodes. Functional name: ``path_bonds``.
+    depend on the order of nodes. Integer codes, such as those of ``molattn.from_smiles``, have no
+    mean: encode them one-hot first (``torch.nn.functional.one_hot``). Functional name:
+    ``path_bonds``.
 
     Args:
         max_hops: Number of bonds of a path that are read.
@@ -428,6 +430,11 @@ class PathBonds(_OfBonds):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes, bonds, of_bonds = self._bonds(data)
+        if not of_bonds.is_floating_point() and bool((of_bonds > 1).any()):
+            raise ValueError(
+                f"edge_attr: got integers up to {int(of_bonds.max())}, expected one-hot or "
+                "floating-point features: codes have no mean"
+            )
         (sender, receiver), features = _edges(data)
         length = path_lengths(bonds, num_nodes)
         paths = _count_paths(bonds, length)

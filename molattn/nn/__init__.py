@@ -1,41 +1,64 @@
 """Attention layers for any PyG graph, and the other parts of a network; no chemistry needed."""
 
 from molattn.nn import functional as functional
-from molattn.nn.attention_bias import AttentionBias as AttentionBias
-from molattn.nn.attention_bias import DistanceBias as DistanceBias
-from molattn.nn.attention_bias import PathBias as PathBias
-from molattn.nn.attention_conv import AttentionConv as AttentionConv
-from molattn.nn.attention_heads import COMBINES as COMBINES
-from molattn.nn.attention_heads import HeadCombine as HeadCombine
-from molattn.nn.attention_heads import HeadGate as HeadGate
-from molattn.nn.edge_attention import EdgeAttentionConv as EdgeAttentionConv
-from molattn.nn.edge_set import PMA as PMA
-from molattn.nn.edge_set import EdgeSetAttention as EdgeSetAttention
-from molattn.nn.egt import EGTConv as EGTConv
-from molattn.nn.embedding import CodeEmbedding as CodeEmbedding
-from molattn.nn.embedding import FixedPairEmbedding as FixedPairEmbedding
-from molattn.nn.embedding import PairEmbedding as PairEmbedding
-from molattn.nn.encoder import AttentionBlock as AttentionBlock
-from molattn.nn.encoder import Encoder as Encoder
-from molattn.nn.functional import SCORES as SCORES
-from molattn.nn.functional import Score as Score
-from molattn.nn.gaan import GaANConv as GaANConv
-from molattn.nn.graph_inputs import edge_features as edge_features
-from molattn.nn.graph_inputs import map_edges as map_edges
-from molattn.nn.graph_network import GraphNetwork as GraphNetwork
-from molattn.nn.graph_transformer import GraphTransformerBlock as GraphTransformerBlock
-from molattn.nn.grit import GRITConv as GRITConv
-from molattn.nn.linear import Linear as Linear
-from molattn.nn.mat import MATConv as MATConv
-from molattn.nn.prediction_head import PREDICTION_HEADS as PREDICTION_HEADS
-from molattn.nn.prediction_head import FourierHead as FourierHead
-from molattn.nn.prediction_head import MLPFourierHead as MLPFourierHead
-from molattn.nn.prediction_head import MLPHead as MLPHead
-from molattn.nn.readout import READOUTS as READOUTS
-from molattn.nn.readout import Readout as Readout
-from molattn.nn.registry import LAYERS as LAYERS
-from molattn.nn.registry import Layer as Layer
-from molattn.nn.registry import check_network as check_network
-from molattn.nn.triplets import EdgeTransformerConv as EdgeTransformerConv
-from molattn.nn.triplets import TripletAggregate as TripletAggregate
-from molattn.nn.triplets import TripletAttention as TripletAttention
+from molattn.nn.attention_bias import AttentionBias, DistanceBias, PathBias
+from molattn.nn.attention_conv import AttentionConv
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
+from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.edge_set import PMA, EdgeSetAttention
+from molattn.nn.egt import EGTConv
+from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
+from molattn.nn.encoder import AttentionBlock, Encoder
+from molattn.nn.functional import SCORES, Score
+from molattn.nn.gaan import GaANConv
+from molattn.nn.graph_inputs import edge_features, map_edges
+from molattn.nn.graph_network import GraphNetwork
+from molattn.nn.graph_transformer import GraphTransformerBlock
+from molattn.nn.grit import GRITConv
+from molattn.nn.linear import Linear
+from molattn.nn.mat import MATConv
+from molattn.nn.prediction_head import PREDICTION_HEADS, FourierHead, MLPFourierHead, MLPHead
+from molattn.nn.readout import READOUTS, Readout
+from molattn.nn.registry import LAYERS, Layer, check_network
+from molattn.nn.triplets import EdgeTransformerConv, TripletAggregate, TripletAttention
+
+__all__ = [
+    "AttentionBias",
+    "AttentionBlock",
+    "AttentionConv",
+    "COMBINES",
+    "CodeEmbedding",
+    "DistanceBias",
+    "EGTConv",
+    "EdgeAttentionConv",
+    "EdgeSetAttention",
+    "EdgeTransformerConv",
+    "Encoder",
+    "FixedPairEmbedding",
+    "FourierHead",
+    "GRITConv",
+    "GaANConv",
+    "GraphNetwork",
+    "GraphTransformerBlock",
+    "HeadCombine",
+    "HeadGate",
+    "LAYERS",
+    "Layer",
+    "Linear",
+    "MATConv",
+    "MLPFourierHead",
+    "MLPHead",
+    "PMA",
+    "PREDICTION_HEADS",
+    "PairEmbedding",
+    "PathBias",
+    "READOUTS",
+    "Readout",
+    "SCORES",
+    "Score",
+    "TripletAggregate",
+    "TripletAttention",
+    "check_network",
+    "edge_features",
+    "map_edges",
+]

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 
 
-class AttentionBias(nn.Module):
+class AttentionBias(Resettable):
     r"""A sum of terms of the logits: modules that map edge features ``[E, D]`` to ``[E, H]``.
 
     Ying et al. 2021, "Do Transformers Really Perform Bad for Graph Representation?", equations 6
@@ -21,14 +22,9 @@ class AttentionBias(nn.Module):
         torch.Size([3, 4])
     """
 
-    def __init__(self, *terms: nn.Module) -> None:
+    def __init__(self, term: nn.Module, *terms: nn.Module) -> None:
         super().__init__()
-        self.terms = nn.ModuleList(terms)
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters of all terms."""
-        for term in self.terms:
-            term.reset_parameters()  # pyright: ignore[reportCallIssue]
+        self.terms = nn.ModuleList([term, *terms])
 
     def forward(self, edge_attr: Tensor) -> Tensor:
         """Add up the terms ``[E, H]``."""

@@ -281,6 +281,7 @@ class AttentionConv(PlainMessagePassing):
         ``dense()`` is that.
         """
         assert self.lin_edge_out is not None
+        messages = messages.dense() if isinstance(messages, PairMessages) else messages
         return edge_features(attr) + self.lin_edge_out(messages.flatten(1))
 
     def attend_heads(

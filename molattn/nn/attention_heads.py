@@ -12,6 +12,7 @@ from molattn.graph.complete import CompleteGraphs
 from molattn.nn.functional import SCORES
 from molattn.nn.graph_inputs import Edges
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 
 _CHUNK = 16  # features of which tensors of all pairs are made at once
@@ -58,7 +59,7 @@ class HeadScore(nn.Module):
         return self.kind
 
 
-class HeadCombine(nn.Module):
+class HeadCombine(Resettable):
     r"""Base of the ways to combine heads ``[..., H, V]`` to ``[..., out_channels]``.
 
     ============ ========================================= ==============
@@ -171,7 +172,7 @@ class WeightedHeads(HeadCombine):
         return (heads * self.weight.unsqueeze(-1)).sum(dim=-2)
 
 
-class HeadGate(nn.Module):
+class HeadGate(Resettable):
     r"""A number in (0, 1) for each receiver and head (Zhang et al. 2018, GaAN).
 
     .. math::
@@ -227,7 +228,8 @@ def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
         x = block.rows(rows)
         if graph.self_loops and graph.kept is None:  # all nodes of a graph have the same neighbors
             node = block.rows(graph.row_mask).unsqueeze(-1)
-            most = x.masked_fill(~node, lowest).amax(dim=1, keepdim=True).expand_as(x)
+            most = x.masked_fill(~node, lowest).amax(dim=1, keepdim=True)
+            most = most.masked_fill(~node.any(dim=1, keepdim=True), 0.0).expand_as(x)
         else:
             each = [_masked_max(part.unsqueeze(1), mask) for part in x.split(_CHUNK, dim=-1)]
             most = torch.cat(each, dim=-1)

@@ -14,8 +14,9 @@ from torch_geometric.utils import softmax
 from molattn.errors import check_one_of
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.graph_inputs import check_shape
+from molattn.nn.graph_inputs import Graph, check_shape
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 
 
 class _SetBlock(AttentionConv):
@@ -38,7 +39,7 @@ class _SetBlock(AttentionConv):
         return out + self.ff(self.norm_ff(out))
 
 
-class EdgeSetAttention(nn.Module):
+class EdgeSetAttention(Resettable):
     r"""Edge set attention (Buterez et al. 2025).
 
     The edges of a graph attend to each other as a set of tokens, in blocks of two kinds: in ``M``
@@ -121,17 +122,25 @@ class EdgeSetAttention(nn.Module):
             check_shape("edge_attr", edge_attr, edge_index.size(1), self.edge_dim)
             tokens = tokens + self.lin_edge(edge_attr)
         graph = torch.zeros_like(sender) if batch is None else batch.index_select(0, sender)
+        if torch.compiler.is_compiling():  # for any number of edges of each graph
+            pairs = graph.unsqueeze(1) == graph
+            near = pairs & _sharing_a_node(edge_index.t().unsqueeze(0)).squeeze(0)
+            return self._attend(tokens, {"S": pairs.nonzero().t(), "M": near.nonzero().t()})
         order = graph.argsort(stable=True)
         sets = CompleteGraphs(graph.bincount().tolist(), device=x.device).to(x.device)
         ends = sets.nodes_to_rows(edge_index.t()[order])
         masks = [_sharing_a_node(block.rows(ends)).flatten() for block in sets.blocks]
         graphs = {"S": sets, "M": sets.with_edges(torch.cat(masks)) if masks else sets}
-        first = rows = sets.nodes_to_rows(tokens[order])
+        edges = sets.rows_to_nodes(self._attend(sets.nodes_to_rows(tokens[order]), graphs))
+        return torch.empty_like(edges).index_copy(0, order, edges)
+
+    def _attend(self, tokens: Tensor, graphs: dict[str, Graph]) -> Tensor:
+        """Apply the blocks, each on the graph of its kind, whose nodes are the tokens."""
+        first = tokens
         block: Any  # a _SetBlock
         for kind, block in zip(self.kinds, self.blocks, strict=True):
-            rows = block(block.norm(rows), graphs[kind])
-        edges = sets.rows_to_nodes(rows + first)
-        return torch.empty_like(edges).index_copy(0, order, edges)
+            tokens = block(block.norm(tokens), graphs[kind])
+        return tokens + first
 
     def __repr__(self) -> str:
         sizes = f"{self.in_channels}, {self.out_channels}, heads={self.heads}"
@@ -199,17 +208,16 @@ class PMA(aggr.Aggregation):
         """Pool the elements of each set; see the class for the shapes."""
         self.assert_index_present(index)
         assert index is not None
-        size = int(index.max()) + 1 if dim_size is None else dim_size
         block, x = self.block, self.block.norm(x)
         seeds, key, value = (
             part.unflatten(-1, (block.heads, block.head_channels))
             for part in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))
         )
         logits = torch.einsum("nhd,khd->nkh", key, seeds) / math.sqrt(block.head_channels)
-        weights = softmax(logits, index, num_nodes=size)
+        weights = softmax(logits, index, num_nodes=dim_size)
         weights = F.dropout(weights, block.dropout, self.training)
         pooled = [  # one seed at a time, or memory would be of all elements, seeds and channels
-            self.reduce(weight.unsqueeze(-1) * value, index, dim_size=size, dim=0, reduce="sum")
+            self.reduce(weight.unsqueeze(-1) * value, index, dim_size=dim_size, dim=0, reduce="sum")
             for weight in weights.unbind(dim=1)
         ]
         heads = torch.stack(pooled, dim=1)  # [sets, seeds, H, d]

@@ -5,10 +5,12 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 
+from molattn.nn.graph_inputs import Nodes, one_set
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 
 
-class AttentionBlock(nn.Module):
+class AttentionBlock(Resettable):
     r"""Attention and a feed-forward network, with layer normalization and residual connections.
 
     .. math::
@@ -37,9 +39,10 @@ class AttentionBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
+        self, x: Nodes, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Update nodes ``[N, channels]``, and edges where the layer does; it gets the options."""
+        x = one_set(x)
         update = self.conv(self.norm_conv(x), edge_index, edge_attr, **options)
         if isinstance(update, tuple):
             update, edge_attr = update
@@ -47,7 +50,7 @@ class AttentionBlock(nn.Module):
         return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
 
 
-class Encoder(nn.Module):
+class Encoder(Resettable):
     """A stack of :class:`AttentionBlock`, followed by a layer normalization.
 
     Args:

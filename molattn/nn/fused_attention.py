@@ -79,8 +79,9 @@ class _Gradients:
     """Gradients that are constants to autograd."""
 
     def __init__(self, ctx: Any, grads: Sequence[Optional[Tensor]]) -> None:
-        inputs = PairInputs(*ctx.saved_tensors[:8])
-        nodes, self.weights, *saved = ctx.saved_tensors[8:]
+        tensors = ctx.saved_tensors  # once: activation checkpointing computes them at each access
+        inputs = PairInputs(*tensors[:8])
+        nodes, self.weights, *saved = tensors[8:]
         self.graph, self.scale, self.score_mod, _ = ctx.options
         self.inputs, self.saved = inputs.converted(), iter(saved)
         dtype, wide = self.inputs.value.dtype, sum_dtype(nodes)

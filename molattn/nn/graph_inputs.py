@@ -91,7 +91,7 @@ def read_graph(
         The features of senders and of receivers, edges from sender to receiver, and their features.
     """
     pair = _node_pair(layer, x, graph, size)
-    edges, values = _edge_list(graph, layer.flow)
+    edges, values = edge_list(graph, layer.flow)
     if edge_attr is None and layer.edge_dim is not None:
         edge_attr = values
     if isinstance(edge_attr, Tensor) and edge_attr.dim() == 1:
@@ -142,7 +142,16 @@ def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> PairTensor:
     return senders, receivers
 
 
-def _edge_list(graph: Graph, flow: str) -> tuple[Edges, Optional[Tensor]]:
+def one_set(x: Nodes) -> Tensor:
+    """Nodes ``[N, F]`` that are senders and receivers; PyG's layers take a pair of them, too."""
+    if isinstance(x, Tensor):
+        return x
+    if x[0] is not x[1]:
+        raise ValueError("x: got senders and receivers, expected one set of nodes for both")
+    return x[0]
+
+
+def edge_list(graph: Graph, flow: str = "source_to_target") -> tuple[Edges, Optional[Tensor]]:
     """Edges from sender to receiver, and the values of a sparse matrix."""
     if isinstance(graph, CompleteGraphs):
         return graph, None

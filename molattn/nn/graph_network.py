@@ -5,7 +5,6 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
 from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
@@ -25,6 +24,7 @@ from molattn.nn.graph_inputs import (
     read_graph,
 )
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")
@@ -32,7 +32,7 @@ GLOBAL_INPUTS = ("edges", "nodes", "global")
 REDUCERS = ("sum", "mean", "max", "min")
 
 
-class GraphNetwork(PlainMessagePassing):
+class GraphNetwork(Resettable, PlainMessagePassing):
     r"""The full graph network block (Battaglia et al. 2018, algorithm 1), with attention inside.
 
     .. math::
@@ -154,11 +154,6 @@ class GraphNetwork(PlainMessagePassing):
             self.node_function = _network(widths, self.node_inputs, out_channels)
         if update_global:
             self.global_function = _network(widths, self.global_inputs, widths["global"])
-
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        for part in self.children():
-            reset(part)
 
     def forward(
         self,

@@ -10,7 +10,7 @@ from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.encoder import AttentionBlock
-from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Nodes, edge_features, edge_list, one_set
 from molattn.nn.linear import Linear
 
 
@@ -80,7 +80,7 @@ class GraphTransformerBlock(AttentionBlock):
 
     def forward(
         self,
-        x: Tensor,
+        x: Nodes,
         edge_index: Any,
         edge_attr: EdgeAttr = None,
         batch: OptTensor = None,
@@ -91,9 +91,10 @@ class GraphTransformerBlock(AttentionBlock):
         ``batch`` is the graph of each node of a list of edges, read with ``virtual_node`` and
         ``drop_path``; None = one graph.
         """
-        edges = edge_index if isinstance(edge_index, CompleteGraphs) else EdgeList(edge_index)
+        x = one_set(x)
+        edges, values = edge_list(edge_index)
         graphs = _graphs(x, edges, batch)
-        e = edge_features(edge_attr)
+        e = edge_features(values if edge_attr is None else edge_attr)
         node, edge = self.norm_conv(x), self.norm_edges(e)
         update = self.conv(node, edge_index, edge, **options)
         if isinstance(update, tuple):

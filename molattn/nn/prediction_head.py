@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 
 PREDICTION_HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
@@ -17,7 +18,7 @@ has some."""
 
 
 @PREDICTION_HEADS.register("mlp")
-class MLPHead(nn.Sequential):
+class MLPHead(Resettable, nn.Sequential):
     r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
 
     Far from the training molecules it extrapolates linearly.
@@ -67,10 +68,17 @@ class FourierHead(nn.Module):
         self, channels: int, numbers: int, width: int, out: int, dropout: float, scale: float = 0.05
     ) -> None:
         super().__init__()
+        self.scale = scale
         self.directions = nn.Parameter(torch.randn(4 * width, channels + numbers) * scale)
         self.phases = nn.Parameter(torch.rand(4 * width) * 2 * math.pi)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(4 * width, out)
+
+    def reset_parameters(self) -> None:
+        """Reset all parameters."""
+        nn.init.normal_(self.directions, std=self.scale)
+        nn.init.uniform_(self.phases, 0, 2 * math.pi)
+        self.out.reset_parameters()
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
@@ -81,7 +89,7 @@ class FourierHead(nn.Module):
 
 
 @PREDICTION_HEADS.register("both")
-class MLPFourierHead(nn.Module):
+class MLPFourierHead(Resettable):
     r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
 
     The MLP extrapolates beyond the range of the training targets, and the Fourier features resolve

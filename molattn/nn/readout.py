@@ -11,6 +11,7 @@ from torch_geometric.nn import aggr
 
 from molattn.errors import InputError, quoted
 from molattn.nn.edge_set import PMA
+from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 
 READOUTS: Registry[Callable[[int], aggr.Aggregation]] = Registry("readout")
@@ -35,7 +36,7 @@ READOUTS.register("set_transformer")(lambda width: aggr.SetTransformerAggregatio
 READOUTS.register("pma")(lambda width: PMA(width, math.gcd(width, 8)))
 
 
-class Readout(nn.Module):
+class Readout(Resettable):
     """PyG aggregations of atoms, by name or as a module.
 
     The vector of a molecule without atoms is always 0.

@@ -23,6 +23,7 @@ from molattn.nn.grit import GRITConv
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import readout_makers
+from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 
 
@@ -104,7 +105,7 @@ class Layer:
         return conv if self.complete_graphs else _OnEdgeList(conv)
 
 
-class _OnEdgeList(nn.Module):
+class _OnEdgeList(Resettable):
     """Makes a layer that reads ``edge_index`` accept complete graphs too."""
 
     def __init__(self, conv: nn.Module) -> None:

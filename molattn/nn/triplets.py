@@ -5,7 +5,7 @@ from functools import partial
 from typing import Optional
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -15,11 +15,12 @@ from molattn.nn.attention_heads import split_width
 from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.graph_inputs import EdgeAttr, check_shape, edge_features
 from molattn.nn.linear import Linear
+from molattn.nn.resettable import Resettable
 
 _CHUNK = 2**21  # numbers of triples that are in memory at once
 
 
-class TripletLayer(nn.Module):
+class TripletLayer(Resettable):
     """Base class of the layers that update pairs by triples; see :class:`TripletAttention`."""
 
     lin_out: Linear

@@ -271,7 +271,7 @@ def test_an_atom_takes_its_contribution_to_the_descriptors_with_it(kernels, monk
     np.testing.assert_allclose(descriptors, expected, atol=1e-4)
 
 
-def test_explainers_of_pyg_refuse_what_is_not_in_the_graph(of_counts):
-    for model in (of_counts, make(descriptors=("MolWt",))):
+def test_explainers_of_pyg_refuse_what_the_networks_do_not_predict_from_one_molecule(of_counts):
+    for model in (of_counts, make(features=("pH",)), make(partner_column="solvent")):
         with pytest.raises(ValueError, match="model: got one that takes"):
             GraphModel(model)

@@ -1,5 +1,7 @@
 """Collation against the records it was given."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -91,3 +93,17 @@ def test_edges_of_many_kinds_and_edges_with_gradients_are_pair_rows(requires_gra
     assert torch.equal(graphs.pairs_to_edges(edges.dense())[:, 0], data.edge_attr)
     del data.edge_attr
     assert CompleteGraphs.from_batch(data)[1] is None
+
+
+def test_second_molecules_stay_with_their_first():
+    """The same second molecule in several records, and sizes that the layout sorts."""
+    rng = np.random.default_rng(0)
+    seconds = [random_record(size, rng) for size in (7, 2, 5, 1)]
+    order = [2, 0, 3, 0, 1, 2]
+    records = [replace(random_record(3, rng), partner=seconds[place]) for place in order]
+    batch = collate(records)
+    assert batch.partners.num_graphs == len(seconds)
+    graphs = batch.partners.edge_index
+    atoms = graphs.rows_to_nodes(batch.partners.x)
+    for place, index in zip(order, batch.partner_index.tolist(), strict=True):
+        assert np.array_equal(atoms[graphs.batch == index].numpy(), seconds[place].atoms)

@@ -104,3 +104,15 @@ def test_path_bonds_are_the_mean_over_the_shortest_paths(smiles):
             for hop, bond in enumerate(path[:2]):
                 expected[hop] += features[bond] / len(paths) / min(len(path), 2)
         torch.testing.assert_close(hops, expected)
+
+
+def test_integer_codes_of_bonds_have_no_mean():
+    codes = molattn.from_smiles("CC=C", pairs="bonds")
+    assert int(codes.edge_attr.max()) > 1
+    with pytest.raises(ValueError, match="edge_attr: got integers up to"):
+        PathBonds(2)(codes.clone())
+    one_hot = codes.clone()
+    one_hot.edge_attr = torch.nn.functional.one_hot(codes.edge_attr).flatten(1)
+    floats = one_hot.clone()
+    floats.edge_attr = one_hot.edge_attr.float()
+    assert torch.equal(PathBonds(2)(one_hot).edge_attr, PathBonds(2)(floats).edge_attr)

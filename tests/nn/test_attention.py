@@ -10,15 +10,19 @@ from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import (
     COMBINES,
     SCORES,
+    AttentionConv,
     EdgeAttentionConv,
     EGTConv,
     GaANConv,
     GraphNetwork,
     GRITConv,
+    Linear,
 )
 from molattn.nn.attention_heads import neighbor_max, neighbor_mean
 from molattn.nn.dense_attention import PairInputs, dense_attention
 from molattn.nn.fused_attention import fused_attention
+
+from .conftest import assert_near
 
 DOUBLE = torch.float64
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=6)
@@ -328,3 +332,24 @@ def test_codes_that_are_not_embedded_are_refused(conv):
             ValueError, match=r"int64, expected floating-point numbers; embed codes"
         ):
             conv(torch.randn(3, 4), graph, edges)
+
+
+class UpdatesEdges(AttentionConv):
+    """A layer of one's own, whose edges are updated as the base class does it."""
+
+    def __init__(self):
+        super().__init__(4, 6, 2, edge_dim=3, score="dot")
+        self.make_projections(True, True)
+        self.lin_out, self.lin_edge_out = Linear(6, 6), Linear(6, 3)
+        self.update_edges = True
+        self.reset_parameters()
+
+
+def test_the_base_class_updates_edges_on_both_forms_of_a_graph():
+    conv, graph = UpdatesEdges().double(), CompleteGraphs([3, 1, 2], self_loops=False)
+    x = torch.randn(graph.num_nodes, 4, dtype=DOUBLE)
+    edge_attr = torch.randn(graph.num_edges, 3, dtype=DOUBLE)
+    expected = conv(x, graph.edge_index, edge_attr)
+    nodes, edges = conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(edge_attr))
+    assert_near(graph.rows_to_nodes(nodes), expected[0])
+    assert_near(graph.pairs_to_edges(edges), expected[1])

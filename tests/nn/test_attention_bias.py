@@ -73,3 +73,8 @@ def test_terms_are_added_up_and_reset():
         third = bias.terms[2].weight.fill_(9.0)
     bias.reset_parameters()
     assert float(third.detach().abs().max()) < 1
+
+
+def test_a_sum_has_a_term():
+    with pytest.raises(TypeError, match="term"):
+        AttentionBias()

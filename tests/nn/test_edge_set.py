@@ -5,6 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.export import Dim
 from torch_geometric.data import Batch, Data
 
 from molattn.errors import InputError
@@ -21,6 +23,7 @@ from molattn.testing import (
 from .conftest import DOUBLE, EDGE_DIM, HEADS, NODE_DIM, OUT, assert_near
 
 D = OUT // HEADS
+EPSILON = 1e-8  # of the authors' layer normalization
 
 
 def layer(blocks="MS", **options):
@@ -52,9 +55,9 @@ def linear(lin, x):
     )
 
 
-def norm(module, x):
+def norm(module, x, epsilon=EPSILON):
     x = x - x.mean(axis=-1, keepdims=True)
-    x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + module.eps)
+    x = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon)
     return x * module.weight.detach().numpy() + module.bias.detach().numpy()
 
 
@@ -180,3 +183,30 @@ def test_pooling_against_numpy():
         seen = attend(block, seeds, z, lambda _, n, graph=graph: index[n] == graph)
         expected = feed_forward(block, seen).mean(axis=0)
         np.testing.assert_allclose(got[graph], expected, rtol=0, atol=1e-10)
+
+
+class Pooled(nn.Module):
+    """Edge set attention, and its pooling by graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.edges, self.pool = layer("M"), PMA(OUT, HEADS, num_seeds=1)
+
+    def forward(self, x, edge_index, edge_attr, batch, u):
+        edges = self.edges(x, edge_index, edge_attr, batch)
+        return self.pool(edges, batch[edge_index[0]], dim_size=u.size(0))
+
+
+def test_exported_for_all_sizes():
+    def inputs(nodes, edges, graphs):
+        x, u = torch.randn(nodes, NODE_DIM), torch.randn(graphs, 1)
+        edge_index, attr = torch.randint(0, nodes, (2, edges)), torch.randn(edges, EDGE_DIM)
+        return x, edge_index, attr, torch.randint(0, graphs, (nodes,)).sort().values, u
+
+    model = Pooled().eval()
+    nodes, edges, graphs = map(Dim, ("nodes", "edges", "graphs"))
+    dims = ({0: nodes}, {1: edges}, {0: edges}, {0: nodes}, {0: graphs})
+    exported = torch.export.export(model, inputs(11, 17, 5), dynamic_shapes=dims).module()
+    for sizes in ((20, 60, 6), (3, 4, 2), (1, 1, 1), (4, 0, 2)):
+        given = inputs(*sizes)
+        torch.testing.assert_close(exported(*given), model(*given))

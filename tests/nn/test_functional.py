@@ -145,3 +145,25 @@ def test_temperature_zero_takes_the_maximum_of_any_size(most):
     logits[0, 1] = -1e38 if most == math.inf else logits[0, 1]
     weights = normalize(logits, DenseRows(torch.tensor([[True] * 3, [True, True, False]])), 0.0)
     assert weights.tolist() == [[0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "dtype, near, far",
+    [(torch.float64, 40, 56), (torch.float32, 40, 56), (torch.bfloat16, 1, 3)],
+)
+def test_at_temperature_zero_logits_that_differ_by_rounding_are_ties(dtype, near, far):
+    """Up to 32 times the precision of the type, or once that of half precision: 48 or 1.5 units."""
+    steps = torch.tensor([near, 0, far]) * torch.finfo(dtype).eps
+    logits = (-1.5 - steps.double()).to(dtype)
+    for receivers in (DenseRows(None), ScatteredEdges(torch.zeros(3, dtype=torch.long), 1)):
+        assert normalize(logits, receivers, 0.0).tolist() == [0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_half_precision_is_normalized_in_single_precision(temperature):
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(0)).bfloat16()
+    receiver = torch.zeros(300, dtype=torch.long)
+    expected = (logits.double() / temperature).softmax(0)
+    for receivers in (DenseRows(None), ScatteredEdges(receiver, 1)):
+        weights = normalize(logits, receivers, temperature).double()
+        torch.testing.assert_close(weights, expected, rtol=1.01 * 2**-8, atol=0)  # of one rounding

@@ -1,10 +1,13 @@
 """GaANConv against a plain NumPy reading of the paper's equations."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from molattn.nn import GaANConv
+from molattn.graph import CompleteGraphs
+from molattn.nn import EdgeAttentionConv, GaANConv
 from molattn.nn.graph_inputs import EdgeList
 
 from .conftest import DOUBLE, assert_near
@@ -109,3 +112,20 @@ def test_the_authors_gate_does_not_see_the_receiver():
         assert bool(((gates > 0) & (gates < 1)).all())
         (grad,) = torch.autograd.grad(gates.sum(), receiver, materialize_grads=True)
         assert bool((grad != 0).any()) is seen
+
+
+@pytest.mark.parametrize("make", [GaANConv, partial(EdgeAttentionConv, gate=True)])
+def test_gates_of_a_batch_with_an_empty_graph_have_the_gradients_of_its_edges(make):
+    """At large weights too, where a gate is 0 or 1."""
+    conv, graph = make(4, 6, 2), CompleteGraphs([2, 0, 1])
+    assert graph.blocks[0].graphs == 3  # the empty graph is one of a block
+    x = torch.randn(graph.num_nodes, 4)
+    with torch.no_grad():
+        for weight in conv.parameters():
+            weight.mul_(100)
+    rows, weights = conv(graph.nodes_to_rows(x), graph), [*conv.parameters()]
+    for out in (rows, graph.rows_to_nodes(rows)):  # with the padding, and without
+        found = torch.autograd.grad(out.sum(), weights, retain_graph=True)
+        assert all(gradient.isfinite().all() for gradient in found)
+    expected = torch.autograd.grad(conv(x, graph.edge_index).sum(), weights)
+    torch.testing.assert_close(found, expected)

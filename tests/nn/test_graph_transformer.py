@@ -1,17 +1,27 @@
 """The residual block of nodes and edges: by NumPy, in a stack, and what is dropped."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import EGTConv, Encoder, GraphTransformerBlock, TripletAggregate
+from molattn.nn import (
+    AttentionBlock,
+    EGTConv,
+    Encoder,
+    GraphTransformerBlock,
+    TripletAggregate,
+)
 
+from . import test_edge_set as edge_set
 from .conftest import DOUBLE, assert_near
-from .test_edge_set import linear, norm, randomize_norms
+from .test_edge_set import linear, randomize_norms
 
 NODES, EDGES = 6, 4
+norm = partial(edge_set.norm, epsilon=1e-5)
 
 
 class Double(nn.Module):
@@ -98,3 +108,34 @@ def test_a_path_is_dropped_for_whole_graphs(listed):
     assert_near(block(x, *given)[0], x + 2 * block.norm_conv(x))
     with pytest.raises(ValueError, match="drop_path"):
         GraphTransformerBlock(Double(), NODES, EDGES, drop_path=1.0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_sparse_matrices_and_pairs_of_one_set_of_nodes_are_read_as_the_list_of_edges(training):
+    options = {"virtual_node": True, "drop_path": 0.5}
+    conv = EGTConv(NODES, NODES, 2, edge_dim=EDGES, update_edges=True)
+    block = GraphTransformerBlock(conv, NODES, EDGES, **options).double().train(training)
+    edge_index = torch.tensor([[1, 0, 2, 1], [0, 1, 1, 2]])  # by receiver, as in a matrix
+    x, e = torch.randn(3, NODES, dtype=DOUBLE), torch.randn(4, EDGES, dtype=DOUBLE)
+    ends, size = edge_index.flip(0), (3, 3, EDGES)
+    adj_t = torch.sparse_coo_tensor(ends, e, size, check_invariants=True, is_coalesced=True)
+    batch = torch.tensor([0, 0, 0])
+    calls = [(x, edge_index, e), (x, adj_t, e), (x, adj_t), ((x, x), edge_index, e)]
+    found = []
+    for call in calls:
+        torch.manual_seed(1)
+        found.append(block(*call, batch=batch))
+    for nodes, edges in found[1:]:
+        assert_near(nodes, found[0][0])
+        assert_near(edges, found[0][1])
+
+
+@pytest.mark.parametrize("block", [AttentionBlock, GraphTransformerBlock])
+def test_a_residual_block_has_one_set_of_nodes(block):
+    sizes = (NODES, EDGES)[: 1 + (block is GraphTransformerBlock)]
+    made = block(EGTConv(NODES, NODES, edge_dim=EDGES), *sizes)
+    edge_index = torch.tensor([[0], [1]])
+    x, edge_attr = torch.randn(2, NODES), torch.randn(1, EDGES)
+    torch.testing.assert_close(made((x, x), edge_index, edge_attr), made(x, edge_index, edge_attr))
+    with pytest.raises(ValueError, match="x: got senders and receivers"):
+        made((x, x.clone()), edge_index, edge_attr)

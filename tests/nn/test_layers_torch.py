@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim
+from torch.utils.checkpoint import checkpoint
 
 from molattn.graph import CompleteGraphs
 
@@ -138,3 +139,21 @@ def test_cuda_gives_the_same_numbers(subject, multigraph):
     got = subject.run(conv.cuda(), x.cuda(), multigraph.cuda(), there, weights=True)
     for name in got.keys() - {"graph"}:
         torch.testing.assert_close(got[name].cpu(), expected[name], rtol=0, atol=1e-10)
+
+
+def test_activation_checkpoints_give_the_same_gradients(dense_subject):
+    graph = CompleteGraphs([1, 3, 0, 2])
+    conv, x = dense_subject.make(), dense_subject.nodes(graph.num_nodes).detach()
+    given = dense_subject.features(graph.num_edges, batch=graph.batch)
+
+    def gradients(wrapped):
+        rows = x.clone().requires_grad_()
+        out = dense_subject.run_complete(wrapped, rows, graph, given)["nodes"]
+        return torch.autograd.grad(
+            out.square().sum(), [rows, *conv.parameters()], allow_unused=True
+        )
+
+    found = gradients(
+        lambda *args, **options: checkpoint(conv, *args, use_reentrant=False, **options)
+    )
+    torch.testing.assert_close(found, gradients(conv), rtol=0, atol=0)

@@ -40,10 +40,10 @@ def fitted(*given):
     return [*steps, np.array([epoch[1:3] for epoch in history.curve])]
 
 
-def supervised():
+def supervised(network=SMALL):
     """Two targets with missing and censored labels, weights, and weights frozen at first."""
     torch.manual_seed(0)
-    model = MolAttn(MolAttnConfig((Task("y"), Task("z", "binary", ("no", "yes"))), SMALL))
+    model = MolAttn(MolAttnConfig((Task("y"), Task("z", "binary", ("no", "yes"))), network))
     random = np.random.default_rng(0)
     records = [model.featurize("C" * (1 + n % 13) + "O" * (n % 2)) for n in range(21)]
     targets = np.stack([random.normal(size=21), random.integers(2, size=21)], axis=1)

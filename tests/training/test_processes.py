@@ -2,6 +2,8 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -28,3 +30,13 @@ def test_gradients_of_two_processes_are_those_of_one(tmp_path):
         scale = np.abs(values).max()
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6 * scale, err_msg=name)
         assert scale > 1e-3
+
+
+def test_each_process_drops_other_numbers(monkeypatch):
+    network, steps = replace(gradients.SMALL, dropout=0.5), []
+    for rank in range(3):
+        monkeypatch.setattr("molattn.training.module.process_rank", lambda rank=rank: rank)
+        steps.append(gradients.supervised(network)[:-1])  # of the same rows
+    for gradients_of_ranks in zip(*steps, strict=True):
+        for one, other in combinations(gradients_of_ranks, 2):
+            assert not np.allclose(one, other)
