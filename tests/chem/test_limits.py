@@ -14,6 +14,8 @@ from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
 
+from ..conftest import HANGING
+
 PEPTIDE = "N[C@@H](C)C(=O)" * 45 + "O"
 LARGE = "C1CC1." * 400 + "C"
 LIMITS = MoleculeLimits(max_seconds=0.001)
@@ -95,7 +97,8 @@ def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
     ]
     calculator = DescriptorCalculator(DESCRIPTORS, morgan_counts=64)
     fields = Fields(calculator, fingerprint=True, smiles=True, scaffold=True)
-    reader = MoleculeReader(Featurizer.default(), fields, cache_size=0)
+    limits = MoleculeLimits(max_seconds=HANGING)
+    reader = MoleculeReader(Featurizer.default(), fields, limits, cache_size=0)
     there = reader.all(texts)
     monkeypatch.setattr(limits_module, "call_within", None)
     monkeypatch.setattr(limits_module, "is_fast", lambda text, **_: True)
