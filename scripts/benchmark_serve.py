@@ -127,7 +127,7 @@ async def _load(options: argparse.Namespace) -> None:
     async def client(number: int) -> None:
         rng = random.Random(number)
         async with _Connection(options.load) as connection:
-            while (start := time.monotonic()) < end:
+            while (start := time.monotonic()) < end or not times:
                 text = rng.choice(smiles)
                 status, body = await connection.post("/predict", _JSON, _body([text]))
                 assert status == 200, body

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from molattn.cli import main
 from molattn.config import PretrainNetworkConfig, TrainConfig
@@ -68,10 +69,15 @@ def test_an_interrupted_run_has_the_same_weights_bit_for_bit(config, tmp_path, m
         pretrain(other, tmp_path / "resumed", None)
 
 
-def test_another_network_learns_within_a_time_limit(config, tmp_path):
+def test_another_network_learns_within_a_time_limit(config, tmp_path, monkeypatch):
     network = replace(config.network, edge_width=16, layer="mat")
-    hurried = replace(config.training, max_hours=1e-9, epochs=9)
+    hours = []
+    handle = register_optimizer_step_post_hook(lambda *_: hours.append(3600.0))
+    clock = "lightning.pytorch.callbacks.Timer.time_elapsed"
+    monkeypatch.setattr(clock, lambda *_: sum(hours))  # an hour a step
+    hurried = replace(config.training, max_hours=1.0, epochs=9)
     run = pretrain(replace(config, network=network, training=hurried), tmp_path, None)
+    handle.remove()
     assert (run.history.steps, len(run.history.curve)) == (1, 1)
     assert all(bool(value.isfinite().all()) for value in weights(run).values())
 

@@ -98,7 +98,8 @@ def test_a_resumed_run_may_have_another_time_limit_but_no_other_option(
     with pytest.raises(InputError) as error:
         train(replace(config, training=replace(QUICK, batch_size=5)), folder=tmp_path)
     assert error.value.option == "batch_size"
-    hurried = replace(config, training=replace(QUICK, max_hours=1e-9))
+    monkeypatch.setattr("lightning.pytorch.callbacks.Timer.time_elapsed", lambda *_: 7200.0)
+    hurried = replace(config, training=replace(QUICK, max_hours=2.0))
     shown = io.StringIO()
     train(hurried, Console(file=shown, width=200), folder=tmp_path)
     assert "time limit reached (--max-hours)" in shown.getvalue()
