@@ -32,6 +32,7 @@ from molattn.utils.registry import IMPORTED
 if TYPE_CHECKING:
     import pandas as pd
 
+_MOST_NUMBERS = 2  # of a network, for each byte of its weights
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
 
@@ -251,7 +252,7 @@ class MolAttn(Predictor):
             raise InputError(f"expected {what}, got none", option="import")
         with files.reading(artefact.CONFIG_FILE):
             config = MolAttnConfig.from_dict(files.config)
-            with _Undrawn():
+            with _Undrawn(_MOST_NUMBERS * len(files.content[artefact.WEIGHTS_FILE])):
                 model = cls(config, **parts)
             if model.config != config:
                 raise InputError("got custom parts, but the model was saved without any")
@@ -278,10 +279,24 @@ class MolAttn(Predictor):
 
 
 class _Undrawn(TorchFunctionMode):
-    """Makes modules whose weights are loaded next; to draw them would move global generators."""
+    """Makes modules whose weights are loaded next; to draw them would move global generators.
+
+    A configuration of far more numbers than the file of weights has is refused before they take
+    memory.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
         if name.endswith(("uniform_", "normal_")):
             return nn.init.zeros_(args[0] if args else kwargs["tensor"])
-        return (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
+        result = (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
+        if name in ("empty", "ones", "rand", "randn", "zeros"):
+            self._left -= result.numel()
+            if self._left < 0:
+                message = f"got a larger network than that of {artefact.WEIGHTS_FILE}"
+                raise ValueError(f"{message}, expected the configuration it was saved with")
+        return result

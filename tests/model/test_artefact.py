@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from torch.overrides import TorchFunctionMode
 
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
@@ -138,6 +139,33 @@ def test_a_config_that_is_not_valid_or_does_not_fit_the_weights_is_refused(folde
     edit(config)
     change(folder, "config.json", json.dumps(config).encode())
     refused(folder)
+
+
+class Written(TorchFunctionMode):
+    """Counts the numbers that are written into new weights."""
+
+    numbers = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        if function.__name__ in ("zero_", "uniform_", "normal_"):
+            self.numbers += result.numel()
+        return result
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"width": 2000}, {"edge_width": 50_000}, {"layers": 1000}, {}],
+)
+def test_a_config_of_a_much_larger_network_is_refused_before_it_is_made(folder, sizes):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_bytes())
+    config["network"].update(sizes)
+    config["members"] = 1 if sizes else 1000
+    change(folder, "config.json", json.dumps(config).encode())
+    with Written() as written:
+        refused(folder, "config.json")
+    assert written.numbers <= 40 * sum(weight.numel() for weight in weights.values())
 
 
 def test_arrays_of_another_model_are_refused(folder):
