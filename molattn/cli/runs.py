@@ -101,7 +101,8 @@ def runs(
     if output is not None:
         with write_table(output, ListedRun._fields) as write:
             for run in found:
-                write(["" if cell is None else cell for cell in run])
+                cells = ("" if cell is None else cell for cell in run)
+                write([escape_formula(one) if isinstance(one, str) else one for one in cells])
     shown = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 13, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):

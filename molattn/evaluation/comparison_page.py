@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from molattn.data.table import escape_formula
 from molattn.evaluation.comparison import RunPredictions
 from molattn.evaluation.metrics import METRICS, main_metric
 from molattn.evaluation.molecules import molecule_image
@@ -69,7 +70,8 @@ def write_comparison(
     first, *_ = runs.values()
     tables = comparison_tables(table, first.tasks)
     with atomic_folder(output) as folder:
-        table.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
+        safe = table.map(lambda cell: escape_formula(cell) if isinstance(cell, str) else cell)
+        safe.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
         page = page_environment(_TEMPLATES).get_template("comparison.html")
         text = page.render(
             name="Comparison of runs",

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from molattn.config import PlanConfig
 from molattn.data.table import Row, Table, free_name
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, matching, quoted
 from molattn.inference.predict import predict_table, prediction_spec
 from molattn.inference.streaming import map_table, molecule_batches, open_with_model
 from molattn.model.model import MolAttn
@@ -100,7 +100,8 @@ def plan_table(
     by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
     ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
     ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
-    Molecules of the training data, repeated molecules and rows with an error are left out. A model
+    Molecules of the training data, molecules with a value in the column of the target, repeated
+    molecules and rows with an error are left out. A model
     that was saved without identities or noises, such as ``admet``, takes stereoisomers of training
     molecules for these, and the noise of a label for the error of its most certain predictions.
 
@@ -168,6 +169,10 @@ class _Target:
             rows = self.read(table, 1 + found.index[known])
             known[known] = np.isin([row.record.identity for row in rows], self.process.learned)
         print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
+        measured = self.measured_rows(table)
+        more = counted((measured & ~known).sum(), "row")
+        print_line(console, f"{more} with a value in {quoted(self.name)} left out")
+        known |= measured
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         found = found[~known].dropna(subset=columns)
         if not len(found):
@@ -178,6 +183,11 @@ class _Target:
         scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
+
+    def measured_rows(self, table: Table) -> NDArray[np.bool_]:
+        """Return which rows have a value in the column of the target, if there is one."""
+        columns = [table.header.index(name) for name in matching(self.name, table.header)]
+        return np.array([any(row.cells[one].strip() for one in columns) for row in table])
 
     def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
         """Read rows with valid molecules, by their numbers and in that order."""
@@ -191,8 +201,11 @@ class _Target:
         """Choose among rows; return the new cells of each by its number, in order."""
         config, model = self.config, self.model
         rows, position = self.read(table, numbers.tolist()), dict[Any, int]()
+        read = self.read(table, (1 + np.flatnonzero(self.measured_rows(table))).tolist())
+        measured = {row.record.identity for row in read if row.record}
         for index, row in enumerate(rows):
-            position.setdefault((row.record.identity, *row.features), index)
+            if row.record.identity not in measured:
+                position.setdefault((row.record.identity, *row.features), index)
         kept = [*position.values()]
         records: list[Any] = [rows[index].record for index in kept]
         features = [rows[index].features for index in kept] if model.config.features else None

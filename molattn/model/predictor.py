@@ -96,7 +96,9 @@ class Predictor(NetworkModule):
         """
         records = (self.as_given() if as_given else self)._records(smiles, partners)
         outputs = self.predict_outputs(records, batch_size, features=features)
-        return self.in_own_units(outputs) if members else self.values(outputs)
+        if members:
+            return self._within_percent(self.in_own_units(outputs))
+        return self.values(outputs)
 
     def predict_outputs(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
@@ -123,9 +125,18 @@ class Predictor(NetworkModule):
         """Convert :meth:`predict_outputs` to own units and calibrated probabilities."""
         mean = self._mean(outputs)
         if self.uncertainty is None:
-            return self.in_own_units(mean)
+            return self._within_percent(self.in_own_units(mean))
         calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
-        return own_units(calibrated, self.config.tasks, self.config.target_transforms).numpy()
+        values = own_units(calibrated, self.config.tasks, self.config.target_transforms).numpy()
+        return self._within_percent(values)
+
+    def _within_percent(self, values: Array) -> Array:
+        """Let values in percent, ``[..., num_outputs]``, end at 0 and 100, as intervals do."""
+        tasks = self.config.tasks
+        for index, part in enumerate(output_slices(tasks)):
+            if self.training_set and self.training_set.is_percentage(tasks[index], index):
+                values[..., part] = values[..., part].clip(0.0, 100.0)
+        return values
 
     # Uncertainty.
 
@@ -136,7 +147,7 @@ class Predictor(NetworkModule):
 
         The half-width grows with the distance to the training molecules, on the transformed scale;
         see :mod:`molattn.model.uncertainty`. Of a target in percent whose training labels are from
-        0 to 100 the interval ends there.
+        0 to 100, prediction and interval end there.
 
         Returns:
             Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
@@ -223,9 +234,10 @@ class Predictor(NetworkModule):
             middle, width = mean[:, part.start], half[:, index]
             low[:, index], high[:, index] = own(middle - width), own(middle + width)
             if self.training_set and self.training_set.is_percentage(tasks[index], index):
-                value, known = own(middle), np.isfinite(width)  # a value outside is an end
-                low[known, index] = np.maximum(low[:, index], np.minimum(value, 0))[known]
-                high[known, index] = np.minimum(high[:, index], np.maximum(value, 100))[known]
+                value = transform.forward(torch.from_numpy(own(middle).clip(0.0, 100.0))).numpy()
+                known = np.isfinite(width)
+                low[known, index] = own(value - width)[known].clip(0.0, 100.0)
+                high[known, index] = own(value + width)[known].clip(0.0, 100.0)
         return low, high
 
     def training_similarity(self, smiles: Sequence[Molecule]) -> Array:

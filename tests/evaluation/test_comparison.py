@@ -179,6 +179,19 @@ def test_classes_rows_without_prediction_and_escaped_cells(tmp_path):
     assert "yes 0." in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_names_of_runs_are_no_formulas_in_tables(tmp_path):
+    runs = [
+        saved_run(tmp_path / name, predictions=LABELS + noise)
+        for name, noise in zip(("=1+1", "@b"), NOISE, strict=False)
+    ]
+    assert main(["compare", *map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    rows = rows_of(tmp_path / "out/comparison.csv")
+    assert {row["run"] for row in rows} == {"'=1+1", "'@b"}
+    assert {row["minus"] for row in rows} == {"", "'@b"}
+    assert main(["runs", str(tmp_path), "--output", str(tmp_path / "list.csv")]) == 0
+    assert {row["name"] for row in rows_of(tmp_path / "list.csv")} == {"'=1+1", "'@b"}
+
+
 def test_other_rows_and_targets_are_refused_in_a_line(tmp_path, folds):
     (cross, *_), _ = folds
     first = saved_run(tmp_path / "first", predictions=LABELS)

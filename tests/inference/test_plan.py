@@ -97,6 +97,15 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
     assert not every["smiles"].isin(["C1CC", CHAINS[0]]).any()
 
 
+def test_measured_molecules_of_the_table_are_left_out_and_counted(run, capsys):
+    (run / "measured.csv").write_text("smiles,LENGTH\nCCF,3\nFCC,\nCCCF, \nCCCCF,\n")
+    words = ["plan", str(run / "m"), str(run / "measured.csv"), "--output", str(run / "left.csv")]
+    assert main(words) == 0
+    found = pd.read_csv(run / "left.csv")
+    assert sorted(found["smiles"]) == ["CCCCF", "CCCF"]  # FCC is CCF
+    assert "1 row with a value in 'length' left out" in capsys.readouterr().out
+
+
 def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]

@@ -10,7 +10,7 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.target_transform import LogTransform, TargetTransform, YeoJohnsonTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.task import Task
@@ -150,6 +150,29 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
     )
 
 
+@pytest.mark.parametrize("transform", [TargetTransform(), YeoJohnsonTransform(0.5, 50.0, 20.0)])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_predictions_in_percent_end_where_their_intervals_do(transform, calibrated):
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig((Task("bound", unit="%"),), SMALL)).eval()
+    mean = transform.forward(torch.tensor(100.0)).item() - 0.25
+    model.set_target_scaling([mean], [1.0], [transform])
+    free = model.predict(NEW)
+    assert (free > 100).any()
+    assert (free < 100).any()
+    targets = np.linspace(90.0, 100.0, len(HELD_OUT))[:, None]
+    if calibrated:
+        model.calibrate(HELD_OUT, targets, HELD_OUT)
+    model.training_set = TrainingSet.of(model.config.tasks, targets)
+    np.testing.assert_array_equal(model.predict(NEW), np.minimum(free, 100))
+    np.testing.assert_array_equal(model.predict(NEW, members=True)[0], np.minimum(free, 100))
+    if calibrated:
+        low, high = model.predict_interval(NEW, 0.5)
+        assert (high <= 100).all()
+        assert (low <= model.predict(NEW)).all()
+        assert (model.predict_confidence(NEW)[1] > 0).all()
+
+
 @pytest.mark.parametrize(
     "unit, largest, ends", [("%", 100.0, True), ("%", 101.0, False), ("mg", 100.0, False)]
 )
@@ -168,8 +191,8 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
     value = model.predict(NEW)
     assert ((low <= value) & (value <= high)).all()
     if ends:
-        np.testing.assert_array_equal(low, np.maximum(free[0], np.minimum(value, 0)))
-        np.testing.assert_array_equal(high, np.minimum(free[1], np.maximum(value, 100)))
+        np.testing.assert_array_equal(low, np.maximum(free[0], 0))
+        np.testing.assert_array_equal(high, np.minimum(free[1], 100))
         labels = np.full_like(value, 50.0)
         outputs = model.predict_outputs([model.featurize(text) for text in NEW])
         found = model.prediction(outputs, NEW, 0.95)
