@@ -73,9 +73,14 @@ class TrainingResult:
         console = Console(width=100)
         with console.capture() as text:
             print_scores(self.run_scores.metrics, self.run.config, console)
-            if skipped := self.run.table.skipped:
-                first = f"{self.run.table.unit} {skipped[0].line}: {skipped[0].reason}"
-                console.print(f"skipped rows: {len(skipped):,}; the first: {first}", markup=False)
+            table = self.run.table
+            for what, rows in (
+                ("skipped rows", table.skipped),
+                ("missing labels", table.unreadable),
+            ):
+                if rows:
+                    first = f"{table.unit} {rows[0].line}: {rows[0].reason}"
+                    console.print(f"{what}: {len(rows):,}; the first: {first}", markup=False)
         return text.get()
 
 

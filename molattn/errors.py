@@ -43,10 +43,13 @@ REASONS: dict[ReasonCode, str] = {
     "too_nested": "Branches nested more than 200 deep.",
     "mol_block": "The structure in the SDF file cannot be read.",
     "ragged": "The row and the header have different numbers of cells.",
+    "uncalculated": "A formula of the Excel file has no stored value: open the file in Excel or "
+    "LibreOffice, and save it.",
     "no_label": "The row has no label for any target (training only).",
-    "invalid_label": "A label is not a number, such as `n.d.`, though most labels of its target "
-    "are, or has no logarithm (`--target-transform log`); a cell of `--pretraining-columns` is not "
-    "a number; or the relation of a label is unknown (not in prediction).",
+    "invalid_label": "No label can be read, and one is not a number, such as `n.d.`, though most "
+    "labels of its target are, or has no logarithm (`--target-transform log`); a cell of "
+    "`--pretraining-columns` is not a number; or the relation of a label is unknown (not "
+    "in prediction).",
     "missing_feature": "A feature that the model uses has no value.",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
     "not_finite": "The prediction, or a score that explains it, is NaN or infinite.",

@@ -288,11 +288,11 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
 
 def _check_rows(table: TrainingTable) -> None:
     """Check that all rows can be used, and that there are two molecules or more."""
-    if table.skipped:
-        first = table.skipped[0]
+    if faults := [*table.skipped, *table.unreadable]:
+        first = faults[0]
         raise InputError(
             f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-            f"{len(table.skipped)} rows cannot be used; remove or correct them"
+            f"{len({row.line for row in faults})} rows cannot be used; remove or correct them"
         )
     if len({record.smiles for record in table.records}) < 2:
         raise InputError(

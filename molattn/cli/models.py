@@ -20,6 +20,7 @@ from molattn.config import (
     EmbedConfig,
     ExplainConfig,
     ExportConfig,
+    MoleculeLimits,
     PlanConfig,
     PredictConfig,
     PrepareConfig,
@@ -153,9 +154,9 @@ def prepare(
     """
     _check_is_path(output)
     console = make_console()
-    columns = TableConfig(smiles_column=config.smiles_column)
     tables = [
-        _open_standard_input(columns) if word == STREAM else open_table(word) for word in inputs
+        _open_standard_input(config) if word == STREAM else open_table(word, options=config)
+        for word in inputs
     ]
     from molattn.data.prepare import prepare_store, resume_hint
 
@@ -370,7 +371,7 @@ def _open(words: Sequence[str], config: TableConfig) -> Table:
     words = ["-" if word == STREAM else word for word in words]
     files = [word for word in words if os.path.exists(word)]
     if files and len(words) == 1:
-        return open_table(words[0])
+        return open_table(words[0], options=config)
     if files:
         raise InputError(
             f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
@@ -385,15 +386,15 @@ def _open(words: Sequence[str], config: TableConfig) -> Table:
     return SMILESList(words, config.smiles_column)
 
 
-def _open_standard_input(config: TableConfig) -> Table:
+def _open_standard_input(config: TableConfig | PrepareConfig) -> Table:
     """Open standard input as a table, in any format that files have."""
     if sys.stdin is None:
         raise InputError("standard input is closed; expected a table")
     source = Source(sys.stdin.buffer, "standard input")
-    return open_table(source, _format(source.start, config))
+    return open_table(source, _format(source.start, config), options=config)
 
 
-def _format(start: bytes, config: TableConfig) -> str:
+def _format(start: bytes, config: TableConfig | PrepareConfig) -> str:
     """Return the format of text that begins with some bytes: SDF, SMILES, or else CSV."""
     lines = start.split(b"\n")
     if len(lines) > 3 and lines[3].rstrip().endswith((b"V2000", b"V3000")):
@@ -406,7 +407,7 @@ def _format(start: bytes, config: TableConfig) -> str:
     return "smi" if word and _error(word, config) is None else "csv"
 
 
-def _error(text: str, config: TableConfig) -> SmilesError | None:
+def _error(text: str, config: MoleculeLimits) -> SmilesError | None:
     """Return why a text is not a SMILES; molecules beyond a limit have one."""
     from molattn.chem.limits import read_molecule
 

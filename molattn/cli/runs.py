@@ -29,9 +29,8 @@ def check(
     """
     from molattn.data.labels import with_target
 
-    opened = open_table(table)
+    opened = open_table(table, options=config)
     config = replace(config, target_columns=with_target(opened, config).target_columns)
-    opened.decimal = config.decimal
     from molattn.data.check import Problem, check_table
 
     found, console = check_table(opened, config), make_console()

@@ -120,7 +120,7 @@ class TrainOptions:
             config = _with_named_dataset(config, self.dataset)
         elif not config.file:
             config = _with_bundled_data(config)
-        opened = open_table(config.file)
+        opened = open_table(config.file, options=config.data)
         config = replace(config, data=with_target(opened, config.data))
         find_columns(opened, config.data)  # before torch and RDKit are loaded
         if config.data.auxiliary_columns:

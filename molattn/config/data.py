@@ -47,6 +47,22 @@ class MoleculeLimits:
 
 
 @checked
+class FileOptions:
+    """How the file of a table is read.
+
+    Args:
+        decimal: Decimal mark of numbers that are text; commas in Excel and SDF files are found.
+        sheet: Sheet of an Excel file; by default the first with the columns asked for.
+        header_row: Row of an Excel file with the names of the columns; by default the first with
+            the columns asked for.
+    """
+
+    decimal: Decimal = field(default=".", kw_only=True)
+    sheet: Name | None = field(default=None, kw_only=True)
+    header_row: Count | None = field(default=None, kw_only=True)
+
+
+@checked
 class WorkerOptions:
     """Which processes work on the rows of a table.
 
@@ -65,7 +81,7 @@ class WorkerOptions:
 
 
 @checked
-class TableColumns(MoleculeLimits):
+class TableColumns(MoleculeLimits, FileOptions):
     """The columns of a table of labeled molecules.
 
     Args:
@@ -78,7 +94,6 @@ class TableColumns(MoleculeLimits):
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
         num_workers: Worker processes that read the molecules; 0 reads them in the main process.
-        decimal: Decimal mark of the numbers in CSV and TSV files.
     """
 
     smiles_column: str = "smiles"
@@ -90,7 +105,6 @@ class TableColumns(MoleculeLimits):
     featurizer: Name = "default"
     split_column: str | None = None
     num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
-    decimal: Decimal = field(default=".", kw_only=True)
 
 
 @checked

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval, MinLen
 
 from molattn.config.base import Between, Count, Name, Names, NonNegativeInt, Threads, checked
-from molattn.config.data import Decimal, MoleculeLimits, WorkerOptions
+from molattn.config.data import FileOptions, MoleculeLimits, WorkerOptions
 from molattn.config.training import Device
 from molattn.errors import InputError
 
@@ -28,7 +28,6 @@ class _TableOptions:
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
         device: Device to predict on; auto is a GPU if there is one.
-        decimal: Decimal mark of the numbers in CSV and TSV files.
     """
 
     smiles_column: str = "smiles"
@@ -37,11 +36,10 @@ class _TableOptions:
     batch_size: Count = 512
     threads: Threads = 1
     device: Device = "auto"
-    decimal: Decimal = "."
 
 
 @checked
-class TableConfig(MoleculeLimits, _TableOptions):
+class TableConfig(MoleculeLimits, FileOptions, _TableOptions):
     """How a table is read, and the limits of its molecules."""
 
 

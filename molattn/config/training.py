@@ -24,7 +24,7 @@ from molattn.config.base import (
     check_unused,
     checked,
 )
-from molattn.config.data import DataConfig, MoleculeLimits
+from molattn.config.data import DataConfig, FileOptions, MoleculeLimits
 from molattn.errors import InputError
 
 Checkpoint = Literal["best", "last"]
@@ -325,7 +325,7 @@ class TrainConfig(RunConfig):
 
 
 @checked
-class MoleculesConfig(MoleculeLimits):
+class MoleculesConfig(MoleculeLimits, FileOptions):
     """The molecules of pretraining, and how they are masked.
 
     Args:

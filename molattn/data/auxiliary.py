@@ -1,6 +1,7 @@
 """Rows with auxiliary labels: those of the table of the targets, and of another one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from molattn.config import DataConfig
@@ -30,12 +31,13 @@ class AuxiliaryTable(Table):
         labels = config.auxiliary
         self._tables = {0: table}
         if config.auxiliary_data is not None:
-            self._tables[SECOND] = second = open_table(config.auxiliary_data)
-            second.decimal = config.decimal
+            options = replace(config, sheet=None, header_row=None)  # those of the first table
+            self._tables[SECOND] = second = open_table(config.auxiliary_data, options=options)
+            self.remarks = second.remarks
             if not any(matching(name, table.header) for name in labels.target_columns):
                 del self._tables[0]
         *_, last = self._tables.values()
-        self.path, self.unit, self.decimal = last.path, last.unit, config.decimal
+        self.path, self.unit = last.path, last.unit
         self._columns: dict[str, dict[int, int]] = {}  # by name: index in each table
         for option in ("smiles_column", "partner_column", "weight_column", "feature_columns"):
             self._find(option, getattr(config, option), self._tables)
@@ -64,7 +66,10 @@ class AuxiliaryTable(Table):
             for row in table:
                 cells = ["" if index is None else row.cells[index] for index in columns]
                 molecule = row.molecule if columns[0] == 0 else None  # it stands for that column
-                yield row._replace(line=key + row.line, cells=cells, molecule=molecule)
+                commas = [new for new, index in enumerate(columns) if index in row.commas]
+                yield row._replace(
+                    line=key + row.line, cells=cells, values=None, molecule=molecule, commas=commas
+                )
 
     def check_featurizer(self, featurizer: Any) -> None:
         """Check that prepared molecules are those of a featurizer."""

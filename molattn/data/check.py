@@ -40,8 +40,9 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     """Read a table as a training does, and list what may be wrong with it.
 
     Problems of rows are: a reason code of :data:`molattn.errors.REASONS`, for a row that is not
-    used; ``duplicate``, of a molecule in an earlier row; ``conflict``, if the label is another
-    than in a row of the same molecule; ``mixture``; and ``stereo``, for centers or double bonds
+    used; ``label``, for a cell that is not read in a row with other labels; ``duplicate``, of a
+    molecule in an earlier row; ``conflict``, if the label is another than in a row of the same
+    molecule; ``mixture``; and ``stereo``, for centers or double bonds
     without a configuration.
 
     Raises:
@@ -49,6 +50,7 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     """
     read = read_training_table(table, config, FEATURIZERS[config.featurizer]())
     problems = [Problem(one.line, one.smiles, one.code, one.reason) for one in read.skipped]
+    problems += [Problem(row.line, row.smiles, "label", row.reason) for row in read.unreadable]
     problems += _problems(read)
     counts = Counter(one.problem for one in problems)
     skipped = Counter(one.code for one in read.skipped)
@@ -56,6 +58,7 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     used = f"{counted(read.rows_in, 'row')}: {len(read.rows):,} used, {len(read.skipped):,} not"
     remarks = [f"{used} ({reasons})" if reasons else used, *table.remarks]
     for name, text in {
+        "label": "with a label that cannot be read and counts as missing",
         "duplicate": "of a molecule in an earlier row",
         "conflict": "with another label than a row of the same molecule",
         "mixture": "of salts or mixtures (--standardize: the largest fragment, neutral)",

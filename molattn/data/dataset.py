@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -109,6 +109,7 @@ class TrainingTable(Molecules):
     tasks: tuple[Task, ...]
     parts: Sequence[str] | None  # cells of the split column; None = there is none
     skipped: list[SkippedRow]  # the other rows
+    unreadable: list[SkippedRow] = field(default_factory=list)  # labels that count as missing
     digest: str  # SHA-256 of the file
     unit: str  # what Row.line counts, line or row
     remarks: tuple[str, ...]  # on the file, such as its encoding
@@ -277,8 +278,7 @@ def read_training_table(
     Raises:
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
     """
-    table = open_table(path)
-    table.decimal = config.decimal
+    table = open_table(path, options=config)
     options: Any = {"counter": counter, "radius": radius}
     read = _read_table(table, config, featurizer, console, baseline=baseline, **options)
     if not config.auxiliary_columns:
@@ -307,23 +307,26 @@ def _read_table(
     complete, skipped = _complete_rows(table, columns, console)
     if not complete:
         raise _no_usable_row(table, config, skipped)
-    targets, reasons = read_targets(table, complete, columns, config)
+    targets, faults = read_targets(table, complete, columns, config)
     check_columns([labels.task for labels in targets])
-    labeled = [number for number in range(len(complete)) if number not in reasons]
+    numbers = [np.fmax(labels.values, np.fmax(*labels.bounds)) for labels in targets]
+    is_labeled = ~np.isnan(numbers).all(axis=0)
+    labeled = np.flatnonzero(is_labeled).tolist()
     options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
-    numbers = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
-    reader = MoleculeReader(
-        featurizer, numbers, config, radius=radius, cache_size=20_000, **options
-    )
+    fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
+    reader = MoleculeReader(featurizer, fields, config, radius=radius, cache_size=20_000, **options)
     records, errors = _read_molecules(reader, complete, labeled, columns, console)
-    errors |= {number: ("invalid_label", reason) for number, reason in reasons.items()}
+    errors |= {number: faults[number][0] for number in np.flatnonzero(~is_labeled).tolist()}
     rows = ((complete[number], why) for number, why in errors.items())
     skipped += [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
     skipped.sort()
     if not records:
         raise _no_usable_row(table, config, skipped)
     kept = [number for number in labeled if number not in errors]
-    return _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+    rows = ((complete[number], why) for number in kept for why in faults.get(number, ()))
+    unreadable = [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
+    read = _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+    return replace(read, unreadable=unreadable)
 
 
 def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: bool) -> Fields:
@@ -437,6 +440,12 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
         if task.kind == "regression" and len(labels) > 1 and np.nanmin(known) == np.nanmax(known):
             line += ": they do not vary, so that nothing can be learned"
         lines.append(line if config is None else line + _undecided(task, labels, config))
+    if table.unreadable:
+        reasons = "; ".join(
+            f"{table.unit} {row.line}: {row.reason}" for row in table.unreadable[:3]
+        )
+        labels = counted(len(table.unreadable), "label")
+        lines.append(f"{labels} that cannot be read count as missing ({reasons})")
     if table.auxiliary is not None:
         lines += [f"auxiliary {line}" for line in describe_tasks(table.auxiliary)]
     return lines
@@ -480,14 +489,17 @@ def _complete_rows(
     """Return the rows with a label and all features, and the others."""
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
     skipped, groups = list[SkippedRow](), 0
-    numbers = [*columns.targets, *columns.features]
-    numbers += [] if columns.weight is None else [columns.weight]
+    numbers = [*columns.features] if columns.weight is None else [*columns.features, columns.weight]
+    inputs = [columns.smiles, *numbers] + ([] if columns.partner is None else [columns.partner])
+    numbers += columns.targets
     for row in table:
-        for index in numbers if table.decimal != "." else ():
+        for index in numbers if row.commas else ():
             row.cells[index] = row.numeral(index)
+        is_labeled = not all(is_missing(row.cells[index]) for index in columns.targets)
+        row = row.checked(inputs if is_labeled else [*inputs, *columns.targets])
         text, code, reason = row.cells[columns.smiles], row.code, row.reason
         blank = [index for index in columns.features if is_missing(row.cells[index])]
-        if not code and all(is_missing(row.cells[index]) for index in columns.targets):
+        if not code and not is_labeled:
             code, reason = "no_label", "no target has a value"
         elif not code and blank:
             reason = f"the feature {quoted(table.header[blank[0]])} has no value"
@@ -498,7 +510,7 @@ def _complete_rows(
         groups += row.has_stereo_groups(text)
         # The structure of a store, but no mol block, which the SMILES stands for.
         molecule = None if row.block else row.molecule
-        rows.append(row._replace(values=None, molecule=molecule))
+        rows.append(row._replace(values=None, molecule=molecule, commas=()))
     print_remarks(console, Counter(), groups)
     return rows, skipped
 

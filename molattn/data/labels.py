@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.config.data import DataConfig, TaskChoice
-from molattn.data.table import Row, Table, listed, name_column
-from molattn.errors import InputError, check_one_of, quoted
+from molattn.data.table import PLUS_MINUS, Row, Table, Uncalculated, listed, name_column
+from molattn.errors import InputError, ReasonCode, check_one_of, quoted
 from molattn.task import Task
+from molattn.utils.console import counted
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_UNCERTAINTY = re.compile(rf"(?<=[0-9.]){PLUS_MINUS}[0-9]*\.?[0-9]+\Z")
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
 _RELATIONS = {
     **dict.fromkeys(("", "=", "~"), 0),
@@ -76,7 +78,7 @@ def is_missing(text: str) -> bool:
 
 def number(cell: str) -> float:
     """Return a cell as a number; NaN where it is missing."""
-    text = cell.strip()
+    text = _UNCERTAINTY.sub("", cell.strip())
     if is_missing(text):
         return nan
     if not _NUMBER.fullmatch(text):
@@ -95,7 +97,7 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
 
     Args:
         cell: The label: a number, after ``>``, ``>=``, ``>>``, ``≥``, ``<``, ``<=``, ``<<``, ``≤``,
-            ``=``, ``~`` or nothing.
+            ``=``, ``~`` or nothing; an uncertainty after it (``12 ± 1``) is left out.
         relation: One of these from a column of its own, also in quotes.
 
     Returns:
@@ -223,10 +225,10 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
 
 def read_targets(
     table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
-) -> tuple[list[Labels], dict[int, str]]:
-    """Return the labels of each target, and why rows with a label that is not read are skipped."""
+) -> tuple[list[Labels], dict[int, list[tuple[ReasonCode, str]]]]:
+    """Return the labels of each target, and by row code and reason of labels that are not read."""
     targets: list[Labels] = []
-    reasons: dict[int, str] = {}
+    faults: dict[int, list[tuple[ReasonCode, str]]] = {}
     for number, index in enumerate(columns.targets):
         relation = columns.relations[number]
         cells = [row.cells[index] for row in rows]
@@ -240,11 +242,18 @@ def read_targets(
         except InputError as error:
             message = f"{table.path}, column {quoted(table.header[index])}: {error.args[0]}"
             raise InputError(message, option=error.option) from None
+        if uncertain := sum(_UNCERTAINTY.search(cell) is not None for cell in cells):
+            remark = f"{counted(uncertain, 'label')} of column {quoted(table.header[index])}"
+            table.remarks += (f"{remark} without the uncertainty (12 ± 1 is 12)",)
+        expected = "the stored value of a formula"
+        formulas = (row for row, cell in enumerate(cells) if isinstance(cell, Uncalculated))
+        labels.invalid.update((row, LabelError(cells[row], expected)) for row in formulas)
         for row, error in labels.invalid.items():
+            code = "uncalculated" if isinstance(error.text, Uncalculated) else "invalid_label"
             name = quoted(table.header[_column(error, index, relation)])
-            reasons.setdefault(row, f"column {name}: {error.command_line()}")
+            faults.setdefault(row, []).append((code, f"column {name}: {error.command_line()}"))
         targets.append(labels)
-    return targets, reasons
+    return targets, faults
 
 
 def _read_labels(

@@ -86,10 +86,9 @@ def prepare_store(
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
     if config.engine == "ray":
         check_ray(config.ray_address)
-    inputs = _inputs([open_table(source) for source in sources], config)
+    inputs = _inputs([open_table(source, options=config) for source in sources], config)
     run = _run(inputs, config)
     for table in inputs.tables:
-        table.decimal = config.decimal
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
@@ -144,9 +143,9 @@ class _Inputs(NamedTuple):
     def blocks(self, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
         """Yield the rows after the first ``start`` in blocks, each with the number of its table."""
         rows = (
-            (number, Row(row.line, [row.numeral(one) for one in own], row.code, row.reason))
+            (number, Row(row.line, [row.numeral(column) for column in own], row.code, row.reason))
             for number, (table, own) in enumerate(zip(self.tables, self.columns, strict=True))
-            for row in table
+            for row in (raw.checked(own[:1]) for raw in table)
         )
         remaining = islice(rows, start, None)
         while block := list(islice(remaining, size)):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
-from molattn.data.dataset import TrainingTable
+from molattn.data.dataset import SkippedRow, TrainingTable
 from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
@@ -112,10 +112,15 @@ def write_plots(
 
 
 def write_skipped(table: TrainingTable, folder: Path) -> None:
-    """Write ``skipped.csv``: the rows of a table that cannot be used, with their reasons."""
-    with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
-        for row in table.skipped:
-            write(row._replace(smiles=escape_formula(row.smiles)))
+    """Write ``skipped.csv``, the rows of a table that cannot be used, with their reasons.
+
+    Labels that cannot be read, of rows with other labels, are in ``unreadable.csv``, if there are
+    any.
+    """
+    for name in ("skipped", "unreadable") if table.unreadable else ("skipped",):
+        with write_table(folder / f"{name}.csv", SkippedRow._fields) as write:
+            for row in getattr(table, name):
+                write(row._replace(smiles=escape_formula(row.smiles)))
 
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:

@@ -155,6 +155,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_in": table.rows_in,
         "rows_used": len(table.rows),
         "rows_skipped": len(table.skipped),
+        "labels_unreadable": len(table.unreadable),
         "rows_standardized": table.standardized,
         **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},
         "leakage": asdict(run.leakage),

@@ -297,9 +297,12 @@ class _RowReader:
         self._partner = None if partner is None else table.column(partner, "--partner-column")
         features = () if fields.numbers is None else model.features
         self._features = [table.column(name, "a feature of the model") for name in features]
+        self._inputs = [self._smiles, *self._features]
+        self._inputs += [] if self._partner is None else [self._partner]
 
     def read(self, block: Sequence[Row]) -> Iterator[ReadRow]:
         """Yield the rows of a block with their molecules."""
+        block = [row.checked(self._inputs) for row in block]
         whole = [row for row in block if not row.code]
         molecules = [row.structure(self._smiles) for row in whole]
         if self._in_order:  # in the order of a mol block
@@ -353,17 +356,18 @@ def open_with_model(
     output: str | Path | IO[bytes] | None = None,
 ) -> tuple[Table, MolAttn]:
     """Open a table, check the output and load a model; print remarks on table and model."""
-    table = open_table(source)
-    table.decimal = config.decimal
+    table = open_table(source, options=config)
     if output is not None and isinstance(config, StreamConfig):
         _check_output(table, Path(output) if isinstance(output, str) else output, config)
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
-    for remark in table.remarks:
-        print_line(console, f"{table.path}: {remark}")
     model = model_folder
     if not isinstance(model, MolAttn):
         check_device(config.device)
         model = MolAttn.from_pretrained(find_model(model)).to(torch_device(config.device))
+    table.use(config, *model.config.input_columns)
+    table.column(config.smiles_column, "--smiles-column")
+    for remark in table.remarks:
+        print_line(console, f"{table.path}: {remark}")
     if remark := model.inputs_remark():
         print_line(console, remark)
     return table, model.as_given() if config.as_given else model

@@ -148,6 +148,11 @@ class MolAttnConfig:
         return self.partner_column is not None
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns of a table that the model reads besides the molecule."""
+        return (*self.features, *([self.partner_column] if self.partner_column else ()))
+
+    @property
     def num_numbers(self) -> int:
         """Number of extra features of a molecule: those given, and those calculated."""
         return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)

@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,9 @@ def prepare_molecules(
     Raises:
         InputError: A table that cannot be read, a store of other files or options, or no molecule.
     """
-    tables = [open_table(file) for file in files]
-    excluded = [open_table(file) for file in config.exclude]
+    tables = [open_table(file, options=config) for file in files]
+    by_columns = replace(config, sheet=None, header_row=None)
+    excluded = [open_table(file, options=by_columns) for file in config.exclude]
     name = config.smiles_column
     columns = [table.column(name, "--smiles-column") for table in (*tables, *excluded)]
     first = tables[0] if len(tables) == 1 and columns[0] == 0 else None

@@ -8,6 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -42,6 +43,7 @@ from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
 
 _ROWS = "X-Molattn-Rows"  # the number of molecules, from which a client tells progress
+_REMARKS = "X-Molattn-Remarks"  # how a file is read, percent-encoded
 _BEARER = HTTPBearer(
     auto_error=False, description="The token of the server (`--token` or `MOLATTN_TOKEN`)."
 )
@@ -171,7 +173,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
             path = Path(held.enter_context(folder)) / "body"
             await bodies.spool(request, path)
-            opened = in_thread(worker.slow, bodies.file_table, path, kind, served, stop)
+            opened = in_thread(worker.slow, bodies.file_table, path, kind, served, options, stop)
             table, count = await bodies.unless_gone(request, opened)
             work = Work(served, table, options.level, options.smiles_column)
         if neighbors and not served.has_neighbors:
@@ -179,7 +181,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if neighbors and answer in FILES:
             raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
         predicted = worker.predict(work, stop)
-        headers = {_ROWS: str(count)}
+        headers = {_ROWS: str(count), _REMARKS: quote("; ".join(table.remarks))}
         if answer in FILES:
             reading = table_options(config, work.smiles_column, work.level)
             chunks = file_chunks(work, reading, FILES[answer], predicted)

@@ -13,6 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
+from molattn.config.data import Decimal
 from molattn.data.table import Row, Source, Table, open_table
 from molattn.errors import InputError, MolattnError, quoted
 from molattn.explain import METHODS
@@ -58,6 +59,13 @@ class PredictOptions(_Query):
     as_given: _AsGiven = Field(default_factory=bool)
     smiles_column: str = Field(
         default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
+    )
+    decimal: Decimal = Field(default_factory=lambda: ".", description="Of a file.")
+    sheet: str | SkipJsonSchema[None] = Field(
+        None, description="Of an Excel file; by default the first with the columns."
+    )
+    header_row: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        None, description="Of an Excel file; by default the first with the columns."
     )
 
 
@@ -260,13 +268,14 @@ def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]
 
 
 def file_table(
-    path: Path, kind: str, served: ServedModel, stop: threading.Event
+    path: Path, kind: str, served: ServedModel, options: PredictOptions, stop: threading.Event
 ) -> tuple[Table, int]:
     """Return the table of a body of a type, and the number of its rows; all are read once."""
     if kind == NDJSON:
         table: Table = _MoleculeTable(served, lambda: _line_values(path, served))
     else:
-        table = open_table(Source(path, "body"), FILES[kind])
+        table = open_table(Source(path, "body"), FILES[kind], options=options)
+        table.use(options, *served.model.config.input_columns)
     count = 0
     for count, _ in enumerate(table, start=1):  # noqa: B007
         if stop.is_set():

@@ -189,7 +189,8 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
 
 def add_reference(served: ServedModel, path: Path, options: PredictConfig) -> int:
     """Predict a table and keep the quantiles; return the number of rows without a prediction."""
-    table, spec = open_table(path), served.spec(LEVEL)
+    table, spec = open_table(path, options=options), served.spec(LEVEL)
+    table.use(options, *served.model.config.input_columns)
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
     values, refused = list[list[Any]](), 0
     with inference_context(served.model, options.threads):

@@ -175,7 +175,8 @@ def read_rows(
         lines.append(f"{rows}, used as they are (--standardize: their largest fragment, neutral)")
     if (other := table.auxiliary) is not None:
         skipped = [row.reason for row in other.skipped if row.code != "no_label"]
-        line = f"{other.path}: {len(other.rows)} rows with auxiliary labels"
+        remarks = f" ({', '.join(other.remarks)})" if other.remarks else ""
+        line = f"{other.path}{remarks}: {len(other.rows)} rows with auxiliary labels"
         lines.append(f"{line}, {len(skipped)} skipped ({skipped[0]})" if skipped else line)
     for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)

@@ -27,7 +27,7 @@ _RESUMABLE = (f"*fold_*/{RESULT_FILE}", "molecules", "molecules.unfinished/shard
 _CONTENTS = re.compile(
     r"(repeat_\d+_)?fold_\d+(\.unfinished)?|member_\d+|molecules(\.unfinished)?|model"
     r"|config\.yaml|report\.html|metrics\.json|(checkpoint|out_of_fold)\.safetensors"
-    r"|(history|predictions|skipped)\.csv"
+    r"|(history|predictions|skipped|unreadable)\.csv"
     r"|(calibration|coverage|learning_curve|parity|roc_pr|similarity)\.png"
     r"|.+\.part|\..+\.lock"
 )

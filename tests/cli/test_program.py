@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from molattn import MolAttn
@@ -117,6 +118,41 @@ def test_german_tables_are_read_with_their_decimal_comma(small_table, fails):
     assert "1.234" in fails(2, "train", "mixed.csv", "--decimal", ",", "--test-size", "0")
 
 
+@pytest.mark.parametrize("options", [[], ["--sheet", "Data", "--header-row", "3"]])
+def test_excel_sheets_are_read_as_their_cells_are_shown(small_table, capsys, fails, options):
+    header, *rows = csv.reader(small_table.read_text().splitlines())
+    book = openpyxl.Workbook()
+    book.active.append(["Cover"])
+    sheet = book.create_sheet("Data")
+    for row in (["Assay"], [], [*header, "price"]):
+        sheet.append(row)
+    for number, row in enumerate(rows):
+        value = float(row[2])
+        forms = {
+            0: value,
+            1: row[2].replace(".", ","),
+            2: value / 100,
+            3: f"{row[2]} ± 0.1".replace(".", ","),
+        }
+        sheet.append([*row[:2], forms[number % 4 if number < 20 else 0], row[3], 0.5])
+        sheet.cell(number + 4, 3).number_format = (
+            "0.00%" if number % 4 == 2 and number < 20 else "0"
+        )
+        sheet.cell(number + 4, 5).number_format = "0%"
+    book.save("book.xlsx")
+    words = ["check", "book.xlsx", "--target-columns", "logS", *options, "--output", "problems.csv"]
+    assert main(words) == 0
+    log = capsys.readouterr().out
+    for words in ("'Data'", "header in row 3", "5 cells of column 'logS' with a percentage"):
+        assert words in log
+    labels = "'logS': regression, 40 labels from"
+    assert main(["check", str(small_table), "--target-columns", "logS"]) == 0
+    (expected,) = (line for line in capsys.readouterr().out.splitlines() if labels in line)
+    assert expected in log
+    assert "--sheet" in fails(2, "check", "book.xlsx", "--target-columns", "logS", "--sheet", "no")
+    assert "--header-row" in fails(2, "check", str(small_table), "--header-row", "3")
+
+
 def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     lines = ["id;SMILES;IC50", "a;CCO;1,5", "b;OCC;40000", "c;CC(N)C(=O)O.Cl;3", "d;=x;3", "e;C;"]
     Path("t.csv").write_text("\n".join([*lines, "f;CC=CC;3", "g;C[C@H](N)C(=O)O;3"]))
@@ -125,7 +161,7 @@ def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     shown = capsys.readouterr().out
     assert "7 rows: 5 used, 2 not (1 syntax, 1 no_label)" in shown
     assert "spans 4.4 orders of magnitude" in shown
-    command = "to train: molattn train t.csv --target-columns IC50 --decimal , --standardize"
+    command = "to train: molattn train t.csv --decimal , --target-columns IC50 --standardize"
     assert f"{command} --split scaffold" in shown.splitlines()
     with open("problems.csv") as file:
         found = [(row["line"], row["problem"]) for row in csv.DictReader(file)]

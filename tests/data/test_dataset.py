@@ -1,6 +1,7 @@
 from dataclasses import fields, replace
 
 import numpy as np
+import openpyxl
 import pytest
 
 from molattn.chem import Featurizer
@@ -105,21 +106,69 @@ def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     text = "smiles,y,z\nC,1,2\nCC,>2,1\nCCC,<= 0.5,\nCCCC,,3\nCCCCC,>x,4\nCCCCCC,~7,5\n"
     table = read(tmp_path, text, DataConfig(target_columns=("y", "z")))
     nan = np.nan
-    assert [(row.line, row.code) for row in table.skipped] == [(6, "invalid_label")]
+    assert [(row.line, row.code) for row in table.unreadable] == [(6, "invalid_label")]
     np.testing.assert_array_equal(
-        table.targets, [[1.0, 2.0], [nan, 1.0], [nan, nan], [nan, 3.0], [7.0, 5.0]]
+        table.targets, [[1.0, 2.0], [nan, 1.0], [nan, nan], [nan, 3.0], [nan, 4.0], [7.0, 5.0]]
     )
-    np.testing.assert_array_equal(table.bounds[0, :, 0], [nan, 2.0, nan, nan, nan])
-    np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, nan, 0.5, nan, nan])
+    np.testing.assert_array_equal(table.bounds[0, :, 0], [nan, 2.0, nan, nan, nan, nan])
+    np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, nan, 0.5, nan, nan, nan])
     assert np.isnan(table.bounds[:, :, 1]).all()
-    np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
-    assert describe_tasks(table, CONFIG) == [
+    np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1.0, 2.0, 0.5, nan, nan, 7.0])
+    assert describe_tasks(table, CONFIG)[:2] == [
         "'y': regression, 2 labels from 1 to 7; 1 lower and 1 upper bounds",
-        "'z': regression, 4 labels from 1 to 5",
+        "'z': regression, 5 labels from 1 to 5",
     ]
     some = table.molecules(np.array([1, 0]))
     np.testing.assert_array_equal(some.bounds, table.bounds[:, [1, 0]])
     np.testing.assert_array_equal(some.labels_or_bounds, [[2.0, 1.0], [1.0, 2.0]])
+
+
+def test_an_unreadable_label_is_missing_and_its_row_keeps_the_others(tmp_path):
+    text = (
+        "smiles,y,z\nC,1,2\nCC,n.d.,1\nCCC,4,see note\nCCCC,12 ± 1,3\nCCCCC,x,\nCCCCCC,7+/-.5,5\n"
+        "CC(,n.d.,1\nO,>8 ± 2,?\n"
+    )
+    table = read(tmp_path, text)
+    nan = np.nan
+    expected = [[1, 2], [nan, 1], [4, nan], [12, 3], [7, 5], [nan, nan]]
+    np.testing.assert_array_equal(table.targets, expected)
+    assert table.bounds[0, -1, 0] == 8.0
+    assert [(row.line, row.code) for row in table.skipped] == [
+        (6, "invalid_label"),
+        (8, "parenthesis"),
+    ]
+    cells = [(row.line, row.smiles, row.code, row.reason[:10]) for row in table.unreadable]
+    assert cells == [
+        (3, "CC", "invalid_label", "column 'y'"),
+        (4, "CCC", "invalid_label", "column 'z'"),
+        (9, "O", "invalid_label", "column 'z'"),
+    ]
+    *_, line = describe_tasks(table, CONFIG)
+    assert line.startswith("3 labels")
+    assert "line 3: column 'y'" in line
+    assert any(one.startswith("3 labels of column 'y'") for one in table.remarks)
+
+
+def test_formulas_without_a_value_are_missing_labels_or_inputs(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (
+        ["smiles", "y", "z", "pH"],
+        ["C", 1, 2, 7],
+        ["CC", "=B2", 3, 7],
+        ["CCC", "=B2", None, 7],
+        ['="CC"', 1, 2, 7],
+        ["CCCC", 5, 6, "=D2"],
+        ["CCCCC", 7, 8, 7],
+    ):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    config = replace(CONFIG, feature_columns=("pH",))
+    table = read_training_table(tmp_path / "t.xlsx", config, Featurizer.default())
+    assert [(row.line, row.code) for row in table.skipped] == [
+        (n, "uncalculated") for n in (4, 5, 6)
+    ]
+    assert [(row.line, row.code) for row in table.unreadable] == [(3, "uncalculated")]
+    np.testing.assert_array_equal(table.targets, [[1, 2], [np.nan, 3], [7, 8]])
 
 
 def test_labels_of_one_value_vary_by_their_bounds(tmp_path):

@@ -110,6 +110,13 @@ def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]
     assert cheap["smiles"].tolist() == ["FC"]  # which the same molecule at twice the cost is not
+    excel = pd.read_csv(run / "library.csv")
+    excel["price"] = [f"{price:.2f}".replace(".", ",") for price in excel["price"]]
+    with pd.ExcelWriter(run / "library.xlsx") as book:
+        excel.to_excel(book, sheet_name="Data", startrow=2, index=False)
+    config = PlanConfig(count=24, acquisition="uncertainty", cost_column="price")
+    plan_table(run / "m", run / "library.xlsx", run / "x.csv", config)
+    assert pd.read_csv(run / "x.csv")["smiles"].tolist() == found["smiles"].tolist()
     config = PlanConfig(acquisition="uncertainty", cost_column="smiles")
     with pytest.raises(InputError, match=r"line 2: got 'CF', expected a number above 0"):
         plan_table(run / "m", run / "library.csv", run / "x.csv", config)

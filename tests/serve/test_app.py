@@ -3,8 +3,10 @@ import csv
 import io
 import json
 from dataclasses import replace
+from urllib.parse import unquote
 
 import numpy as np
+import openpyxl
 import pytest
 
 from molattn import MolAttn
@@ -272,6 +274,36 @@ def test_every_format_is_read_and_written(client, mixed, tmp_path, kind):
     assert response.headers["content-type"].partition(";")[0] == kind
     (written := tmp_path / f"back.{FILES[kind]}").write_bytes(response.content)
     assert [row.cells[0] for row in open_table(written)][:1] == ["CCO"]
+
+
+def test_an_excel_file_is_read_by_the_columns_of_the_model(client, tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["smiles"])
+    for sheet, header in (("Molecules", "T"), ("Data", "temperature")):
+        rows = book.create_sheet(sheet)
+        for row in (
+            ["Title"],
+            ["smiles", "solvent", header],
+            ["CCO", "O", 0.25],
+            ["CCC", "O", "25,0"],
+        ):
+            rows.append(row)
+        rows["C3"].number_format = "0%"
+        rows.append(["CCN", "O", "=1+1"])
+    book.save(tmp_path / "t.xlsx")
+    (kind,) = (kind for kind, name in FILES.items() if name == "xlsx")
+    headers = {"Content-Type": kind, "Accept": "application/x-ndjson"}
+    content = (tmp_path / "t.xlsx").read_bytes()
+    response = client.post("/predict?model=pair", content=content, headers=headers)
+    answers = lines(response)
+    assert [one["features"] for one in answers[:2]] == [{"temperature": 25.0}] * 2
+    assert [one["error"] for one in answers] == [None, None, "uncalculated"]
+    remarks = unquote(response.headers["X-Molattn-Remarks"])
+    for words in ("'Data'", "1 cell of column 'temperature' with a percentage", "decimal comma"):
+        assert words in remarks
+    for option in ("sheet=no", "header_row=9"):
+        response = client.post(f"/predict?model=pair&{option}", content=content, headers=headers)
+        assert error(response, 422) == "bad_request"
 
 
 def test_a_table_that_cannot_be_read_is_refused_before_a_row_is_sent(client):

@@ -16,11 +16,13 @@ from pkgutil import resolve_name
 from typing import IO, TYPE_CHECKING, Any
 
 from molattn.data.table.base import COMPRESSIONS
+from molattn.data.table.base import PLUS_MINUS as PLUS_MINUS
 from molattn.data.table.base import Row as Row
 from molattn.data.table.base import SMILESList as SMILESList
 from molattn.data.table.base import Source as Source
 from molattn.data.table.base import Table as Table
 from molattn.data.table.base import TableWriter as TableWriter
+from molattn.data.table.base import Uncalculated as Uncalculated
 from molattn.data.table.base import escape_formula as escape_formula
 from molattn.data.table.base import free_name as free_name
 from molattn.data.table.base import listed as listed
@@ -81,6 +83,7 @@ def open_table(
     source: "str | Path | IO[bytes] | Source | pd.DataFrame | Table",
     format: str | None = None,
     name: str = "",
+    options: Any = None,
 ) -> Table:
     """Open a table: a CSV, TSV, Parquet, Excel, SDF or SMILES file, a store, or a frame.
 
@@ -95,12 +98,25 @@ def open_table(
         format: The format of text in :data:`FORMATS`, such as ``sdf``; by default that of the
             suffix.
         name: What messages call the file; by default its path.
+        options: How it is read, a :class:`molattn.config.data.FileOptions` with the options that
+            name columns; by default a point is the decimal mark, and an Excel table begins at the
+            first row of the first visible sheet that is not blank.
 
     Raises:
         InputError: The file cannot be read, or is not such a table.
     """
-    if isinstance(source, Table):
-        return source
+    table = source if isinstance(source, Table) else _opened(source, format, name)
+    if options is not None:
+        for option in ("sheet", "header_row"):
+            if getattr(options, option) is not None and not (table.has_sheets or table is source):
+                raise InputError(f"needs an Excel file, got {table.path}", option=option)
+        table.use(options)
+    return table
+
+
+def _opened(
+    source: "str | Path | IO[bytes] | Source | pd.DataFrame", format: str | None, name: str
+) -> Table:
     if isinstance(source, str | Path) and os.path.isdir(source):
         from molattn.data.store import StoreTable
 

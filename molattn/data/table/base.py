@@ -9,7 +9,8 @@ import shutil
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from molattn.errors import InputError, ReasonCode, SmilesError, did_you_mean, matching, quoted
+from molattn.utils.console import counted
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -33,14 +35,21 @@ _SAMPLE = 4096
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
 _COLUMNS_SHOWN = 10
-_SMILES = "smiles"
-_SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "mol"
+SMILES = "smiles"
+SMILES_NAMES = "canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "mol"
 _NAMES = (
     "name compoundname moleculename drugname title compoundid moleculeid id compound drug".split()
 )
 _STRUCTURE_ROWS = 50  # of which nine in ten are molecules, in a column of structures
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
-_DECIMAL = re.compile(r"[<>=~≥≤\s]*[+-]?\d*[.,]\d*([eE][+-]?\d+)?")
+# Between a number and its uncertainty; also the byte of Windows-1252.
+PLUS_MINUS = r"\s*(?:±|\udcb1|\+/?-)\s*"
+_DECIMAL = re.compile(
+    rf"(?=.*\d)[<>=~≥≤\s]*[+-]?\d*[.,]?\d*([eE][+-]?\d+)?({PLUS_MINUS}\d*[.,]?\d*)?"
+)
+_THOUSANDS = re.compile(r"[<>=~≥≤\s]*[+-]?[1-9]\d{0,2},\d{3}")  # or a decimal comma
+_FORMS = {"comma": "decimal comma", "percentage": "percentage, read as shown (82% is 82)"}
+_SEPARATED = re.compile(rf"(?=.*\d)[<>=~≥≤\s]*[+-]?[\d.,]+([eE][+-]?\d+)?({PLUS_MINUS}[\d.,]+)?")
 _STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 
@@ -118,6 +127,10 @@ class Source:
             )
 
 
+class Uncalculated(str):
+    """The empty text of a cell whose formula has no stored value."""
+
+
 class Row(NamedTuple):
     """One row of a table.
 
@@ -132,14 +145,20 @@ class Row(NamedTuple):
     reason: str = ""  # the same as a sentence
     values: tuple[Any, ...] | None = None  # the cells, if they have types other than text
     molecule: Any = None
-    decimal: str = "."  # the decimal mark of its numbers, which are texts
+    commas: Collection[int] = ()  # indices of the cells whose numbers have a decimal comma
 
     def numeral(self, column: int) -> str:
         """Return a cell with a decimal point; one that has it already is made no number."""
         cell = self.cells[column]
-        if self.decimal == "." or not _DECIMAL.fullmatch(cell.strip()):
+        if column not in self.commas or not _DECIMAL.fullmatch(cell.strip()):
             return cell
         return f"{cell} (--decimal ,)" if "." in cell else cell.replace(",", ".")
+
+    def checked(self, columns: Sequence[int]) -> "Row":
+        """Return the row, with a reason code if one of the cells is an uncalculated formula."""
+        if self.code or not any(isinstance(self.cells[column], Uncalculated) for column in columns):
+            return self
+        return self._replace(code="uncalculated", reason="a formula has no stored value")
 
     @property
     def block(self) -> str:
@@ -168,7 +187,10 @@ class Table(ABC):
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
         remarks: Properties found in the file that its name does not show, for the log.
-        decimal: The decimal mark of numbers in text.
+        has_sheets: Whether the file has sheets to choose from.
+        commas: Indices of the columns in which texts are numbers with a decimal comma.
+        forms: The number of cells of each column by their :func:`number_form`, or ``percentage``,
+            if the file is read when it is opened.
     """
 
     source: Any = None
@@ -177,10 +199,35 @@ class Table(ABC):
     unit = "line"
     schema: Any = None
     remarks: tuple[str, ...] = ()
-    decimal: str = "."
+    has_sheets: bool = False
+    commas: Collection[int] = ()
+    forms: Mapping[tuple[int, str], int] = Counter()
 
     def __init__(self, source: Source) -> None:
         self.source, self.path = source, source.name
+
+    def use(self, options: Any, *columns: str) -> None:
+        """Read the file by the options of a command (:class:`molattn.config.data.FileOptions`).
+
+        Texts are numbers with a decimal comma where the options say so, or where all numbers of a
+        column that are texts have this form in a file that tells it.
+
+        Args:
+            options: The options, and those that name columns.
+            columns: Names of other columns that are needed.
+        """
+        forms = self.forms
+        commas = [key[0] for key in forms if key[1] == "comma" and not forms[key[0], "other"]]
+        self.commas = range(len(self.header)) if options.decimal == "," else commas
+        counts = {(key, "comma"): forms[key, "comma"] + forms[key, "thousands"] for key in commas}
+        counts |= {key: count for key, count in forms.items() if key[1] == "percentage"}
+        for (column, form), count in sorted(counts.items()):
+            cells = f"{counted(count, 'cell')} of column {quoted(self.header[column])}"
+            self.remarks = (*dict.fromkeys((*self.remarks, f"{cells} with a {_FORMS[form]}")),)
+
+    def text_commas(self, values: Sequence[Any]) -> list[int]:
+        """Return those of the columns of decimal commas in which a value is a text."""
+        return [column for column in self.commas if isinstance(values[column], str)]
 
     @abstractmethod
     def __iter__(self) -> Iterator[Row]:
@@ -229,7 +276,7 @@ class Table(ABC):
             raise InputError(
                 f"{self.path}: {found} columns are named {quoted(name)} ({option}), expected one"
             )
-        if name == _SMILES and (structures := self._structure_column()) is not None:
+        if name == SMILES and (structures := self._structure_column()) is not None:
             remark = f"structures are read from column {quoted(self.header[structures])}"
             self.remarks = (*{**dict.fromkeys(self.remarks), remark: None},)
             return structures
@@ -255,13 +302,13 @@ class Table(ABC):
         found, inchi = dict[int, str](), dict[int, str]()
         for index, cells in enumerate(zip(*rows, strict=True)):
             sizes = [atoms(cell) for cell in cells if cell.strip()]
-            is_named = _first_named(_SMILES_NAMES, {index: self.header[index]}) is not None
+            is_named = first_named(SMILES_NAMES, {index: self.header[index]}) is not None
             is_read = is_named or 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
             if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
                 kind = inchi if any(map(INCHI.match, cells)) else found
                 kind[index] = self.header[index]
         found = found or inchi
-        return next(iter(found)) if len(found) == 1 else _first_named(_SMILES_NAMES, found)
+        return next(iter(found)) if len(found) == 1 else first_named(SMILES_NAMES, found)
 
     def check_header(self) -> None:
         """Check the number of columns and their names."""
@@ -282,10 +329,22 @@ class Table(ABC):
         while len(cells) > width and not cells[-1]:
             cells.pop()
         if len(cells) == width:
-            return Row(line, cells, values=values, decimal="." if values else self.decimal)
+            commas = self.commas if values is None else self.text_commas(values)
+            return Row(line, cells, values=values, commas=commas)
         reason = f"the row has {len(cells)} cells, the header has {width}"
         kept = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
         return Row(line, kept + [""] * (width - len(kept)), "ragged", reason)
+
+
+def number_form(text: str) -> str:
+    """Return the form of a number with a separator.
+
+    ``comma`` is a decimal comma, ``thousands`` may be one or separate thousands, ``other`` is any
+    other number, and an empty text one without a separator or no number.
+    """
+    if "," in text and "." not in text and _DECIMAL.fullmatch(text.strip()):
+        return "thousands" if _THOUSANDS.fullmatch(text.strip()) else "comma"
+    return "other" if ("," in text or "." in text) and _SEPARATED.fullmatch(text.strip()) else ""
 
 
 class SMILESList(Table):
@@ -343,7 +402,7 @@ def free_name(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
+def first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
     """Return the column whose name is the first of those known, by letters and digits alone."""
     plain = {re.sub(r"[\W_]", "", name).lower(): index for index, name in reversed(columns.items())}
     return next((plain[name] for name in known if name in plain), None)
@@ -351,7 +410,7 @@ def _first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
 
 def name_column(header: Sequence[str]) -> int | None:
     """Return the index of the column of the molecules' names, such as ``Compound ID``."""
-    return _first_named(_NAMES, dict(enumerate(header)))
+    return first_named(_NAMES, dict(enumerate(header)))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """SDF files: molecules with properties."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -15,6 +16,7 @@ from molattn.data.table.base import (
     TableWriter,
     cell_text,
     free_name,
+    number_form,
 )
 from molattn.errors import InputError, SmilesError
 
@@ -37,18 +39,20 @@ class SDFTable(Table):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         source.check_text()
-        names: dict[str, None] = {}
+        self._columns: dict[str, int] = {}
+        self.forms = Counter[tuple[int, str]]()
         found = False
         for _, lines in self._records():
             block, properties = _parts(lines)
             found = found or bool(block)
-            names.update(dict.fromkeys(properties))
+            for name, value in properties.items():
+                column = self._columns.setdefault(name, 2 + len(self._columns))
+                self.forms[column, number_form(value)] += 1
         if not found:
             raise InputError(f"{self.path}: got no molecule, expected one with a line 'M  END'")
         self.header = ["smiles", "name"]
-        for name in names:
+        for name in self._columns:
             self.header.append(free_name(name, self.header))
-        self._columns = {name: column for column, name in enumerate(names, start=2)}
         self.check_header()
 
     def count(self) -> int:
@@ -65,7 +69,7 @@ class SDFTable(Table):
                 cells[self._columns[name]] = value
             try:
                 cells[0] = _smiles(block)
-                yield Row(line, cells, molecule=block)
+                yield Row(line, cells, molecule=block, commas=self.commas)
             except SmilesError as error:
                 yield Row(line, cells, error.code, error.reason, molecule=block)
 

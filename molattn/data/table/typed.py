@@ -5,11 +5,12 @@ import math
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,16 +23,21 @@ from molattn.chem.draw import draw_png
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import NO_LIMITS
 from molattn.data.table.base import (
+    SMILES,
+    SMILES_NAMES,
     Row,
     Source,
     Table,
     TableWriter,
+    Uncalculated,
     cell_text,
     escape_formula,
+    first_named,
     listed,
+    number_form,
     valid_text,
 )
-from molattn.errors import InputError, SmilesError, quoted
+from molattn.errors import InputError, SmilesError, check_one_of, quoted
 from molattn.utils.console import decimals
 
 _ROWS_READ = 1024
@@ -43,6 +49,8 @@ _MOST_TEXT = 32_767
 _LARGEST_WHOLE = 2**53
 _FIRST_DATE = date(1900, 3, 1)  # Excel takes 1900 for a leap year
 _NOT_XML = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]")
+_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\[[^]]*\]')  # text in the format of a number
+_FIRST_ROWS = 50  # of each sheet, which may be the header
 _NUMBER = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 
 
@@ -84,7 +92,7 @@ class FrameTable(Table):
                 elif isinstance(value, np.floating):  # in single precision with the same digits
                     value = float(str(value))
                 cells.append("" if is_missing else cell_text(value))
-            yield Row(number, cells, code, reason)
+            yield Row(number, cells, code, reason, commas=self.text_commas(values))
 
 
 class ParquetTable(Table):
@@ -116,7 +124,7 @@ class ParquetTable(Table):
                 rows = zip(zip(*texts, strict=True), zip(*columns, strict=True), strict=True)
                 for cells, values in rows:
                     number += 1
-                    yield Row(number, [*cells], values=values)
+                    yield Row(number, [*cells], values=values, commas=self.text_commas(values))
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -171,13 +179,15 @@ def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
 
 
 class XlsxTable(Table):
-    """The first visible sheet of a workbook: ``cells`` as texts, ``values`` with the file's types.
+    """A sheet of a workbook from a header row on: ``cells`` as texts, ``values`` with their types.
 
-    Formulas have the values that were stored when the workbook was saved, if any, and only the
-    first of merged cells has their value. Blank rows are skipped.
+    Without options it is the first visible sheet and its first row that is not blank. Percentages
+    are the numbers shown before the sign. Formulas have the values that were stored when the
+    workbook was saved, and only the first of merged cells has their value. Blank rows are skipped.
     """
 
     unit = "row"
+    has_sheets = True
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -186,40 +196,106 @@ class XlsxTable(Table):
         with _reading(self.path, "Excel workbook", errors), zipfile.ZipFile(source.path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
         source.check_expansion(size)
-        _, values = next(self._filled_rows(), (0, []))
-        self.header = [_excel_text(value) for value in values]
+        self._first_rows = self._read_first_rows()
+        self._header_at = next(iter(self._first_rows), ("", 0))
+        self.header = self._first_rows.get(self._header_at, [])
+        self.forms = Counter[tuple[int, str]]()
+        self._formulas: Collection[tuple[int, int]] = ()  # their rows and columns
         self.check_header()
+
+    def use(self, options: Any, *columns: str) -> None:
+        """Read the sheet and the header row that the options name.
+
+        By default it is the first row with most of the columns that the options name. If none has
+        the default column of SMILES, another usual name counts, such as Structure.
+        """
+        own = [v for k, v in vars(options).items() if k.endswith(("_column", "_columns"))]
+        chained = chain(columns, *([v] if isinstance(v, str) else v or () for v in own))
+        names = {name.lower() for name in chained}
+        sheets = dict(reversed(self._first_rows))  # with their first rows
+        check_one_of("sheet", options.sheet or self._header_at[0], [*sheets][::-1])
+        matches = {
+            (sheet, row): 2 * len(names.intersection(map(str.lower, cells)))
+            + (SMILES in names and first_named(SMILES_NAMES, dict(enumerate(cells))) is not None)
+            for (sheet, row), cells in self._first_rows.items()
+            if options.sheet in (None, sheet) and options.header_row in (None, row)
+        }
+        if not matches:
+            expected = f"one of the first {_FIRST_ROWS} rows of the sheet that are not blank"
+            raise InputError(f"got {options.header_row}, expected {expected}", option="header_row")
+        header_at = max(matches, key=lambda row: matches[row])
+        if header_at != self._header_at or not self.forms:
+            self._header_at = header_at
+            self.header = self._first_rows[header_at]
+            self._scan()
+        sheet, row = header_at
+        remark = f"sheet {quoted(sheet)} of {listed([*sheets][::-1])}, header in row {row}"
+        self.remarks = (remark,) if len(sheets) > 1 or row != sheets[sheet] else ()
+        super().use(options, *columns)
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.forms[0, "row"] or super().count()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
-        for number, values in islice(self._filled_rows(), 1, None):
-            values += [None] * (len(self.header) - len(values))
-            yield self.row(number, [_excel_text(value) for value in values], ",", tuple(values))
+        width = len(self.header)
+        for number, cells in self._filled_rows():
+            values = [_excel_value(cell)[0] for cell in cells] + [None] * (width - len(cells))
+            texts = [
+                Uncalculated()
+                if value is None and (number, index) in self._formulas
+                else _excel_text(value)
+                for index, value in enumerate(values)
+            ]
+            yield self.row(number, texts, ",", tuple(values[:width]))
 
-    def _filled_rows(self) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the rows that are not blank, without the empty cells at their ends."""
+    def _scan(self) -> None:
+        """Find percentages, decimal commas and formulas in the columns."""
+        self._formulas = ()
+        self.forms = forms = Counter[tuple[int, str]]()
+        for _, cells in self._filled_rows():
+            forms[0, "row"] += 1
+            forms.update(
+                (index, _excel_value(cell)[1])
+                for index, cell in enumerate(cells[: len(self.header)])
+            )
+        if any(form == "blank" for _, form in forms):
+            # Only without the values does openpyxl tell formulas from empty cells.
+            self._formulas = {
+                (number, index)
+                for number, cells in self._filled_rows(data_only=False)
+                for index, cell in enumerate(cells)
+                if cell.data_type == "f"
+            }
+
+    def _filled_rows(self, *, data_only: bool = True) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield the cells of the rows below the header that are not blank, with their numbers."""
+        with self._opened(data_only) as book:
+            yield from _filled(book[self._header_at[0]], self._header_at[1] + 1)
+
+    def _read_first_rows(self) -> dict[tuple[str, int], list[str]]:
+        """Return the rows that may be a header, by sheet and number."""
+        rows = dict[tuple[str, int], list[str]]()
+        with self._opened() as book:
+            for sheet in book.worksheets:
+                rows_of_sheet = _filled(sheet) if sheet.sheet_state == "visible" else ()
+                for number, cells in islice(rows_of_sheet, _FIRST_ROWS):
+                    texts = [_excel_text(_excel_value(cell)[0]) for cell in cells]
+                    while not texts[-1]:
+                        texts.pop()
+                    rows[sheet.title, number] = texts
+        return rows
+
+    @contextmanager
+    def _opened(self, data_only: bool = True) -> Iterator[Any]:
         # Exceptions are those of zipfile, of the XML parser, or of wrong XML in openpyxl. The
         # workbook is opened as a file, as by its name it might not be one.
         with _reading(self.path, "Excel workbook", Exception), open(self.source.path, "rb") as file:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of features that a table does not need
-                book = self._openpyxl.load_workbook(file, read_only=True, data_only=True)
-            sheet = next(one for one in book.worksheets if one.sheet_state == "visible")
-            if len(book.sheetnames) > 1:
-                names = listed(book.sheetnames)
-                self.remarks = (f"read the sheet {quoted(sheet.title)} of {names}",)
-            sheet.reset_dimensions()  # they need not be true
-            rows = sheet.iter_rows(values_only=True, max_row=_MOST_ROWS)
-            for number, cells in enumerate(rows, start=1):
-                # Excel escapes the carriage returns within a text.
-                values = [
-                    value.replace("_x000D_", "\r") if isinstance(value, str) else value
-                    for value in cells
-                ]
-                while values and values[-1] in (None, ""):
-                    values.pop()
-                if values:
-                    yield number, values
+                book = self._openpyxl.load_workbook(file, read_only=True, data_only=data_only)
+            yield book
 
 
 class XlsxWriter(TableWriter):
@@ -375,6 +451,29 @@ def _parquet_text(value: Any, kind: pa.DataType) -> str:
     if pa.types.is_float32(kind) and value is not None and not value.is_integer():
         return str(np.float32(value))
     return cell_text(value)
+
+
+def _filled(sheet: Any, first: int = 1) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yield the cells of the rows of a sheet that are not blank, with their numbers."""
+    sheet.reset_dimensions()  # they need not be true
+    rows = sheet.iter_rows(min_row=first, max_row=_MOST_ROWS)
+    for number, cells in enumerate(rows, start=first):
+        if any(cell.value not in (None, "") for cell in cells):
+            yield number, cells
+
+
+def _excel_value(cell: Any) -> tuple[Any, str]:
+    """Return the value of a cell, and its form, see :attr:`Table.forms`."""
+    value = cell.value
+    if isinstance(value, str):  # Excel escapes the carriage returns within a text
+        return value.replace("_x000D_", "\r"), number_form(value)
+    if value is None:  # the text of a formula is "str"
+        is_blank = cell.data_type == "n" and cell.number_format is not None
+        return value if cell.data_type == "n" else "", "blank" if is_blank else ""
+    is_number = type(value) in (int, float) and "%" in cell.number_format
+    if is_number and "%" in _LITERAL.sub("", cell.number_format):
+        return float(f"{100 * value:.15g}"), "percentage"
+    return value, ""
 
 
 def _excel_text(value: Any) -> str:

@@ -83,11 +83,12 @@ export function predictTable({ body, type, column }, options, { accept, signal, 
   return ask(path, { body, type, accept, signal, onWait });
 }
 
-// The number of molecules of a table, and an iterator of their answers, in order.
+// The number of molecules of a table, how it was read, and an iterator of their answers, in order.
 export async function answersOf(asked, options, signal, onWait) {
   const response = await predictTable(asked, options, { accept: "application/x-ndjson", signal, onWait });
   const total = Number(response.headers.get("X-Molattn-Rows"));
-  return { total, answers: answers(response.body, total) };
+  const remarks = decodeURIComponent(response.headers.get("X-Molattn-Remarks") ?? "");
+  return { total, remarks, answers: answers(response.body, total) };
 }
 
 async function* answers(stream, total) {

@@ -12,7 +12,7 @@ const context = {
     as_given: context.model.predicts_parents && !$("parent").checked }),
   against: () => $("against").value,
 };
-const state = { rows: [], asked: null, total: 0, abort: null, opened: null };
+const state = { rows: [], asked: null, total: 0, remarks: "", abort: null, opened: null };
 const table = new MoleculeTable($("table"), context, (row) => open(row));
 const view = new MoleculeView($("molecule"), context);
 const input = new Input(run, complain);
@@ -79,7 +79,7 @@ function openAddress() {
 // Forgets what was asked before.
 function clear() {
   state.abort?.abort();
-  Object.assign(state, { rows: [], asked: null, total: 0, abort: null, opened: null });
+  Object.assign(state, { rows: [], asked: null, total: 0, remarks: "", abort: null, opened: null });
   complain("");
   view.close();
   table.close();
@@ -96,8 +96,8 @@ async function run(asked) {
   showProgress(started);
   let problem = null;
   try {
-    const { total, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true));
-    state.total = total;
+    const { total, remarks, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true));
+    Object.assign(state, { total, remarks });
     started = performance.now();
     showResults(total > 0);
     for await (const answer of answers) {
@@ -132,7 +132,7 @@ function finish(problem) {
     : !total && !isCancelled ? "Nothing predicted" : `${isCancelled ? "Cancelled" : "Stopped"} after ${count(rows.length)} of ${plural(total, "molecule")}`];
   if (failed) parts.push(`${count(failed)} without a prediction`);
   if (low) parts.push(`${count(low)} with mostly low confidence`);
-  say(`${parts.join(", ")}.`);
+  say(`${parts.join(", ")}.${state.remarks && ` Read: ${state.remarks}.`}`);
   if (problem !== null && !isCancelled) {
     complain(`${asked.name}: ${problem.message.split("(smiles_column); ").at(-1)}`);
     if (problem.status === 401) askToken();

@@ -3,6 +3,7 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from molattn.chem import parse_smiles
+from molattn.config import DataConfig
 from molattn.data.table import open_table, write_table
 from molattn.errors import SmilesError
 
@@ -119,3 +120,17 @@ def test_a_structure_that_was_read_is_written_unchanged(tmp_path):
     assert records[0] == f"{block}> <y>\n1\n\n> <p>\n0.5\n\n"
     assert records[1] == f"{bad}> <y>\n2\n\n> <p>\n0.5\n\n"
     assert records[2].startswith("x\n\n\n  0  0")
+
+
+@pytest.mark.parametrize(
+    "values, texts",
+    [(["5,0", "6", ">7,25"], ["5.0", "6", ">7.25"]), (["5,0", "6.5", "7"], ["5,0", "6.5", "7"])],
+)
+def test_a_property_with_decimal_commas_alone_is_read_as_numbers(tmp_path, values, texts):
+    text = sdf_text(["CCO"] * 3, [{"y": value} for value in values])
+    path = saved(tmp_path, text)
+    table = open_table(path, options=DataConfig())
+    assert [row.numeral(2) for row in table] == texts
+    assert [row.cells[2] for row in table] == values
+    assert len(table.remarks) == (values != texts)
+    assert next(iter(open_table(path, options=DataConfig(decimal=",")))).numeral(2) == "5.0"

@@ -4,10 +4,12 @@ import zipfile
 from datetime import date, datetime, time
 
 import openpyxl
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from molattn.config import DataConfig
 from molattn.data.table import open_table, write_table
 from molattn.data.table.base import valid_text
 from molattn.errors import InputError
@@ -169,6 +171,7 @@ def test_a_formula_has_its_stored_value_or_none(tmp_path):
 def test_the_first_visible_sheet_is_read_and_reported(tmp_path):
     def change(book):
         book.active.merge_cells("A2:A3")
+        book.create_sheet("other").append(["note"])
         hidden = book.create_sheet("hidden", 0)
         hidden.append(["wrong"])
         hidden.sheet_state = "hidden"
@@ -180,7 +183,118 @@ def test_the_first_visible_sheet_is_read_and_reported(tmp_path):
         "xl/worksheets/sheet2.xml",
         lambda text: re.sub(b'ref="A1[^"]*"', b'ref="A1"', text, count=1),
     )
-    table = open_table(path)
+    table = open_table(path, options=DataConfig())
     assert [row.cells for row in table] == [["a", "C"], ["", "CC"]]
     assert len(table.remarks) == 1
-    assert "'hidden', 'Sheet'" in table.remarks[0]
+    assert "'Sheet' of 'Sheet', 'other'" in table.remarks[0]
+
+
+FORMATS = {
+    "General": "0.57",
+    "0.0%": "57",
+    "0%;[Red]-0%": "57",
+    '0.0"%"': "0.57",
+    "0.0\\%": "0.57",
+    "[>1]0.00": "0.57",
+}
+
+
+def test_a_percentage_is_the_number_shown_before_the_sign(tmp_path):
+    def change(book):
+        for cell, number_format in zip(book.active[2][1:], FORMATS, strict=True):
+            cell.number_format = number_format
+
+    header = ["smiles", *"abcdef"]
+    path = book_of(tmp_path / "t.xlsx", [header, ["C", *[0.57] * 6]], change)
+    table = open_table(path, options=DataConfig())
+    (row,) = table
+    assert row.cells[1:] == [*FORMATS.values()]
+    assert row.values == ("C", *(float(text) for text in row.cells[1:]))
+    assert ["'b'" in table.remarks[0], "'c'" in table.remarks[1]] == [True, True]
+    assert len(table.remarks) == 2
+
+
+@pytest.mark.parametrize(
+    "values, texts",
+    [
+        (["5,0", 6.25, ">12,5", None], ["5.0", "6.25", ">12.5", ""]),
+        (["1,234", "5,0", "n.d.", "7"], ["1.234", "5.0", "n.d.", "7"]),
+        (["12,5 ± 0,5", "3 ± 1,5", 1, 2], ["12.5 ± 0.5", "3 ± 1.5", "1", "2"]),
+        (["1,234", "12,345", 6.5, 7], ["1,234", "12,345", "6.5", "7"]),  # or thousands
+        (["5,0", "6.25", 7, 8], ["5,0", "6.25", "7", "8"]),
+        (["5,0", "1.234,5", 7, 8], ["5,0", "1.234,5", "7", "8"]),
+    ],
+)
+def test_texts_with_a_decimal_comma_are_numbers_where_all_have_this_form(tmp_path, values, texts):
+    path = book_of(tmp_path / "t.xlsx", [["smiles", "y"], *(["C", value] for value in values)])
+    table = open_table(path, options=DataConfig())
+    assert [row.numeral(1) for row in table] == texts
+    assert len(table.remarks) == (texts[0] != values[0])
+    table = open_table(path, options=DataConfig(decimal=","))
+    assert [*table][1].numeral(1) in (texts[1], "12.345", "6.25 (--decimal ,)", "1.234,5")
+
+
+def report_book(tmp_path):
+    """A workbook of a cover, a sheet with a title above the header, and a sheet of molecules."""
+
+    def change(book):
+        book.active.title = "Cover"
+        data = book.create_sheet("Data")
+        for row in (["Report", None, "2024"], [], ["ID", "Structure", "pIC50"]):
+            data.append(row)
+        for number in range(4):
+            data.append([f"m{number}", "C" * (3 + number) + "O", 5 + number])
+        more = book.create_sheet("More")
+        for row in (["SMILES", "pH"], ["CCO", 7]):
+            more.append(row)
+
+    return book_of(tmp_path / "t.xlsx", [["Report of 2024"], ["by", "us"]], change)
+
+
+@pytest.mark.parametrize(
+    "options, sheet, row, first",
+    [
+        ({"target_columns": ("pic50",)}, "Data", 3, 4),
+        ({"smiles_column": "Structure"}, "Data", 3, 4),
+        ({"feature_columns": ("pH",)}, "More", 1, 2),
+        ({}, "More", 1, 2),
+        ({"sheet": "Data"}, "Data", 3, 4),
+        ({"sheet": "Data", "header_row": 1}, "Data", 1, 3),
+        ({"header_row": 3}, "Data", 3, 4),
+        ({"sheet": "Cover"}, "Cover", 1, 2),
+    ],
+)
+def test_sheet_and_header_are_the_first_with_the_columns(tmp_path, options, sheet, row, first):
+    table = open_table(report_book(tmp_path), options=DataConfig(**options))
+    assert table.remarks[0] == f"sheet {sheet!r} of 'Cover', 'Data', 'More', header in row {row}"
+    assert next(iter(table)).line == first
+    assert table.count() == len([*table])
+
+
+@pytest.mark.parametrize("options", [{"sheet": "Data"}, {"header_row": 2}])
+def test_other_files_have_no_sheets(tmp_path, options):
+    (tmp_path / "t.csv").write_text("smiles,y\nC,1\n")
+    for source in (tmp_path / "t.csv", pd.DataFrame({"smiles": ["C"]})):
+        with pytest.raises(InputError) as error:
+            open_table(source, options=DataConfig(**options))
+        assert [error.value.option] == [*options]
+    with pytest.raises(InputError) as error:
+        open_table(report_book(tmp_path), options=DataConfig(**dict.fromkeys(options, "9")))
+    assert [error.value.option] == [*options]
+
+
+def test_a_formula_without_a_stored_value_is_told_from_an_empty_cell(tmp_path):
+    def change(book):
+        for cell in book.active["D"]:
+            cell.font = openpyxl.styles.Font(bold=True)
+
+    rows = [["smiles", "y", "z", "note"], ["C", "=1+1", "=2", None], ["CC", None, '=""', None]]
+    path = book_of(tmp_path / "t.xlsx", rows, change)
+    edited(path, SHEET, lambda content: content.replace(b"<f>1+1</f>", b"<f>1+1</f><v>2</v>"))
+    edited(path, SHEET, lambda xml: re.sub(rb'(<c r="C3") ?([^>]*>)', rb'\1 t="str" \2', xml))
+    table = open_table(path, options=DataConfig())
+    assert [row.cells for row in table] == [["C", "2", "", ""], ["CC", "", "", ""]]
+    assert [[row.checked([k]).code for k in range(4)] for row in table] == [
+        ["", "", "uncalculated", ""],
+        ["", "", "", ""],
+    ]
