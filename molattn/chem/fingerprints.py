@@ -1,6 +1,7 @@
 """Morgan fingerprints with counts, and hashed counts of substructures, stored sparsely."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -72,6 +73,7 @@ class Environments(NamedTuple):
     atoms: NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
 class SubstructureCounter:
     """Counts substructures of a molecule, each kind hashed to its own ``size`` positions.
 
@@ -94,12 +96,9 @@ class SubstructureCounter:
         array([2, 1], dtype=uint8)
     """
 
-    def __init__(
-        self, kinds: tuple[str, ...] = KINDS[:2], size: int = 1024, radius: int = 2
-    ) -> None:
-        self.kinds = kinds
-        self.size = size
-        self.radius = radius
+    kinds: tuple[str, ...] = KINDS[:2]
+    size: int = 4096
+    radius: int = 2
 
     def __len__(self) -> int:
         return len(self.kinds) * self.size

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
-from typing import Any
+from itertools import chain, compress, islice
+from typing import Any, NamedTuple
 
 from rdkit import Chem
 
@@ -22,22 +22,15 @@ from molattn.utils.workers import parallel_map
 
 _BLOCK = 64
 
+_NAMES = {
+    "numbers": "descriptors",
+    "counts": "counts of substructures",
+    "baseline_numbers": "descriptors of the random forest",
+    "scaffold": "scaffolds",
+    "symbols": "symbols of atoms",
+}
+
 _Read = MoleculeRecord | SmilesError
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PreparedMolecule:
-    """The record that was read from a SMILES before, so that it is not read again.
-
-    The record has ``fingerprint`` and ``smiles``, and is not standardized.
-    """
-
-    smiles: str
-    record: MoleculeRecord
-    featurizer: Featurizer
-
-
-Source = Molecule | PreparedMolecule
 
 
 @dataclass(frozen=True)
@@ -99,6 +92,33 @@ class Fields:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
+class Preparation(NamedTuple):
+    """How prepared molecules were read: their featurizer, and the fields of their records."""
+
+    featurizer: Featurizer
+    fields: Fields
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PreparedMolecule:
+    """What was read from a SMILES before, so that it is not read again.
+
+    Args:
+        smiles: The SMILES.
+        record: The molecule as it is drawn.
+        parent: Its parent, or the error if it has none; None = the molecule itself.
+        origin: How both were read; the same object for all molecules of a store.
+    """
+
+    smiles: str
+    record: MoleculeRecord
+    parent: MoleculeRecord | SmilesError | None
+    origin: Preparation
+
+
+Source = Molecule | PreparedMolecule
+
+
 @dataclass(eq=False, repr=False)
 class MoleculeReader:
     """Reads rows of one molecule or of two.
@@ -132,6 +152,7 @@ class MoleculeReader:
     cache_size: int = 256
     num_workers: int = 0
     _cache: dict[Source, _Read] = field(default_factory=dict, init=False)  # the latest last
+    _compared: tuple[Preparation | None, bool] = field(default=(None, False), init=False)
 
     def __call__(
         self, smiles: Iterable[Source], partners: Iterable[Molecule] | None = None
@@ -209,8 +230,11 @@ class MoleculeReader:
         """Read a molecule, with the fields of one that needs a limit of time."""
         if isinstance(molecule, PreparedMolecule):
             if self._is_read(molecule):
-                extra = (one for one in ("smiles", "fingerprint") if not getattr(self.fields, one))
-                return replace(molecule.record, **dict.fromkeys(extra))
+                itself = replace(molecule.record, standardized="" if self.standardize else None)
+                record = (self.standardize and molecule.parent) or itself
+                unused = (name for name, value in vars(self.fields).items() if not value)
+                is_error = isinstance(record, SmilesError)
+                return record if is_error else replace(record, **dict.fromkeys(unused))
             molecule = molecule.smiles
         try:
             calculate = _none if is_fast(molecule) else self.fields
@@ -218,16 +242,28 @@ class MoleculeReader:
         except SmilesError as error:
             return error
 
+    def missing(self, origin: Preparation) -> list[str]:
+        """Name what prepared molecules lack, for which they are read again from their SMILES."""
+        names = [
+            _NAMES.get(name, name)
+            for name, value in vars(self.fields).items()
+            if value and value != getattr(origin.fields, name)
+        ]
+        others = {
+            "features": origin.featurizer != self.featurizer,
+            "standard forms": self.standardize is True,
+            "pairs within a radius": self.radius is not None,
+        }
+        return [*names, *compress(others, others.values())]
+
     def _is_read(self, molecule: PreparedMolecule) -> bool:
         """Return whether its record has all that is requested, or more."""
-        own, featurizer = self.featurizer, molecule.featurizer
+        if molecule.origin is not self._compared[0]:  # once for each store
+            self._compared = (molecule.origin, not self.missing(molecule.origin))
         return (
-            replace(self.fields, smiles=False, fingerprint=False) == Fields()
-            and not self.standardize
-            and self.radius is None
+            self._compared[1]
             and len(molecule.smiles) <= self.limits.max_length
             and molecule.record.num_atoms <= self.limits.max_atoms
-            and (featurizer is own or featurizer == own)
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
+from molattn.chem.descriptors import DESCRIPTOR_SETS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
 from molattn.chem.reader import Fields, MoleculeReader
@@ -29,11 +29,12 @@ from molattn.data.labels import (
     read_targets,
     weight,
 )
+from molattn.data.store import BASELINE, MOST_BASELINE_ROWS
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
-from molattn.utils.console import counted, print_remarks, row_progress
+from molattn.utils.console import counted, print_line, print_remarks, row_progress
 from molattn.utils.spooled_list import Joined, Selection, SpooledList
 
 if TYPE_CHECKING:
@@ -47,10 +48,6 @@ SPLITS = {
 """What cells of a split column mean."""
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 _MOST_CODES = 5  # of classes, each of which occurs often
-MOST_BASELINE_ROWS = 20_000
-"""Most usable rows of a table with a random forest baseline, whose descriptors take long."""
-
-_BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
 
 
 @dataclass(frozen=True, repr=False)
@@ -315,6 +312,7 @@ def _read_table(
     options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
     fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
     reader = MoleculeReader(featurizer, fields, config, radius=radius, cache_size=20_000, **options)
+    print_missing(table, reader, console, has_partner=columns.partner is not None)
     records, errors = _read_molecules(reader, complete, labeled, columns, console)
     errors |= {number: faults[number][0] for number in np.flatnonzero(~is_labeled).tolist()}
     rows = ((complete[number], why) for number, why in errors.items())
@@ -329,11 +327,23 @@ def _read_table(
     return replace(read, unreadable=unreadable)
 
 
+def print_missing(
+    table: Table, reader: MoleculeReader, console: Console | None, *, has_partner: bool
+) -> None:
+    """Name what a store lacks for a reader, so that its SMILES are read again."""
+    names = table.prepared and [
+        *reader.missing(table.prepared),
+        *["second molecules"] * has_partner,
+    ]
+    if names:
+        print_line(console, f"{table.path}: read from SMILES again, to add {', '.join(names)}")
+
+
 def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: bool) -> Fields:
     return Fields(
         numbers=table_calculator(config),
         counts=counter,
-        baseline_numbers=_BASELINE if baseline else None,
+        baseline_numbers=BASELINE if baseline else None,
         fingerprint=True,
         smiles=True,
         scaffold=config.split == "scaffold",

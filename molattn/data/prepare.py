@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import count, islice, takewhile
 from math import nan
@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprints import HashedCounts
 from molattn.chem.packing import PackedMolecules
@@ -32,12 +33,14 @@ from molattn.chem.pretraining_targets import (
     PretrainingTarget,
     pretraining_target,
 )
-from molattn.chem.reader import Fields, MoleculeReader
+from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, PrepareConfig
 from molattn.config.base import check_same_values
 from molattn.data.labels import LabelError, number
 from molattn.data.store import (
     INDEX_FILE,
+    MOST_BASELINE_ROWS,
+    PREPARED,
     REJECTED_FILE,
     Shard,
     StoreIndex,
@@ -107,7 +110,7 @@ def prepare_store(
     with locked(unfinished):
         _begin(unfinished, run, config.resume, console)
         try:
-            _write_shards(inputs, unfinished, config, console)
+            _write_shards(inputs, unfinished, config, bool(run["baseline"]), console)
             index = _finish(unfinished, run)
             replace_folder(unfinished, folder)
         except BaseException as error:
@@ -197,6 +200,7 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
     """Return what decides the content of a store, as fields of its index."""
     first, *others = inputs.tables
     texts = inputs.columns[0][: len(inputs.columns[0]) - len(inputs.numbers)]
+    rows = sum(table.count() for table in inputs.tables) if config.target_columns else 0
     options = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(config).items()
@@ -213,6 +217,7 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},
         "descriptors": descriptors if config.pretraining_targets else [],
+        "baseline": [*DESCRIPTORS] if 0 < rows <= MOST_BASELINE_ROWS else [],
     }
 
 
@@ -247,13 +252,18 @@ def _is_of_store(name: str) -> bool:
 
 
 def _write_shards(
-    inputs: _Inputs, folder: Path, config: PrepareConfig, console: Console | None
+    inputs: _Inputs,
+    folder: Path,
+    config: PrepareConfig,
+    has_baseline: bool,
+    console: Console | None,
 ) -> None:
     """Write the shards after those that are there."""
     number = len(_shards(folder))
     done = number * SHARD_ROWS
     size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
-    apply = _BlockReader(FEATURIZERS[config.featurizer](), config, inputs.numbers)
+    featurizer = FEATURIZERS[config.featurizer]()
+    apply = _BlockReader(featurizer, config, inputs.numbers, has_baseline)
     read = worker_map(apply, inputs.blocks(done, size), config)
     total = None
     if console is not None and not console.quiet:
@@ -306,27 +316,41 @@ class _BlockReader:
     featurizer: Featurizer
     config: PrepareConfig
     numbers: Sequence[str]
+    has_baseline: bool
 
     def __post_init__(self) -> None:
         targets = pretraining_target if self.config.pretraining_targets else None
-        fields = Fields(fingerprint=True, smiles=True, targets=targets)
+        descriptors = DescriptorCalculator(DESCRIPTORS) if self.has_baseline else None
+        fields = replace(PREPARED, baseline_numbers=descriptors, targets=targets)
         self._reader = MoleculeReader(self.featurizer, fields, limits=self.config)
+        self._parent_reader = replace(self._reader, standardize="parent")
         # In place of a molecule that cannot be read.
         atoms = np.zeros((0, len(self.featurizer.atom_sizes)), np.uint8)
         none, pairs = np.zeros(0, np.uint16), np.zeros((0, 0), np.uint8)
         missing = np.full(len(PRETRAINING_DESCRIPTORS), np.nan, np.float32)
-        target = PretrainingTarget((), missing, HashedCounts(none, none.astype(np.uint8)))
-        self._empty = MoleculeRecord(atoms, pairs, fingerprint=none, smiles="", targets=target)
+        counts = HashedCounts(none, none.astype(np.uint8))
+        target = PretrainingTarget((), missing, counts)
+        numbers = np.zeros(len(PREPARED.numbers or ()), np.float32)
+        values: Any = {"fingerprint": none, "smiles": "", "counts": counts, "targets": target}
+        self._empty = MoleculeRecord(atoms, pairs, numbers, **values)
 
     def __call__(self, block: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
         rows, numbers = zip(*(self._with_numbers(row) for _, row in block), strict=True)
-        read = self._reader([row.cells[0] for row in rows if not row.code])
+        texts = [row.cells[0] for row in rows if not row.code]
+        # Most molecules are their own parent, so that this is read first.
+        forms = dict(zip(texts, self._parent_reader(texts), strict=True))
+        parents = {
+            text: form
+            for text, form in forms.items()
+            if isinstance(form, SmilesError) or form.standardized
+        }
+        drawn = forms | dict(zip(parents, self._reader(parents), strict=True))
         results = [
-            SmilesError("", row.code, row.reason) if row.code else next(read) for row in rows
+            SmilesError("", row.code, row.reason) if row.code else drawn[row.cells[0]]
+            for row in rows
         ]
-        records = [self._empty if isinstance(one, SmilesError) else one for one in results]
-        errors = [one if isinstance(one, SmilesError) else None for one in results]
-        packed = PackedMolecules.pack(records, self.featurizer)
+        cells = [row.cells[0] for row in rows]
+        changed = self._molecules(cells, [parents.get(text, self._empty) for text in cells])
         columns = {
             "table": pa.array([table for table, _ in block], pa.uint16()),
             "line": pa.array([row.line for row in rows], pa.uint32()),
@@ -334,19 +358,45 @@ class _BlockReader:
                 np.arange(len(rows) + 1) * len(rows[0].cells),
                 text_array(cell for row in rows for cell in row.cells),
             ),
+            **self._molecules(cells, results),
+            **{f"parent_{name}": column for name, column in changed.items()},
+        }
+        if self.config.pretraining_targets:
+            columns |= _targets([getattr(one, "targets", self._empty.targets) for one in results])
+        if self.numbers:
+            columns["columns"] = _fixed(np.array(numbers, np.float32))
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _molecules(
+        self, cells: Sequence[str], results: Sequence[MoleculeRecord | SmilesError]
+    ) -> dict[str, pa.Array]:
+        """Return the columns of molecules, or of parents."""
+        records = [self._empty if isinstance(one, SmilesError) else one for one in results]
+        errors = [one if isinstance(one, SmilesError) else None for one in results]
+        packed = PackedMolecules.pack(records, self.featurizer)
+        counts: list[Any] = [record.counts for record in records]
+        pairs = zip(cells, records, strict=True)
+        return {
             "code": text_array(error.code if error else "" for error in errors),
             "reason": text_array(error.reason if error else "" for error in errors),
             "atoms": _lists(packed.atom_starts, _fixed(packed.atoms)),
             "ends": _lists(packed.bond_starts, _fixed(packed.ends.astype(np.uint16))),
             "codes": _lists(packed.bond_starts, pa.array(packed.codes)),
+            "canonical": text_array(
+                (record.smiles or "") * (record.smiles != cell) for cell, record in pairs
+            ),
+            "standardized": text_array(record.standardized or "" for record in records),
             "fingerprint": pa.array([one.fingerprint for one in records], pa.list_(pa.uint16())),
-            "canonical": text_array(map(_other, rows, records)),
+            "numbers": _fixed(np.array([record.numbers for record in records], np.float32)),
+            "kernel_positions": pa.array(
+                [hashed.positions for hashed in counts], pa.list_(pa.uint16())
+            ),
+            "kernel_counts": pa.array([hashed.counts for hashed in counts], pa.list_(pa.uint8())),
+            "baseline": pa.array(
+                [() if row.baseline_numbers is None else row.baseline_numbers for row in records],
+                pa.list_(pa.float32()),
+            ),
         }
-        if self.config.pretraining_targets:
-            columns |= _targets([record.targets for record in records])
-        if self.numbers:
-            columns["columns"] = _fixed(np.array(numbers, np.float32))
-        return pa.RecordBatch.from_pydict(columns)
 
     def _with_numbers(self, row: Row) -> tuple[Row, list[float]]:
         """Return a row without the cells that are stored as numbers, and these, NaN if missing.
@@ -362,11 +412,6 @@ class _BlockReader:
                 reason = f"column {quoted(name)}: {error}"
                 return other._replace(code="invalid_label", reason=reason), numbers
         return other, numbers
-
-
-def _other(row: Row, record: MoleculeRecord) -> str:
-    """Return the canonical SMILES if it is not the cell."""
-    return "" if record.smiles in (None, row.cells[0]) else record.smiles
 
 
 def _targets(targets: Sequence[PretrainingTarget]) -> dict[str, pa.Array]:

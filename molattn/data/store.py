@@ -7,7 +7,10 @@ were kept, and the molecules of their SMILES.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,18 +18,31 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
+from molattn.chem.fingerprints import FINGERPRINT_SIZE, HashedCounts, SubstructureCounter
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.reader import PreparedMolecule
+from molattn.chem.reader import Fields, Preparation, PreparedMolecule
 from molattn.data.table.base import ENCODING_ERRORS, Row, Table
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.files import read_json, write_file, write_json
 
 INDEX_FILE = "index.json"
 REJECTED_FILE = "rejected.csv"
-_FORMAT = 1
+_FORMAT = 2
 _ROWS_AT_ONCE = 256
+MOST_BASELINE_ROWS = 20_000
+"""Most usable rows of a table with a random forest baseline, whose descriptors take long."""
+BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=FINGERPRINT_SIZE)
+"""Calculates what the random forest predicts from."""
+PREPARED = Fields(
+    DescriptorCalculator(DESCRIPTOR_SETS["lipinski"]),
+    SubstructureCounter(),
+    fingerprint=True,
+    smiles=True,
+)
+"""What a store has of each molecule: all that training and prediction use by default."""
 
 
 class StoreIndex(NamedTuple):
@@ -43,6 +59,7 @@ class StoreIndex(NamedTuple):
     featurizer: dict[str, Any]  # of Featurizer.to_dict
     versions: dict[str, str]
     descriptors: list[str]  # names of targets of pretraining, if there are any
+    baseline: list[str]  # descriptors of the random forest, if there are any
 
     @property
     def num_bytes(self) -> int:
@@ -77,9 +94,12 @@ class Shard:
 
     Its columns are ``table`` (number of the table), ``line``, ``cells``, ``code`` and ``reason`` of
     each row, and of each molecule, empty in other rows: ``atoms``, ``ends`` and ``codes`` (see
-    :class:`molattn.chem.packing.PackedMolecules`), ``fingerprint`` and ``canonical``, its canonical
-    SMILES if that is not the cell. With targets of pretraining there are ``key``, ``descriptors``,
-    ``counts`` and ``positions``, and ``columns`` if there are further ones.
+    :class:`molattn.chem.packing.PackedMolecules`), ``canonical`` (its canonical SMILES if that is
+    not the cell), ``fingerprint``, ``numbers``, ``kernel_positions`` and ``kernel_counts`` (see
+    ``PREPARED``), and ``baseline``, descriptors of the random forest. The same names after
+    ``parent_`` are of its parent, if that is another molecule, or the error if it has none.
+    With targets of pretraining there are ``key``, ``descriptors``, ``counts`` and ``positions``,
+    and ``columns`` if there are further ones.
 
     Attributes:
         molecules: The graphs of all rows; those without a molecule have no atoms.
@@ -90,10 +110,8 @@ class Shard:
         with pa.memory_map(str(path)) as file:
             self._batch = pa.ipc.open_file(file).get_batch(0)
         self._featurizer = featurizer
-        starts = self.starts("atoms"), self.starts("codes")
-        arrays = (self.values(name) for name in ("atoms", "ends", "codes"))
-        self.molecules = PackedMolecules(featurizer, *starts, *arrays)
-        self.is_read = np.diff(starts[0]) > 0
+        self.molecules = self._graphs()
+        self.is_read = np.diff(self.starts("atoms")) > 0
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -132,27 +150,57 @@ class Shard:
         )
         return Row(int(self.values("line")[row]), cells, code, reason)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self, origin: Preparation) -> Iterator[Row]:
         """Yield the rows, each with a :class:`molattn.chem.reader.PreparedMolecule`."""
-        width, lines = self.width, self.values("line").tolist()
-        fingerprints, ends = self.values("fingerprint"), self.starts("fingerprint").tolist()
+        lines = self.values("line").tolist()
         for first in range(0, len(self), _ROWS_AT_ONCE):
             last = min(first + _ROWS_AT_ONCE, len(self))
-            cells, canonical = (self.texts(name, first, last) for name in ("cells", "canonical"))
-            for number, graph in enumerate(self.molecules.unpack(range(first, last)), start=first):
-                if not graph.num_atoms:
-                    yield self.rejected(number)
+            texts = iter(self.texts("cells", first, last))
+            drawn = self._records(first, last)
+            parents = self._records(first, last, "parent_")
+            for row, record, parent in zip(range(first, last), drawn, parents, strict=True):
+                cells = list(islice(texts, self.width))
+                if not isinstance(record, MoleculeRecord):
+                    yield self.rejected(row)
                     continue
-                index = number - first
-                own = cells[width * index : width * (index + 1)]
-                record = MoleculeRecord(
-                    graph.atoms,
-                    graph.pairs,
-                    fingerprint=fingerprints[ends[number] : ends[number + 1]],
-                    smiles=canonical[index] or own[0],
-                )
-                prepared = PreparedMolecule(own[0], record, self._featurizer)
-                yield Row(lines[number], own, molecule=prepared)
+                molecule = PreparedMolecule(cells[0], record, parent, origin)
+                yield Row(lines[row], cells, molecule=molecule)
+
+    def _graphs(self, prefix: str = "") -> PackedMolecules:
+        """Return the atoms and bonds of all rows."""
+        starts = (self.starts(f"{prefix}atoms"), self.starts(f"{prefix}codes"))
+        arrays = (self.values(prefix + name) for name in ("atoms", "ends", "codes"))
+        return PackedMolecules(self._featurizer, *starts, *arrays)
+
+    def _records(
+        self, first: int, last: int, prefix: str = ""
+    ) -> Iterator[MoleculeRecord | SmilesError | None]:
+        """Yield the molecules or parents of some rows, or their errors; None = there is none."""
+        smiles = self.texts("cells", first, last)[:: self.width]
+        canonical, parents, codes, reasons = (
+            self.texts(prefix + name, first, last)
+            for name in ("canonical", "standardized", "code", "reason")
+        )
+        numbers, fingerprints, positions, counts, baseline = (
+            self._batch[prefix + name][first:last].to_numpy(zero_copy_only=False)
+            for name in ("numbers", "fingerprint", "kernel_positions", "kernel_counts", "baseline")
+        )
+        for row, graph in enumerate(self._graphs(prefix).unpack(range(first, last))):
+            if not graph.num_atoms:
+                yield SmilesError(smiles[row], codes[row], reasons[row]) if codes[row] else None
+                continue
+            fingerprint, descriptors = fingerprints[row], baseline[row]
+            morgan = np.bincount(fingerprint, minlength=len(descriptors) and FINGERPRINT_SIZE)
+            yield MoleculeRecord(
+                graph.atoms,
+                graph.pairs,
+                numbers[row],
+                fingerprint=fingerprint,
+                smiles=canonical[row] or smiles[row],
+                counts=HashedCounts(positions[row], counts[row]),
+                baseline_numbers=np.concatenate([descriptors, np.log1p(morgan)], dtype=np.float32),
+                standardized=parents[row] or None,
+            )
 
 
 def text_array(texts: Iterable[str]) -> pa.Array:
@@ -190,7 +238,7 @@ class StoreTable(Table):
 
     def check_featurizer(self, featurizer: Featurizer) -> None:
         """Check that the molecules were prepared with this featurizer."""
-        if self._featurizer() != featurizer:
+        if self.prepared.featurizer != featurizer:
             name = quoted(self.index.options["featurizer"])
             raise InputError(
                 f"{self.path}: contains molecules prepared with --featurizer {name}, which is "
@@ -199,7 +247,6 @@ class StoreTable(Table):
 
     def shards(self) -> Iterator[Shard]:
         """Open the shards, one after another."""
-        featurizer = self._featurizer()
         for shard in self.index.shards:
             path = self.path / shard["name"]
             try:
@@ -209,21 +256,25 @@ class StoreTable(Table):
                 raise InputError(f"{path}: {error.strerror or error}; prepare again") from error
             if digest != shard["sha256"]:
                 raise InputError(f"{path}: damaged; prepare the molecules again")
-            yield Shard(path, featurizer)
+            yield Shard(path, self.prepared.featurizer)
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
-        rows = (row for shard in self.shards() for row in shard.rows())
+        rows = (row for shard in self.shards() for row in shard.rows(self.prepared))
         if len(self.index.inputs) == 1:
             return rows
         # Lines of multiple tables would be ambiguous.
         return (row._replace(line=number) for number, row in enumerate(rows, start=1))
 
-    def _featurizer(self) -> Featurizer:
+    @cached_property
+    def prepared(self) -> Preparation:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How the molecules were read."""
+        baseline = BASELINE if tuple(self.index.baseline) == BASELINE.descriptors else None
         try:
-            return Featurizer(**self.index.featurizer)
+            featurizer = Featurizer(**self.index.featurizer)
         except InputError as error:
             raise InputError(f"{self.path}: featurizer {error}") from error
+        return Preparation(featurizer, replace(PREPARED, baseline_numbers=baseline))
 
 
 def _digest(content: dict[str, Any]) -> str:

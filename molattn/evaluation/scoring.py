@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-from molattn.data.dataset import MOST_BASELINE_ROWS
+from molattn.data.store import MOST_BASELINE_ROWS
 from molattn.errors import quoted
 from molattn.evaluation.metrics import TaskScores, score_tasks
 from molattn.model.confidence import CONFIDENCES

@@ -20,6 +20,7 @@ from molattn.chem.limits import read_mol_block
 from molattn.chem.parse import Molecule, mol_of_mol_block
 from molattn.chem.reader import Fields
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
+from molattn.data.dataset import print_missing
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     FORMATS,
@@ -131,7 +132,7 @@ def map_table(
     start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
     console = console or Console(quiet=True)
-    reader = _RowReader(table, model.config, config, spec.fields)
+    reader = _RowReader(table, model.config, config, spec.fields, console)
     rows = OutputRows(table, model, spec, config, output)
     apply = partial(_apply, model, spec, config, reader, rows, count)
     size = config.batch_size * -(-_BLOCK_ROWS // config.batch_size)
@@ -286,7 +287,12 @@ class _RowReader:
     """Reads the molecules of blocks of rows for a model, in any process."""
 
     def __init__(
-        self, table: Table, model: MolAttnConfig, config: TableConfig, fields: Fields
+        self,
+        table: Table,
+        model: MolAttnConfig,
+        config: TableConfig,
+        fields: Fields,
+        console: Console | None = None,
     ) -> None:
         if config.partner_column is not None and not model.has_partner:
             raise InputError("the model takes one molecule per row", option="partner_column")
@@ -295,6 +301,7 @@ class _RowReader:
         self._smiles = table.column(config.smiles_column, "--smiles-column")
         partner = config.partner_column or model.partner_column
         self._partner = None if partner is None else table.column(partner, "--partner-column")
+        print_missing(table, self._reader, console, has_partner=partner is not None)
         features = () if fields.numbers is None else model.features
         self._features = [table.column(name, "a feature of the model") for name in features]
         self._inputs = [self._smiles, *self._features]

@@ -29,13 +29,12 @@ FORMAT = 1
 
 KERNELS: tuple[str, ...] = get_args(Kernel)
 """Kernels of a Gaussian process: kinds of substructure counts, then groups of numbers."""
-_COUNT_SIZE = 4096
 
 
 def substructure_counter(kernels: Collection[str]) -> SubstructureCounter | None:
     """Return the counter of the substructures that kernels compare; None = they compare none."""
     kinds = tuple(kind for kind in KINDS if kind in kernels)
-    return SubstructureCounter(kinds, _COUNT_SIZE) if kinds else None
+    return SubstructureCounter(kinds) if kinds else None
 
 
 def _tasks(given: Any) -> list[Any]:

@@ -14,12 +14,14 @@ from rich.console import Console
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprints import SubstructureCounter
+from molattn.chem.limits import read_molecule
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.cli import main
-from molattn.config import MoleculeLimits, PrepareConfig
+from molattn.config import DataConfig, MoleculeLimits, PrepareConfig
 from molattn.data import prepare
+from molattn.data.dataset import read_training_table
 from molattn.data.prepare import prepare_store
-from molattn.data.store import INDEX_FILE, REJECTED_FILE, StoreIndex
+from molattn.data.store import BASELINE, INDEX_FILE, PREPARED, REJECTED_FILE, StoreIndex
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, SmilesError
 
@@ -49,6 +51,7 @@ def table(tmp_path_factory):
     return path
 
 
+ALL = replace(PREPARED, baseline_numbers=BASELINE)
 LABELED = PrepareConfig(target_columns=("logS",), split_column="split")
 
 
@@ -92,6 +95,8 @@ def test_a_store_has_the_rows_of_the_table(table, store):
     [
         {},
         {"fields": Fields(fingerprint=True, smiles=True)},
+        {"fields": ALL},
+        {"fields": ALL, "standardize": "parent"},
         {"fields": Fields(scaffold=True, symbols=True)},
         {"fields": Fields(DescriptorCalculator(("MolWt", "TPSA"), 16), smiles=True)},
         {"fields": Fields(counts=SubstructureCounter())},
@@ -113,11 +118,45 @@ def test_molecules_of_a_store_are_those_of_the_table_whatever_is_asked(table, st
     assert any(isinstance(record, SmilesError) for record in records[0])
 
 
-def test_a_molecule_of_a_store_is_not_read_again(store, monkeypatch):
-    texts = [row.structure(0) for row in open_table(store)][:10]
-    monkeypatch.setattr("molattn.chem.reader.read_molecule", None)
-    reader = MoleculeReader(Featurizer.default(), Fields(fingerprint=True, smiles=True))
-    assert len(reader.all(texts)) == 10
+@pytest.fixture
+def reads(monkeypatch):
+    """Texts that are read as molecules."""
+    texts = []
+
+    def read(text, *arguments, **options):
+        texts.append(text)
+        return read_molecule(text, *arguments, **options)
+
+    monkeypatch.setattr("molattn.chem.reader.read_molecule", read)
+    return texts
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_training_and_prediction_read_no_molecule_of_a_store(table, store, reads, tmp_path, capsys):
+    run, split = str(tmp_path / "run"), ["--split-column", "split"]
+    small = "--width 8 --heads 2 --layers 1 --epochs 1 --init-from none".split()
+    words = ["train", str(store), "--target-columns", "logS", *split, *small]
+    assert main([*words, "--output", run]) == 0
+    for model in (run, "admet"):
+        assert main(["predict", model, str(store), "--output", str(tmp_path / "a.csv")]) == 0
+    assert not reads
+    assert str(store) not in capsys.readouterr().err
+    words = ["predict", "admet", str(table), "--output", str(tmp_path / "b.csv")]
+    assert main(words) == 0
+    assert len(reads) > 200
+    rows = [rows_of(tmp_path / name) for name in ("a.csv", "b.csv")]
+    assert len(rows[0]) == len(rows[1]) == 212
+    assert rows[0] == rows[1]
+
+
+def test_what_a_store_does_not_hold_is_said_before_it_is_read(store, reads, tmp_path):
+    shown = io.StringIO()
+    config = DataConfig(target_columns=("logS",), split="scaffold", morgan_counts=16)
+    read_training_table(store, config, Featurizer.default(), Console(file=shown, width=200))
+    assert len(reads) > 100
+    first = shown.getvalue().splitlines()[0]
+    assert str(store) in first
+    assert "descriptors, scaffolds" in first
 
 
 def test_rejected_rows_are_listed_with_their_reasons(table, store):

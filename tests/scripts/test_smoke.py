@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "pretrain --file m.smi.gz --molecules 100 --steps 8 --batch-size 4 --width 16 "
         "--processes 2",
     ],
+    "time_commands": [f"{ROOT} {ROOT} --rounds 1 -- --help"],
     "benchmark_serve": ["model --clients 1 --seconds 2"],
     "benchmark_onnx": ["model --molecules 20"],
     "benchmark_gaussian_process": [("m.smi.gz --rows 20 --inducing 10", r"^ +20 +10 ")],

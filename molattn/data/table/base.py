@@ -191,6 +191,8 @@ class Table(ABC):
         commas: Indices of the columns in which texts are numbers with a decimal comma.
         forms: The number of cells of each column by their :func:`number_form`, or ``percentage``,
             if the file is read when it is opened.
+        prepared: How the molecules of a store were read (a
+            :class:`molattn.chem.reader.Preparation`); None = it is no store.
     """
 
     source: Any = None
@@ -202,6 +204,7 @@ class Table(ABC):
     has_sheets: bool = False
     commas: Collection[int] = ()
     forms: Mapping[tuple[int, str], int] = Counter()
+    prepared: Any = None
 
     def __init__(self, source: Source) -> None:
         self.source, self.path = source, source.name
