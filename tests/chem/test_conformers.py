@@ -77,6 +77,7 @@ def test_coordinates_of_the_molecule_are_used_as_they_are():
 )
 def test_a_method_that_fails_is_followed_by_the_next(smiles, method, monkeypatch):
     monkeypatch.setattr(conformers, "_SECONDS", 0)  # no limit: the attempts alone decide
+    monkeypatch.setattr(conformers, "_ATTEMPTS", 5)
     found = conformer(parse_smiles(smiles))
     assert found.method == method
     assert np.isfinite(found.coordinates).all()

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -74,10 +74,10 @@ def until(is_so):
 
 
 def is_refused(client):
-    """Return whether new requests are refused, as after a signal."""
+    """Return whether new connections are refused, as after a signal."""
     try:
-        client.get("/health")
-    except httpx.TransportError:
+        socket.create_connection((client.base_url.host, client.base_url.port), HANGING).close()
+    except ConnectionError:
         return True
     return False
 
@@ -88,11 +88,28 @@ def head(kind, length):
 
 
 @pytest.fixture(scope="module")
-def shared(model_folders, tmp_path_factory):
-    """A server of many tests, of which the last one ends it, and its folder of temporary files."""
-    folder = tmp_path_factory.mktemp("server")
-    with running(model_folders[0], TMPDIR=str(folder)) as (process, client):
-        yield process, client, folder
+def start(model_folders, tmp_path_factory):
+    """Start a server unless there is one that runs; it must log nothing after its address."""
+    servers = []
+
+    def start():
+        if not servers or servers[-1][0].poll() is not None:
+            folder = tmp_path_factory.mktemp("server")
+            opened = stack.enter_context(running(model_folders[0], TMPDIR=str(folder)))
+            servers.append((*opened, folder))
+        return servers[-1]
+
+    with ExitStack() as stack:
+        yield start
+        for process, *_ in servers:
+            process.kill()
+            assert process.communicate()[1] == ""
+
+
+@pytest.fixture
+def shared(start):
+    """A server of several tests, its client, and its folder of temporary files."""
+    return start()
 
 
 @pytest.fixture
@@ -155,7 +172,7 @@ def test_nothing_of_a_request_is_logged(server):
     server.get(f"/{SECRET}")
     server.post("/explain", json={"smiles": SECRET, "method": "attention"})
     assert server.get("/models", headers={"Authorization": ""}).status_code == 401
-    assert server.get("/health").status_code == 200  # its log is read when it ends, below
+    assert server.get("/health").status_code == 200  # its log is read when it ends
 
 
 def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
@@ -164,15 +181,14 @@ def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
     text = "smiles,id\n" + "".join(f"{'C' * (n % 30 + 1)},{n}\n" for n in range(500))
     with running(model_folders[0]) as (process, client):
         address = client.base_url.host, client.base_url.port
-        other = httpx.Client(base_url=client.base_url, timeout=HANGING)
-        assert not is_refused(other)
+        assert not is_refused(client)
         with socket.create_connection(address, timeout=HANGING) as slow:
             slow.sendall(head("text/csv", 1000) + b"smiles")
             with client.stream("POST", "/predict", content=text, headers=CSV) as response:
                 chunks = response.iter_bytes()
                 first = next(chunks)
                 process.send_signal(signal.SIGINT)
-                until(lambda: is_refused(other))
+                until(lambda: is_refused(client))
                 rest = b"".join(chunks)
             assert process.poll() is None
             process.send_signal(signal.SIGUSR1)  # a body has 300 s
@@ -185,12 +201,11 @@ def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
 def test_a_second_signal_ends_it_at_once(shared):
     process, client, folder = shared
     text = "smiles\n" + "CCCCCC\n" * 300_000
-    other = httpx.Client(base_url=client.base_url, timeout=HANGING)
     with client.stream("POST", "/predict", content=text, headers=CSV) as response:
         chunks = response.iter_bytes()  # which is closed without a name
         next(chunks)
         process.send_signal(signal.SIGTERM)
-        until(lambda: is_refused(other))
+        until(lambda: is_refused(client))
         assert process.poll() is None
         assert [*folder.glob("molattn-*")]
         process.send_signal(signal.SIGTERM)
