@@ -51,6 +51,8 @@ REASONS: dict[ReasonCode, str] = {
     "`--pretraining-columns` is not a number; or the relation of a label is unknown (not "
     "in prediction).",
     "missing_feature": "A feature that the model uses has no value.",
+    "no_date": "The row has no date in `--time-column`, or an auxiliary row has one in another "
+    "format than the rows with a target (training only).",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
     "not_finite": "The prediction, or a score that explains it, is NaN or infinite.",
 }

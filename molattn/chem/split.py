@@ -5,6 +5,7 @@ Groups (by molecule, scaffold or cluster) are of :mod:`molattn.chem.groups`.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,8 +121,9 @@ def time_split(
         [[3], [0, 1], [2]]
     """
     wanted = _counts(sum(map(len, groups)), sizes)
-    blocks = _blocks(groups, np.cumsum(wanted[:2]))
-    return _split([[row for group in block for row in group] for block in blocks], wanted)
+    blocks = iter(_blocks(groups, np.cumsum([*filter(None, wanted)])[:-1]))
+    sets = [next(blocks) if count else [] for count in wanted]
+    return _split([[row for group in block for row in group] for block in sets], wanted)
 
 
 def rolling_split(
@@ -142,14 +144,17 @@ def rolling_split(
     return Split(inner.train, inner.val, _rows(blocks[fold]))
 
 
-def _blocks(groups: Sequence[Sequence[int]], ends: NDArray[Any]) -> list[list[Sequence[int]]]:
-    """Cut groups in order where the number of rows is nearest to each of ``ends``."""
+def _blocks(groups: Sequence[Sequence[int]], ends: NDArray[Any]) -> list[Sequence[Sequence[int]]]:
+    """Cut groups in order where the number of rows is nearest to each of ``ends``.
+
+    Each block has a group, unless there are fewer groups than blocks.
+    """
     sizes = np.array([len(group) for group in groups])
-    places = np.searchsorted(ends, np.cumsum(sizes) - sizes / 2).tolist()
-    blocks: list[list[Sequence[int]]] = [[] for _ in range(len(ends) + 1)]
-    for place, group in zip(places, groups, strict=True):
-        blocks[place].append(group)
-    return blocks
+    steps = np.arange(len(ends))
+    cuts = np.searchsorted(np.cumsum(sizes) - sizes / 2, ends, side="right")
+    cuts = np.maximum.accumulate(np.maximum(cuts, 1) - steps) + steps
+    cuts = np.minimum(cuts, len(groups) - len(ends) + steps).clip(0).tolist()
+    return [groups[first:last] for first, last in pairwise([0, *cuts, len(groups)])]
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
@@ -198,7 +203,7 @@ def _split(sets: Sequence[Sequence[int]], wanted: Sequence[int]) -> Split:
     for name, rows, count in zip(_NAMES, sets, wanted, strict=True):
         if count and not rows:
             raise InputError(
-                f"split: the rows are in too few groups of equal or similar molecules for a {name} "
-                "set; use a random split or a split column"
+                "split: the rows are in too few groups of equal or similar molecules, or of equal "
+                f"dates, for a {name} set; use a random split or a split column"
             )
     return Split(*(np.array(sorted(rows), dtype=np.int64) for rows in sets))

@@ -140,10 +140,11 @@ class DataConfig(TableColumns):
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
     molecules together. A split by time tests the newest molecules, and validates with the newest of
-    the others; a molecule is as old as its oldest row. A split column without validation rows has
-    some of its training rows as such. Each row is a test row in one fold of a cross-validation; by
-    time, fold k of N tests block k + 1 of N + 1 with the blocks before. Other folds may do without
-    validation rows (a size of 0): each model is then calibrated by the predictions of the others.
+    the others. Rows of one date stay together. A molecule is as old as its oldest row; its rows of
+    the test period are left out. A split column without validation rows has some of its training
+    rows as such. Each row is a test row in one fold of a cross-validation; by time, fold k of N
+    tests block k + 1 of N + 1 with the blocks before. Other folds may do without validation rows (a
+    size of 0): each model is then calibrated by the predictions of the others.
 
     Args:
         target_units: Unit of each target, for tables and plots.
@@ -164,7 +165,7 @@ class DataConfig(TableColumns):
         test_size: Fraction of rows for the test set; 0 for none.
         keep_training_molecules: Save SMILES and labels of the molecules in the model.
         auxiliary_columns: Columns of other assays to learn from, on any rows; not predicted.
-        auxiliary_data: Another table with auxiliary columns; all its rows are training rows.
+        auxiliary_data: Another table with auxiliary columns; its rows are training rows.
         auxiliary_weight: Weight of each auxiliary column in the loss.
     """
 

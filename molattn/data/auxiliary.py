@@ -23,9 +23,14 @@ class AuxiliaryTable(Table):
         table: The table of the targets.
         config: Its columns, with ``auxiliary_columns``.
 
+    Attributes:
+        date_format: Format of the dates of the targets, as which those of these rows are read.
+
     Raises:
         InputError: A column is missing, or the second table cannot be read.
     """
+
+    date_format = ""
 
     def __init__(self, table: Table, config: DataConfig) -> None:
         labels = config.auxiliary

@@ -1,25 +1,30 @@
 """Rows to labeled molecules."""
 
-import warnings
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
+from molattn.chem.limits import read_molecule
+from molattn.chem.parse import NO_LIMITS
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.chem.split import Split
 from molattn.config import DataConfig
 from molattn.data.auxiliary import SECOND, AuxiliaryTable
+from molattn.data.dates import NO_DATES, Dates, read_dates, read_like
 from molattn.data.labels import (
+    LabelError,
     Labels,
     TrainingColumns,
     find_columns,
@@ -48,6 +53,7 @@ SPLITS = {
 """What cells of a split column mean."""
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 _MOST_CODES = 5  # of classes, each of which occurs often
+_NO_PARENT_ITSELF = re.compile(r"[.+-]")  # in SMILES of salts, mixtures and ions
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,8 +119,8 @@ class TrainingTable(Molecules):
     # The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a table whose
     # targets these are. A row of this file may be in both.
     auxiliary: "TrainingTable | None" = None
-    times: Sequence[str] | None = None  # cells of the time column
-    is_by_time: bool = False  # auxiliary rows from the first test row on are in its future
+    dates: Dates = NO_DATES  # of a split by time, in the order of the rows without a time column
+    is_by_time: bool = False  # rows from the first test row on are in its future
 
     @property
     def rows_in(self) -> int:
@@ -132,52 +138,44 @@ class TrainingTable(Molecules):
         return [record.smiles for record in self.records]
 
     @cached_property
-    def dates(self) -> NDArray[Any]:
-        """The time of each row and then of each auxiliary one; NaN or NaT where there is none.
+    def parents(self) -> list[str | None]:
+        """The canonical SMILES of each row's parent, the same for a molecule and its salts."""
+        return [_parent(smiles) for smiles in self.canonical_smiles]
 
-        A number or date of the time column or, without one, the line in this file.
-        """
-        tables = [self] if self.auxiliary is None else [self, self.auxiliary]
-        if self.times is None:
-            lines = np.array([float(row.line) for one in tables for row in one.rows])
-            return np.where(lines < SECOND, lines, np.nan)
-        import pandas as pd
-
-        cells = pd.Series([cell.strip() for one in tables for cell in one.times or ()])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of dates with the day first
-            options: Any = {"errors": "coerce", "utc": True}
-            dates = [pd.to_datetime(cells, dayfirst=first, **options) for first in (False, True)]
-        read = [pd.to_numeric(cells, errors="coerce"), *dates]
-        found = max(read, key=lambda one: one[: len(self.rows)].notna().sum())
-        differs = dates[0].ne(dates[1]) & dates[1].notna() & ~cells.str.match(r"\d{4}")
-        if found is dates[0] and differs.sum() and found.count() == dates[1].count():
-            got = quoted(cells[differs.argmax()])
-            raise InputError(f"got {got}, expected a date such as 2020-12-31", option="time_column")
-        return found.to_numpy()
+    def first_test_date(self, split: Split) -> Any:
+        """Return the first date of the test rows of a split by time; None in other splits."""
+        tested = split.test if self.is_by_time else ()
+        return self.dates.values[tested].min() if len(tested) else None
 
     def auxiliary_rows(
         self, split: Split, *, with_validation: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the auxiliary rows whose molecules are in no row of the table but training rows.
+        """Return the auxiliary rows to learn from, and those left out by date or split column.
 
-        ``with_validation`` they may be in validation rows too. Labels of a molecule that a model is
-        validated or tested on are thus not learned from. Rows of weight 0 are left out too. Then
-        those of them, with auxiliary labels alone, that a split column holds out, or that are not
-        older than all test rows: neither are these learned from.
+        ==============================================  ========================================
+        Auxiliary row                                   Learned from
+        ==============================================  ========================================
+        of weight 0                                     no
+        its molecule, a salt or the parent is held out  no; ``with_validation`` also molecules of
+                                                        validation rows are not held out
+        on a training row                               yes
+        held out by a split column                      no; in the second array
+        as new as the first test row                    no; in the second array
+        any other                                       yes
+        ==============================================  ========================================
         """
         if (other := self.auxiliary) is None:
             return split.test[:0], split.test[:0]
         learned = np.concatenate(split[: 1 + with_validation])
-        held_out = np.setdiff1d(np.arange(len(self.rows)), learned)
-        known = {self.canonical_smiles[row] for row in held_out.tolist()}
-        is_free = np.array([one not in known for one in other.canonical_smiles])
+        held_out = {*self.parents} - {self.parents[row] for row in learned.tolist()}
+        held_out |= {self.parents[row] for part in split[1 + with_validation :] for row in part}
+        is_free = np.array([parent not in held_out for parent in other.parents])
         if other.weights is not None:
             is_free &= other.weights > 0.0
         cells = other.parts or [""] * len(other.rows)
         is_past = np.array([SPLITS.get(one.strip().lower() or "train") == "train" for one in cells])
-        if self.is_by_time and len(split.test):
-            is_past &= ~(self.dates[len(self.rows) :] >= self.dates[split.test].min())
+        if (first := self.first_test_date(split)) is not None:
+            is_past &= other.dates.values < first
         if not is_past.all():
             lines = {self.rows[row].line for row in learned.tolist()}
             is_past |= np.array([row.line in lines for row in other.rows])
@@ -281,11 +279,11 @@ def read_training_table(
     if not config.auxiliary_columns:
         return read
     source = AuxiliaryTable(table, config)
+    source.date_format = read.dates.format
     auxiliary = _read_table(source, config.auxiliary, featurizer, console, **options)
     used = {row.line for row in auxiliary.rows}
     skipped = [row for row in read.skipped if row.code != "no_label" or row.line not in used]
-    by_time = config.split == "time" and config.split_column is None
-    return replace(read, auxiliary=auxiliary, skipped=skipped, is_by_time=by_time)
+    return replace(read, auxiliary=auxiliary, skipped=skipped)
 
 
 def _read_table(
@@ -304,17 +302,21 @@ def _read_table(
     complete, skipped = _complete_rows(table, columns, console)
     if not complete:
         raise _no_usable_row(table, config, skipped)
+    dates = _read_dates(table, complete, columns.time, config)
+    undated = [] if dates is None else np.flatnonzero(dates.is_missing).tolist()
+    errors = dict.fromkeys(undated, ("no_date", f"no date in column {quoted(config.time_column)}"))
     targets, faults = read_targets(table, complete, columns, config)
     check_columns([labels.task for labels in targets])
     numbers = [np.fmax(labels.values, np.fmax(*labels.bounds)) for labels in targets]
-    is_labeled = ~np.isnan(numbers).all(axis=0)
-    labeled = np.flatnonzero(is_labeled).tolist()
+    unlabeled = np.flatnonzero(np.isnan(numbers).all(axis=0)).tolist()
+    errors |= {number: faults[number][0] for number in unlabeled}
+    labeled = [number for number in range(len(complete)) if number not in errors]
     options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
     fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
     reader = MoleculeReader(featurizer, fields, config, radius=radius, cache_size=20_000, **options)
     print_missing(table, reader, console, has_partner=columns.partner is not None)
-    records, errors = _read_molecules(reader, complete, labeled, columns, console)
-    errors |= {number: faults[number][0] for number in np.flatnonzero(~is_labeled).tolist()}
+    records, refused = _read_molecules(reader, complete, labeled, columns, console)
+    errors |= refused
     rows = ((complete[number], why) for number, why in errors.items())
     skipped += [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
     skipped.sort()
@@ -324,7 +326,8 @@ def _read_table(
     rows = ((complete[number], why) for number in kept for why in faults.get(number, ()))
     unreadable = [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
     read = _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
-    return replace(read, unreadable=unreadable)
+    read = replace(read, unreadable=unreadable)
+    return read if dates is None else _dated(read, dates, kept, config)
 
 
 def print_missing(
@@ -337,6 +340,39 @@ def print_missing(
     ]
     if names:
         print_line(console, f"{table.path}: read from SMILES again, to add {', '.join(names)}")
+
+
+def _read_dates(
+    table: Table, rows: Sequence[Row], column: int | None, config: DataConfig
+) -> Dates | None:
+    """Return the dates of rows for a split by time.
+
+    Without a time column, they are lines; the rows of a second table are older than all lines.
+    """
+    if column is None:
+        lines = [row.line if row.line < SECOND else -np.inf for row in rows]
+        return Dates("lines", np.array(lines)) if config.split == "time" else None
+    cells = [row.cells[column] for row in rows]
+    try:
+        is_auxiliary = isinstance(table, AuxiliaryTable)
+        return read_like(cells, table.date_format) if is_auxiliary else read_dates(cells)
+    except LabelError as error:
+        row = rows[[cell.strip() for cell in cells].index(error.text.strip())]
+        message = f"{table.path}, {table.where(row.line)}: {error.args[0]}"
+        raise InputError(message, option="time_column") from None
+
+
+def _dated(
+    table: TrainingTable, dates: Dates, kept: Sequence[int], config: DataConfig
+) -> TrainingTable:
+    """Add dates to the rows that are used, and what they are to the remarks on the table."""
+    own = dates._replace(values=dates.values[kept])
+    undated = int(dates.is_missing.sum())
+    remarks = table.remarks
+    if config.time_column is not None:
+        left_out = f"; {counted(undated, 'row')} without a date left out" if undated else ""
+        remarks += (f"{quoted(config.time_column)}: {own.describe()}{left_out}",)
+    return replace(table, dates=own, is_by_time=config.split_column is None, remarks=remarks)
 
 
 def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: bool) -> Fields:
@@ -410,7 +446,6 @@ def _labeled(
         weights=weights,
         features=features,
         parts=_cells(rows, columns.split),
-        times=_cells(rows, columns.time),
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,
@@ -469,6 +504,17 @@ def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> s
     if 1 < len(codes) <= _MOST_CODES and 2 * len(codes) < len(labels) and (codes % 1 == 0).all():
         return f"; if {codes.astype(int).tolist()} are classes, use --task classification"
     return ""
+
+
+@lru_cache(_MOST_IN_MEMORY)
+def _parent(smiles: str | None) -> str | None:
+    """Return the canonical SMILES of a molecule's parent, or its own where it has none."""
+    if smiles is None or _NO_PARENT_ITSELF.search(smiles) is None:
+        return smiles
+    try:
+        return read_molecule(smiles, NO_LIMITS, Chem.MolToSmiles, standardize="parent")[1]
+    except SmilesError:
+        return smiles
 
 
 class _Column(Sequence[str]):

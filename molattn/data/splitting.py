@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from molattn.chem.shift import shift_auc, shift_lines
 from molattn.chem.split import Split, fold_split, group_split, rolling_split, time_split
 from molattn.config import DataConfig
 from molattn.data.dataset import SPLITS, TrainingTable
+from molattn.data.dates import date_text
 from molattn.data.table import listed
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
@@ -30,8 +32,9 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
     A split column decides; if it marks no validation rows, some of the training rows are set aside.
     It may mark no test rows. Without one, the rows are split by the configured method. Rows of one
-    molecule stay together unless the split column separates them. A
-    training or validation row of weight 0 is in no split, so that nothing is fitted to it.
+    molecule stay together unless the split column separates them. Two kinds of rows are in no
+    split, so that nothing is fitted to them: training and validation rows of weight 0, and in a
+    split by time those as new as the first test row, of molecules that were measured before.
     """
     try:
         if table.parts is not None:
@@ -40,7 +43,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
             groups, fold = _groups(table.records, config), config.only_fold or 1
             sizes: Any = {"folds": config.folds, "validation_size": config.validation_size}
             if config.split == "time":
-                groups = _oldest_first(groups, _dates(table, config))
+                groups = _oldest_first(groups, table.dates.values)
                 split = rolling_split(groups, fold=fold, **sizes)
             else:
                 balanced = config.split in _BALANCED
@@ -50,6 +53,9 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
             split = _by_method(table, rows, config, (1 - sum(held_out), *held_out), seed)
     except InputError as error:
         raise InputError(f"{table.path}: {error.command_line()}") from error
+    if (first := table.first_test_date(split)) is not None:
+        train, validation = (rows[table.dates.values[rows] < first] for rows in split[:2])
+        split = split._replace(train=train, val=validation)
     check_labels(table, split, config)
     train, validation = (_weighted(table, rows) for rows in split[:2])
     return split._replace(train=train, val=validation)
@@ -144,7 +150,7 @@ def _by_method(
     """Split some of the rows; return indices among all."""
     groups = _groups(Selection(table.records, rows.tolist()), config)
     if config.split == "time":
-        split = time_split(_oldest_first(groups, _dates(table, config)[rows]), sizes=sizes)
+        split = time_split(_oldest_first(groups, table.dates.values[rows]), sizes=sizes)
     else:
         split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
     return Split(*(rows[own] for own in split))
@@ -158,19 +164,13 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     return same_molecule(records)
 
 
-def _oldest_first(groups: list[list[int]], times: NDArray[Any]) -> list[list[int]]:
-    return sorted(groups, key=lambda rows: times[rows].min())
+def _oldest_first(groups: list[list[int]], dates: NDArray[Any]) -> list[list[int]]:
+    """Sort groups by their oldest date; those of an equal date become one group."""
 
+    def oldest(rows: list[int]) -> Any:
+        return dates[rows].min()
 
-def _dates(table: TrainingTable, config: DataConfig) -> NDArray[Any]:
-    """Return the time of each row."""
-    dates = table.dates[: len(table.rows)]
-    for row in np.flatnonzero(dates != dates).tolist()[:1]:  # NaN or NaT
-        raise InputError(
-            f"{table.where(row)}, column {quoted(config.time_column)}: got "
-            f"{quoted((table.times or ())[row])}, expected a date or a number, as in the other rows"
-        )
-    return dates
+    return [[*chain(*same)] for _, same in groupby(sorted(groups, key=oldest), oldest)]
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,14 @@ class Leakage:
         near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
         pretrained_test: Number of test molecules with the fingerprint of a molecule that the
             pretrained model was trained on; None without one, or where its molecules are unknown.
-        auxiliary_test: Number of test molecules with auxiliary labels, which are not learned from.
+        auxiliary_test: Number of test molecules with auxiliary labels, also of their salts or
+            parents, which are not learned from.
+        auxiliary_salts: Number of auxiliary rows left out as salts or parents of test molecules.
         auxiliary_future: Number of other auxiliary rows left out by date or split column.
+        auxiliary_undated: Number of auxiliary rows left out without a date that can be read.
+        measured_again: Number of rows of the test period left out, whose molecules have older
+            training or validation rows.
+        first_test_date: The first date or number of the test rows; None without a time column.
         shift: How well a classifier tells test molecules from training molecules, see
             :func:`molattn.chem.shift.shift_auc`.
     """
@@ -205,7 +211,11 @@ class Leakage:
     near_share: float | None
     pretrained_test: int | None = None
     auxiliary_test: int = 0
+    auxiliary_salts: int = 0
     auxiliary_future: int = 0
+    auxiliary_undated: int = 0
+    measured_again: int = 0
+    first_test_date: str | None = None
     shift: float | None = None
 
     def lines(self) -> list[str]:
@@ -220,12 +230,24 @@ class Leakage:
                 "Tanimoto similarity of test molecules to the nearest training molecule: median "
                 f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
             )
+        if self.first_test_date is not None:
+            lines.append(f"the test rows begin at {self.first_test_date}")
         if self.auxiliary_test:
             tested = f"{self.auxiliary_test} of {self.test_molecules} test molecules"
             lines.append(f"auxiliary labels of {tested} were left out of the training")
-        if self.auxiliary_future:
-            rows = counted(self.auxiliary_future, "other row")
-            lines.append(f"auxiliary labels of {rows} were left out, by date or split column")
+        left_out = {
+            "labels of {} of the test period were left out: of molecules measured before": (
+                self.measured_again
+            ),
+            "auxiliary labels of {} were left out: salts or parents of test molecules": (
+                self.auxiliary_salts
+            ),
+            "auxiliary labels of {} were left out: by date or split column": self.auxiliary_future,
+            "auxiliary labels of {} were left out: no date that can be read": (
+                self.auxiliary_undated
+            ),
+        }
+        lines += [line.format(counted(n, "row")) for line, n in left_out.items() if n]
         return lines + shift_lines(self.shift, "test molecules")
 
 
@@ -270,7 +292,8 @@ def find_leakage(
     known = None
     if pretrained is not None:
         known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
-    labeled = {*table.auxiliary.canonical_smiles} if table.auxiliary else set()
+    first = table.first_test_date(split)
+    again = {row for group in groups if not learned.isdisjoint(group) for row in group}
     return Leakage(
         duplicates=sum(len(group) > 1 for group in groups),
         conflicts=len(conflicts),
@@ -280,10 +303,32 @@ def find_leakage(
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
         pretrained_test=known,
-        auxiliary_future=len(table.auxiliary_rows(split, with_validation=True)[1]),
-        auxiliary_test=sum(table.canonical_smiles[group[0]] in labeled for group in tested),
+        **_auxiliary_counts(table, split, [group[0] for group in tested]),
+        measured_again=0
+        if first is None
+        else int((table.dates.values[[*again - of_test]] >= first).sum()),
+        first_test_date=None
+        if first is None or table.dates.format == "lines"
+        else date_text(first),
         shift=shift_auc(index.fingerprints, prints, seed),
     )
+
+
+def _auxiliary_counts(table: TrainingTable, split: Split, tested: list[int]) -> dict[str, int]:
+    """Return why auxiliary rows are left out, with a row of each test molecule."""
+    if (other := table.auxiliary) is None:
+        return {}
+    parents = {table.parents[row] for row in tested}
+    smiles = {table.canonical_smiles[row] for row in tested}
+    return {
+        "auxiliary_test": len(parents & {*other.parents}),
+        "auxiliary_salts": sum(
+            parent in parents and text not in smiles
+            for parent, text in zip(other.parents, other.canonical_smiles, strict=True)
+        ),
+        "auxiliary_future": len(table.auxiliary_rows(split, with_validation=True)[1]),
+        "auxiliary_undated": sum(row.code == "no_date" for row in other.skipped),
+    }
 
 
 def conflicting_rows(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:

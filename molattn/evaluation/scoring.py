@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -155,6 +156,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_in": table.rows_in,
         "rows_used": len(table.rows),
         "rows_skipped": len(table.skipped),
+        "rows_skipped_by_code": Counter(row.code for row in table.skipped),
         "labels_unreadable": len(table.unreadable),
         "rows_standardized": table.standardized,
         **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},

@@ -89,14 +89,17 @@ def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "options, learned",
+    "options, learned, future, final",
     [
-        ({"split": "time", "time_column": "when"}, ["CCCC", "CCO"]),  # the day comes first
-        ({"split": "time"}, ["CCCC", "CCO", "CCN"]),  # in the order of the rows
-        ({"split_column": "part"}, ["CCCC", "CCO"]),
+        # The day comes first, and a row without a date is left out.
+        ({"split": "time", "time_column": "when"}, ["CCCC"], 3, 4),
+        ({"split": "time"}, ["CCCC", "CCO", "CCN"], 2, 5),  # in the order of the rows
+        ({"split_column": "part"}, ["CCCC", "CCO"], 3, 2),
     ],
 )
-def test_rows_of_the_future_and_of_held_out_cells_are_not_learned(tmp_path, options, learned):
+def test_rows_of_the_future_and_of_held_out_cells_are_not_learned(
+    tmp_path, options, learned, future, final
+):
     lines = ["C,1,,5/3/2019,train", "CC,2,,6/3/2019,val", "CCCC,,7,5/3/2019,"]
     lines += ["CCC,3,,20/3/2019,test", "O,,8,20/3/2019,test", "N,,9,2/4/2019,Valid"]
     second = tmp_path / "second.csv"
@@ -110,9 +113,55 @@ def test_rows_of_the_future_and_of_held_out_cells_are_not_learned(tmp_path, opti
     training, _ = table.learned(parts)
     assert [one.smiles for one in training.records] == ["C", *learned]
     found = find_leakage(table, parts)
-    assert f"of {5 - len(learned)} other rows were left out" in "\n".join(found.lines())
-    final = table.learned(split([0, 1, 2]))[0]  # there is no test row, and nothing in its future
-    assert len(final.records) == 3 + (2 if "split_column" in options else 5)
+    assert found.auxiliary_future == future
+    assert f"{future} rows were left out: by date" in "\n".join(found.lines())
+    assert found.auxiliary_undated == ("time_column" in options)
+    training, _ = table.learned(split([0, 1, 2]))  # without test rows nothing is in the future
+    assert len(training.records) == 3 + final
+
+
+@pytest.mark.parametrize(
+    "cell", ["", "n.d.", "01.2020", "Jan 2020", "01/31/2020", "2020", "20200131", "43861"]
+)
+def test_auxiliary_rows_of_which_the_date_cannot_be_read_are_left_out_and_counted(tmp_path, cell):
+    lines = [f"{'C' * n},{n},2020-0{n}-15" for n in range(1, 9)]
+    second = tmp_path / "second.csv"
+    second.write_text(f"smiles,a,when\nCCN,1,{cell}\nCCO,2,31.01.2020 08:30\nN,3,2020-08-15\n")
+    options = {"split": "time", "time_column": "when", "auxiliary_columns": ("a",)}
+    config = DataConfig(target_columns=("y",), auxiliary_data=str(second), **options)
+    table = read(tmp_path, "\n".join(["smiles,y,when", *lines, ""]), config)
+    parts = split_rows(table, config, seed=0)
+    training, _ = table.learned(parts)
+    assert [record.smiles for record in training.records][len(parts.train) :] == ["CCO"]
+    found = find_leakage(table, parts)
+    assert (found.auxiliary_undated, found.auxiliary_future) == (1, 1)
+    assert "no date that can be read" in "\n".join(found.lines())
+
+
+def test_auxiliary_dates_with_day_and_month_in_another_order_are_refused(tmp_path):
+    lines = [f"{'C' * n},{n},{20 + n}/01/2020" for n in range(1, 9)]
+    second = tmp_path / "second.csv"
+    second.write_text("smiles,a,when\nCCN,1,01/02/2020\nCCO,2,01/31/2020\n")
+    options = {"split": "time", "time_column": "when", "auxiliary_columns": ("a",)}
+    config = DataConfig(target_columns=("y",), auxiliary_data=str(second), **options)
+    with pytest.raises(InputError) as error:
+        read(tmp_path, "\n".join(["smiles,y,when", *lines, ""]), config)
+    assert error.value.option == "time_column"
+    assert "line 3" in str(error.value)
+
+
+def test_auxiliary_labels_of_salts_of_test_molecules_are_left_out_and_counted(tmp_path):
+    text = "smiles,y,a\nCCO,1,\nCCCO,2,\nCCC(=O)O,3,\nC[NH3+].[Cl-],4,\n"
+    text += "CCC(=O)[O-].[Na+],,1\nCN,,2\nCCC(=O)O,,3\nOCCC.Cl,,4\nCCO.Cl,,5\nO.[Na+].[Cl-],,6\n"
+    config = DataConfig(target_columns=("y",), auxiliary_columns=("a",))
+    table, parts = read(tmp_path, text, config), split([0], [1], [2, 3])
+    training, _ = table.learned(parts)
+    assert [labels[1] for labels in training.targets.tolist()][1:] == [5, 6]
+    found = find_leakage(table, parts)
+    assert (found.auxiliary_test, found.auxiliary_salts) == (2, 2)
+    assert "salts or parents of test molecules" in "\n".join(found.lines())
+    learned, _ = table.auxiliary_rows(parts, with_validation=True)
+    assert table.auxiliary.targets[learned].ravel().tolist() == [4, 5, 6]
 
 
 @pytest.mark.parametrize("folds", [None, 2])

@@ -79,27 +79,65 @@ def test_a_split_by_time_tests_the_newest_molecules(tmp_path, kind):
 def test_a_split_by_time_without_a_column_is_in_the_order_of_the_rows(tmp_path):
     options = {"time_column": None, "validation_size": 0.25, "test_size": 0.125}
     table, config = by_time(tmp_path, DATES["numbers"], **options)
-    assert [part.tolist() for part in split_rows(table, config, seed=0)] == [
-        [0, 1, 2, 3, 7],
-        [4, 5],
-        [6],
-    ]
+    parts = split_rows(table, config, seed=0)
+    # The last row is as new as the test row, and its molecule is of a training row.
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5], [6]]
+    assert find_leakage(table, parts).measured_again == 1
 
 
-def test_a_row_without_a_time_is_named(tmp_path):
-    table, config = by_time(tmp_path, ["2019-03-01"] * 6 + ["", "2019-03-02"])
-    with pytest.raises(InputError, match="line 8, column 'date': got ''"):
-        split_rows(table, config, seed=0)
+def test_rows_without_a_date_are_left_out_and_counted(tmp_path):
+    sizes = {"validation_size": 0.2, "test_size": 0.2}
+    dates = ["07.03.2019", "14.03.2019", "", "n.d.", "28.03.2019", "04.03.2019"]
+    table, config = by_time(tmp_path, [*dates, "29.03.2019", "NA"], **sizes)
+    assert [(row.line, row.code) for row in table.skipped] == [(n, "no_date") for n in (4, 5, 9)]
+    remark = "'date': DD.MM.YYYY from 2019-03-04 to 2019-03-29; 3 rows without a date left out"
+    assert remark in table.remarks
+    parts = split_rows(table, config, seed=0)
+    assert [table.rows[row].line for row in parts.test] == [8]
+    found = find_leakage(table, parts)
+    assert found.first_test_date == "2019-03-29"
+    assert any("2019-03-29" in line for line in found.lines())
 
 
-@pytest.mark.parametrize("form", ["{}/02/2020", "{}.02.2020"])
-def test_dates_of_which_day_and_month_cannot_be_told_are_refused(tmp_path, form):
-    dates = [form.format(f"{n:02}") for n in range(1, 9)]
-    table, config = by_time(tmp_path, dates)
-    with pytest.raises(InputError, match=f"time_column: got '{dates[0]}'"):
-        split_rows(table, config, seed=0)
-    years_first = [f"2020/02/{n:02}" for n in range(1, 9)]
-    assert split_rows(*by_time(tmp_path, years_first), seed=0).test.tolist()
+def test_dates_are_read_before_any_molecule(tmp_path, monkeypatch):
+    monkeypatch.delattr("molattn.data.dataset.MoleculeReader")
+    with pytest.raises(InputError) as error:
+        by_time(tmp_path, [f"{n:02}/02/2020" for n in range(1, 9)])
+    assert error.value.option == "time_column"
+    assert "line 2" in str(error.value)
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_rows_of_a_date_are_in_one_set_and_every_set_has_rows(tmp_path, folds):
+    years = [2015] * 2 + [2016, 2017] * 8 + [2018] * 9 + [2019] * 3
+    lines = [f"{'C' * (n + 1)},{n},{year}" for n, year in enumerate(years)]
+    columns = {"target_columns": ("y",), "time_column": "year"}
+    table_text = "\n".join(["smiles,y,year", *lines, ""])
+    config = DataConfig(split="time", folds=folds, only_fold=folds, **columns)
+    parts = split_rows(read(tmp_path, table_text, config), config, seed=0)
+    train, validation, test = ({years[row] for row in part} for part in parts)
+    assert (train, validation, test) == ({2015, 2016, 2017}, {2018}, {2019})
+
+
+def test_labels_of_the_test_period_of_molecules_measured_before_are_left_out(tmp_path):
+    smiles = ["C", "CC", "CCC", "CCCC", "CN", "CCN", "CO", "C", "CCCC"]
+    lines = [f"{text},{n},2019-01-0{n + 1}" for n, text in enumerate(smiles)]
+    config = DataConfig(
+        **{"target_columns": ("y",), "auxiliary_columns": ("a",), "split": "time"},
+        **{"time_column": "date", "validation_size": 0.2, "test_size": 0.2},
+    )
+    lines = [f"{line},{n % 3 or ''}" for n, line in enumerate(lines)]
+    table = read(tmp_path, "\n".join(["smiles,y,date,a", *lines, ""]), config)
+    parts = split_rows(table, config, seed=0)
+    assert parts.test.tolist() == [5, 6]
+    assert sorted(np.concatenate(parts)) == [0, 1, 2, 3, 4, 5, 6]
+    learned, future = table.auxiliary_rows(parts, with_validation=True)
+    # Older auxiliary labels of the molecules are learned, those of the test period are not.
+    assert [table.auxiliary.rows[row].line for row in learned] == [3, 4, 6]
+    assert [table.auxiliary.rows[row].line for row in future] == [9, 10]
+    found = find_leakage(table, parts)
+    assert (found.measured_again, found.auxiliary_future) == (2, 2)
+    assert "labels of 2 rows of the test period were left out" in "\n".join(found.lines())
 
 
 def test_folds_by_time_test_what_is_newer_than_all_training_rows(tmp_path):
@@ -107,7 +145,7 @@ def test_folds_by_time_test_what_is_newer_than_all_training_rows(tmp_path):
     columns = {"target_columns": ("y",), "time_column": "year"}
     config = DataConfig(split="time", folds=5, validation_size=0.2, **columns)
     table = read(tmp_path, "\n".join(["smiles,y,year", *lines, ""]), config)
-    years, tested = np.array([float(cell) for cell in table.times or ()]), []
+    years, tested = table.dates.values, []
     for fold in range(1, 6):
         parts = split_rows(table, replace(config, only_fold=fold), seed=fold)
         assert [len(part) for part in parts] == [4 * fold, fold, 5]
