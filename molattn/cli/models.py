@@ -270,7 +270,7 @@ def serve(
 
     The page is http://127.0.0.1:8000, the description of the API /docs. Both are served by this
     machine and load nothing from others. SIGTERM or Ctrl+C ends the server once the requests that
-    it accepted are answered.
+    it accepted are answered, for at most 10 seconds; then their connections break off.
 
     Args:
         models: Folders of runs or of saved models, or admet, the packaged model of ADMET

@@ -89,8 +89,8 @@ class _Parts(OutputFile):
         _add(self._tally, tally)
         is_old = time.monotonic() - self._start > _MOST_SECONDS
         if is_old or self.rows - self._first >= _MOST_ROWS or self._buffer.tell() > _MOST_BYTES:
-            tally = json.dumps(self._tally, default=list).encode() + b"\n"
-            content = tally + self._buffer.getvalue()
+            counts = json.dumps(self._tally, default=list).encode() + b"\n"
+            content = counts + self._buffer.getvalue()
             head = _head(self.rows - self._first, content) + b"\n"
             write_file(self._folder / f"{self.rows:012}.rows", head + content)
             self._buffer.truncate(self._buffer.seek(0))

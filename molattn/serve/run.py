@@ -1,15 +1,19 @@
 """The process of the server: it listens, and ends when all is answered."""
 
+import asyncio
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from rich.console import Console
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
@@ -20,14 +24,19 @@ from molattn.serve.catalog import LEVEL, Catalog, add_reference, load_models
 from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
+_log = logging.getLogger(__package__)
+_OPEN_FILES = getattr(os, "sysconf", lambda _: 2048)("SC_OPEN_MAX")  # most; not on Windows
+_MOST_CONNECTIONS = _OPEN_FILES // 3  # the others are for bodies, and for those being accepted
+_MOST_ACCEPTED = max(1, _OPEN_FILES // 20)  # at a time
+_QUEUE = 2048  # of connections that wait to be accepted
 _DRAIN_SECONDS = 10  # after which requests that are not answered are given up
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
     """Serve models, folders or packaged names, until SIGTERM or Ctrl+C.
 
-    Requests that were accepted are answered, for at most 10 s; a second signal ends the process at
-    once.
+    Requests that were accepted are answered, for at most 10 s; then their connections are reset. A
+    second signal ends the process at once.
     """
     check_device(config.device)
     with _listening(config) as listener:
@@ -41,7 +50,8 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
             log_config=None,
             access_log=False,
             lifespan="on",
-            http="h11",
+            http=_Connection,
+            backlog=_MOST_ACCEPTED,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
             server_header=False,
             ws="none",
@@ -84,11 +94,57 @@ class _Server(uvicorn.Server):
 
     exit_code = 0
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, with a longer queue than what is accepted at a time."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_QUEUE)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was accepted; break off what takes longer."""
+        asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._break_off)
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0.1)  # for connections that are accepted, but not yet known
+        await super().shutdown(sockets)
+
+    def _break_off(self) -> None:
+        """Reset connections: if they ended as usual, half a table might look like a whole one."""
+        for connection in [*self.server_state.connections]:
+            transport: Any = connection.transport
+            own = transport.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport.abort()
+
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Finish what was accepted; at a second signal, nothing."""
         if self.should_exit:
             self.force_exit, self.exit_code = True, 128 + sig
         self.should_exit = True
+
+
+class _Connection(H11Protocol):
+    """A connection; too many close those without a request, or the newest if all have one."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin."""
+        super().connection_made(transport)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            _warn_of_connections()
+            for other in self.connections - {self}:
+                other.shutdown()
+            busy = sum(not one.transport.is_closing() for one in self.connections)
+            if busy > _MOST_CONNECTIONS:
+                transport.close()
+
+
+@cache
+def _warn_of_connections() -> None:
+    _log.warning(
+        "got more than %s connections, of at most %s open files (ulimit -n): closing those that "
+        "wait for no answer",
+        *(_MOST_CONNECTIONS, _OPEN_FILES),
+    )
 
 
 def _listening(config: ServeConfig) -> socket.socket:

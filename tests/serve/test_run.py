@@ -1,7 +1,9 @@
 """The process of the server: signals, clients that go away, slow connections."""
 
+import errno
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -41,13 +43,14 @@ run.run_server(sys.argv[1:], ServeConfig(port=0), Console(stderr=True, width=200
 
 
 @contextmanager
-def running(folder, **environment):
-    """Start a server on a free port; its process and a client."""
+def running(folder, files=1024, **environment):
+    """Start a server on a free port, with a limit of open files; its process and a client."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder)],
         stderr=subprocess.PIPE,
         text=True,
         env={**ENVIRONMENT, "MOLATTN_TOKEN": "s3cret", **environment},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
     )
     try:
         line = process.stderr.readline()
@@ -71,6 +74,12 @@ def until(is_so):
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def is_closed(address):
+    """Return whether nothing listens at an address."""
+    with socket.socket() as connection:
+        return connection.connect_ex(address) == errno.ECONNREFUSED
 
 
 def is_refused(client):
@@ -196,6 +205,27 @@ def test_accepted_work_is_finished_after_a_signal_and_no_body_keeps_it_alive(
     rows = rows_of(saved(tmp_path, (first + rest).decode()))
     assert [row["id"] for row in rows] == [str(n) for n in range(500)]
     assert not [row for row in rows if row["error"] or not row["logS_predicted"]]
+
+
+def test_idle_connections_make_room_and_a_table_that_takes_too_long_breaks_off(model_folders):
+    with running(model_folders[0], files=60) as (process, client), ExitStack() as stack:
+        address = client.base_url.host, client.base_url.port
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(address, timeout=HANGING))
+        assert client.get("/health").status_code == 200
+        table = b"smiles\n" + b"CCCCCC\n" * 300_000
+        connection = stack.enter_context(socket.create_connection(address, timeout=HANGING))
+        # A proxy may speak HTTP 1.0, where a table ends as the connection does.
+        connection.sendall(head("text/csv", len(table)).replace(b"HTTP/1.1", b"HTTP/1.0") + table)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        process.send_signal(signal.SIGTERM)
+        until(lambda: is_closed(address))
+        process.send_signal(signal.SIGUSR1)  # the time for requests is over
+        with pytest.raises(ConnectionResetError):
+            all(iter(lambda: connection.recv(2**16), b""))
+        code, rest = ended(process)
+        assert (code, len(rest.splitlines())) == (0, 1)
+        assert "at most 60 open files" in rest
 
 
 def test_a_second_signal_ends_it_at_once(shared):
