@@ -15,7 +15,8 @@ REASONS: dict[ReasonCode, str] = {
     "non_ascii": "A non-ASCII character, such as a typographic minus sign.",
     "control_character": "A character that cannot be printed.",
     "number": "The cell is a number, not a SMILES.",
-    "inchi": "An InChIKey, which has no structure, or an InChI that is not valid or not standard.",
+    "inchi": "An InChIKey, which has no structure, or an InChI that is not valid, not standard, or "
+    "of a metal compound, whose bonds to the metal it lacks.",
     "registry_number": "A CAS registry number: look up its SMILES first.",
     "formula": "A molecular formula, which does not define a structure.",
     "sequence": "A sequence of letters, as of amino acids or nucleotides.",
@@ -31,7 +32,8 @@ REASONS: dict[ReasonCode, str] = {
     "syntax": "Any other SMILES syntax error.",
     "valence": "An atom exceeds its maximum valence.",
     "kekulize": "RDKit cannot kekulize the aromatic atoms.",
-    "aromaticity": "An aromatic atom or bond outside a ring.",
+    "aromaticity": "An aromatic atom or bond outside a ring (one between two aromatic rings is "
+    "read as single).",
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
     "no_parent": "No organic fragment (one with a carbon atom), and thus no parent to predict.",

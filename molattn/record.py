@@ -36,6 +36,8 @@ class MoleculeRecord:
         targets: See :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.
+        is_redrawn: Whether it, or the second molecule, was read in another drawing, see
+            :func:`molattn.chem.drawings.redrawn`.
     """
 
     atoms: NDArray[np.uint8]
@@ -52,6 +54,7 @@ class MoleculeRecord:
     standardized: str | None = None
     targets: Any = None
     edge_index: NDArray[np.int32] | None = None
+    is_redrawn: bool = False
 
     @property
     def num_atoms(self) -> int:

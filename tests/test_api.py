@@ -100,13 +100,16 @@ def test_what_is_wrong_is_named(options):
 
 def test_without_test_rows_there_are_no_scores(tmp_path):
     texts = [f"{'C' * n}(=O)O" for n in range(2, 13)]
-    texts += [f"{'C' * n}(=O)[O-].[Na+]" for n in range(2, 11)]
+    texts += [f"{'C' * n}(=O)[O-].[Na+]" for n in range(2, 8)]
+    texts += [f"{'C' * n}(=O)O[Na]" for n in range(8, 11)]
     frame = pd.DataFrame({"smiles": texts, "y": np.arange(20) / 7})
     result = train(frame, "y", test_size=0, standardize=True, **QUICK)
     assert result.scores == {}
     assert "validation scores" in str(result)
     result.save(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["rows_standardized"] == 9
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["rows_standardized"] == 9
+    assert metrics["rows_redrawn"] == result.run.table.redrawn == 3
     acid, salt = MolAttn.from_pretrained(tmp_path / "run").predict(["CC(=O)O", "CC(=O)[O-].[Na+]"])
     assert acid == pytest.approx(salt, rel=1e-6)
 

@@ -56,7 +56,7 @@ def laid_out(molecule: Molecule) -> Chem.Mol | None:
 
 
 def _prepared(molecule: Molecule) -> bytes | None:
-    mol = parse_molecule(molecule)
+    mol = parse_molecule(molecule, unify=isinstance(molecule, str))
     if mol.GetNumAtoms() > _MOST_ATOMS:
         return None
     kept = Chem.PropertyPickleOptions

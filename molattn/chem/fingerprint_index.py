@@ -191,7 +191,10 @@ def _levels(fingerprints: Sequence[Fingerprint]) -> tuple[Rows, Rows]:
 
 
 def read_fingerprints(
-    molecules: Sequence[Molecule | Fingerprint], *, standardize: Standardize = False
+    molecules: Sequence[Molecule | Fingerprint],
+    *,
+    standardize: Standardize = False,
+    unify: bool = True,
 ) -> list[Fingerprint]:
     """Return the Morgan fingerprints of SMILES, RDKit molecules, or fingerprints.
 
@@ -201,10 +204,11 @@ def read_fingerprints(
     """
     check_list("smiles", molecules)
     found, limits = [], MoleculeLimits()
+    options: Any = {"standardize": standardize, "unify": unify}
     for position, one in enumerate(molecules):
         try:
             if not isinstance(one, np.ndarray):
-                _, one = read_molecule(one, limits, morgan_fingerprint, standardize=standardize)
+                _, one = read_molecule(one, limits, morgan_fingerprint, **options)
         except SmilesError as error:
             raise error.at(position) from error
         found.append(one)

@@ -10,6 +10,7 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
+from molattn.chem.drawings import REDRAWN, is_redrawn
 from molattn.chem.grammar import ATOM, CLOSURE
 from molattn.chem.parse import (
     Molecule,
@@ -45,21 +46,24 @@ def read_molecule(
     calculate: Callable[[Chem.Mol], Result],
     *,
     standardize: Standardize = False,
+    unify: bool = True,
 ) -> tuple[Chem.Mol, Result]:
     """Read a SMILES or an RDKit molecule, and calculate something (by what can be pickled).
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
     is up: RDKit cannot be interrupted. So is every molecule to bring into standard form, as the
     number of its tautomers is not known before. The atoms of a SMILES that this changes, or whose
-    parent differs, are in the order of the new one, those of an RDKit molecule keep theirs.
+    parent differs, are in the order of the new one, those of an RDKit molecule keep theirs. With
+    ``unify``, usual drawings of a molecule are read as one.
 
     Raises:
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
     if is_fast(molecule) and standardize is not True:
-        mol = _formed(molecule, limits, standardize)
+        mol = _formed(molecule, limits, standardize, unify)
         return mol, calculate(mol)
-    data, result = _within(limits, molecule, _read, molecule, limits, calculate, standardize)
+    options = limits, calculate, standardize, unify
+    data, result = _within(limits, molecule, _read, molecule, *options)
     return Chem.Mol(data), result  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
@@ -112,13 +116,16 @@ def _read(
     limits: MoleculeLimits,
     calculate: Callable[[Chem.Mol], Result],
     standardize: Standardize,
+    unify: bool,
 ) -> tuple[bytes, Result]:
-    mol = _formed(molecule, limits, standardize)
+    mol = _formed(molecule, limits, standardize, unify)
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
 
 
-def _formed(molecule: Molecule, limits: MoleculeLimits, standardize: Standardize) -> Chem.Mol:
-    mol, is_parent = parse_molecule(molecule, limits), standardize == "parent"
+def _formed(
+    molecule: Molecule, limits: MoleculeLimits, standardize: Standardize, unify: bool
+) -> Chem.Mol:
+    mol, is_parent = parse_molecule(molecule, limits, unify=unify), standardize == "parent"
     if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
         reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
         raise SmilesError(written(molecule), "no_parent", reason)
@@ -155,13 +162,15 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
         smiles = "" if form is mol else Chem.MolToSmiles(form)
         if form is mol or (not parent and smiles == Chem.MolToSmiles(mol)):
             return mol
-    found = parse_molecule(smiles)  # so that it is what anyone else reads from its SMILES
+    # So that it is what anyone else reads from its SMILES.
+    found = parse_molecule(smiles, unify=False)
     if not reorder:
         order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
         found = Chem.RenumberAtoms(found, np.argsort(order).tolist())
         number_atoms(found, atom_numbers(form))
         Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
     found.SetProp(_SMILES, smiles)
+    found.SetBoolProp(REDRAWN, is_redrawn(mol))
     return found
 
 

@@ -36,7 +36,8 @@ class OnnxInputs:
         known = json.loads(text)["inputs"]
         numbers = DescriptorCalculator(tuple(known["descriptors"]), known["morgan_counts"])
         featurizer, limits = Featurizer(**known["featurizer"]), MoleculeLimits()
-        options = (limits, known["standardize"], known["radius"])
+        unify = known.get("unify_drawings", False)
+        options = (limits, known["standardize"], unify, known["radius"])
         return cls(MoleculeReader(featurizer, Fields(numbers), *options))
 
     def __call__(

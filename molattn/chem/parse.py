@@ -13,6 +13,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdChemReactions
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
+from molattn.chem.drawings import may_be_redrawn, redrawn
 from molattn.chem.grammar import (
     ATOM,
     ATOM_MAP,
@@ -40,8 +41,15 @@ _AMIDES = (
     "[NX2H0:1]=[CX3:2]-[OX2H:3]>>[NH:1]-[C:2]=[OH0:3]",
     "[NX2H:1]=[CX3:2]-[OX2H:3]>>[NH2:1]-[C:2]=[OH0:3]",
 )
+# A standard InChI has no bonds to other elements, and metals have none in salts of these cations.
+_BONDED = frozenset("H He B C N O F Ne Si P S Cl Ar Ge As Se Br Kr Te I Xe At Rn".split())
+_CATIONS = frozenset("Li1 Na1 K1 Rb1 Cs1 Ag1 Mg2 Ca2 Sr2 Ba2 Zn2 Al3".split())
+_LOST_BONDS = "an InChI does not say how its metal is bonded; use its SMILES"
 _DEPTH = {"(": 1, ")": -1}
 _STEREO = re.compile(r"[@/\\]")
+_STRAY = Chem.MolFromSmarts("*:!@*")
+_AXES = Chem.BondStereo.STEREOATROPCW, Chem.BondStereo.STEREOATROPCCW
+_WEDGES = Chem.BondDir.BEGINWEDGE, Chem.BondDir.BEGINDASH
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
 
@@ -82,6 +90,7 @@ def parse_smiles(
     *,
     max_atoms: int = MoleculeLimits.max_atoms,
     max_length: int = MoleculeLimits.max_length,
+    unify: bool = True,
 ) -> Chem.Mol:
     """Read a SMILES into a sanitized molecule with implicit hydrogens.
 
@@ -97,6 +106,8 @@ def parse_smiles(
         text: The SMILES, or an InChI that begins with ``InChI=1S/``.
         max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
         max_length: Maximum number of characters.
+        unify: Whether usual drawings of a molecule are read as one, see
+            :func:`molattn.chem.drawings.redrawn`.
 
     Raises:
         SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
@@ -113,7 +124,7 @@ def parse_smiles(
         raise SmilesError(text, "too_long", got)
     extended = SMILES.fullmatch(smiles) is None
     if extended:
-        if INCHI.fullmatch(smiles) and (mol := _mol_of_inchi(smiles)) is not None:
+        if INCHI.fullmatch(smiles) and (mol := _mol_of_inchi(smiles, unify)) is not None:
             _check_atoms(text, mol.GetNumAtoms(), max_atoms)
             return mol
         head, extension = (*smiles.split(None, 1), "", "")[:2]
@@ -127,17 +138,21 @@ def parse_smiles(
         raise SmilesError(text, "too_nested", reason)
     smiles = ATOM_MAP.sub("", smiles)
     with quiet:
-        if (mol := _read(smiles, extended)) is None:
+        if (mol := _read(smiles, extended, unify)) is None:
             raise SmilesError(text, *rdkit_error(smiles, extended=extended))
+    if ":" in smiles:
+        _check_aromatic_bonds(text, mol)
     _check_atoms(text, mol.GetNumAtoms(), max_atoms)
     return mol
 
 
-def _read(smiles: str, extended: bool) -> Chem.Mol | None:
+def _read(smiles: str, extended: bool, unify: bool) -> Chem.Mol | None:
     try:
         mol = Chem.MolFromSmiles(smiles, _EXTENDED if extended else _PLAIN)
         if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
             return None
+        if unify and may_be_redrawn(smiles):
+            mol = redrawn(mol)
         if extended:
             mol = without_labels(mol)
         if has_stereo := extended or _STEREO.search(smiles) is not None:
@@ -154,16 +169,16 @@ def _read(smiles: str, extended: bool) -> Chem.Mol | None:
     return mol
 
 
-def _mol_of_inchi(inchi: str) -> Chem.Mol | None:
+def _mol_of_inchi(inchi: str, unify: bool) -> Chem.Mol | None:
     """Return the molecule of a standard InChI, or None if it cannot be read."""
     try:  # in another process, as InChI's library crashes on some wrong texts
-        data = call_within(MoleculeLimits.max_seconds, _read_inchi, inchi)
+        data = call_within(MoleculeLimits.max_seconds, _read_inchi, inchi, unify)
     except TimeoutError:
         return None
     return data and Chem.Mol(data)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def _read_inchi(inchi: str) -> bytes | None:
+def _read_inchi(inchi: str, unify: bool) -> bytes | None:
     """Return a molecule in RDKit's binary form; None if it would be written as another InChI."""
     tautomers = rdMolStandardize.TautomerEnumerator()
     tautomers.SetMaxTautomers(_MOST_TAUTOMERS)
@@ -173,6 +188,8 @@ def _read_inchi(inchi: str) -> bytes | None:
         mol = Chem.MolFromInchi(inchi)
         if mol is None or Chem.MolToInchi(mol) != inchi:  # such as one without hydrogen atoms
             return None
+        if _lacks_bonds(mol):
+            raise SmilesError(inchi, "inchi", _LOST_BONDS)
         start = Chem.RWMol(mol)
         for reaction in map(rdChemReactions.ReactionFromSmarts, _AMIDES):
             reaction.Initialize()
@@ -181,8 +198,16 @@ def _read_inchi(inchi: str) -> bytes | None:
         found = [*tautomers.Enumerate(start)] if "(H" in inchi else []
         found.sort(key=lambda one: (-tautomers.ScoreTautomer(one), Chem.MolToSmiles(one)))
         same = (one for one in found if Chem.MolToInchi(one) == inchi)
-        best = prepare_mol(next(same, mol))
+        best = prepare_mol(next(same, mol), unify=unify)
     return best.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
+
+
+def _lacks_bonds(mol: Chem.Mol) -> bool:
+    """Return whether the molecule of an InChI may have metals whose bonds it does not say."""
+    metals = [atom for atom in mol.GetAtoms() if atom.GetSymbol() not in _BONDED]
+    ions = {f"{atom.GetSymbol()}{atom.GetFormalCharge()}" for atom in metals}
+    has_radicals = any(atom.GetNumRadicalElectrons() for atom in mol.GetAtoms())
+    return bool(ions - _CATIONS or (metals and has_radicals))
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
@@ -191,7 +216,14 @@ def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
         raise SmilesError(written(molecule), "too_large", reason)
 
 
-def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> Chem.Mol:
+def _check_aromatic_bonds(molecule: Molecule, mol: Chem.Mol) -> None:
+    if mol.HasSubstructMatch(_STRAY):
+        raise SmilesError(written(molecule), "aromaticity", "an aromatic bond is not in a ring")
+
+
+def prepare_mol(
+    mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms, unify: bool = True
+) -> Chem.Mol:
     """Return a copy of an RDKit molecule as :func:`parse_smiles` reads its SMILES.
 
     Explicit hydrogen atoms, atom-map numbers, stereo groups, conformers and properties are dropped.
@@ -215,10 +247,11 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
     copy = without_labels(Chem.Mol(mol, True))  # without conformers and properties
     number_atoms(copy, range(copy.GetNumAtoms()))
     with quiet:
-        copy = Chem.RemoveHs(copy, sanitize=False)
+        copy = Chem.RemoveHs(redrawn(copy) if unify else copy, sanitize=False)
         _check_atoms(mol, copy.GetNumAtoms(), max_atoms)
         if Chem.SanitizeMol(copy, catchErrors=True) != Chem.SANITIZE_NONE:
             raise SmilesError(written(mol), *chemistry_error(mol))
+    _check_aromatic_bonds(mol, copy)
     assign_stereo(copy)
     return copy
 
@@ -227,7 +260,8 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
     """Return a copy without atom-map numbers and stereo groups; its stereo is not assigned anew.
 
     RDKit would tell equivalent atoms apart by their numbers. Which stereoisomer a group of type AND
-    or OR has is not known, so that its centers and bonds become unspecified.
+    or OR has is not known, so that its centers and bonds become unspecified. So do axes of
+    atropisomers, which a SMILES cannot tell apart.
     """
     copy = Chem.RWMol(mol)
     for atom in copy.GetAtoms():
@@ -241,6 +275,11 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
                 for other in (*bond.GetBeginAtom().GetBonds(), *bond.GetEndAtom().GetBonds()):
                     other.SetBondDir(Chem.BondDir.NONE)  # from which it would be assigned again
     copy.SetStereoGroups([])
+    for bond in copy.GetBonds():
+        if bond.GetStereo() in _AXES:
+            bond.SetStereo(Chem.BondStereo.STEREONONE)
+        if bond.GetBondDir() in _WEDGES:  # from which axes would be assigned again
+            bond.SetBondDir(Chem.BondDir.NONE)
     return copy.GetMol()
 
 
@@ -287,11 +326,14 @@ def check_list(name: str, molecules: object) -> None:
         raise TypeError(f"{name}: got a {type(molecules).__name__}, expected a list of molecules")
 
 
-def parse_molecule(molecule: Molecule, limits: MoleculeLimits = NO_LIMITS) -> Chem.Mol:
+def parse_molecule(
+    molecule: Molecule, limits: MoleculeLimits = NO_LIMITS, *, unify: bool = True
+) -> Chem.Mol:
     """Read a molecule; by default one that has been accepted, with limits that are not known."""
     if isinstance(molecule, Chem.Mol):
-        return prepare_mol(molecule, max_atoms=limits.max_atoms)
-    return parse_smiles(molecule, max_atoms=limits.max_atoms, max_length=limits.max_length)
+        return prepare_mol(molecule, max_atoms=limits.max_atoms, unify=unify)
+    atoms, length = limits.max_atoms, limits.max_length
+    return parse_smiles(molecule, max_atoms=atoms, max_length=length, unify=unify)
 
 
 def smiles_of_mol_block(block: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rdkit import Chem
 
 from molattn.chem.descriptors import DescriptorCalculator, calculate
+from molattn.chem.drawings import is_redrawn, may_be_redrawn
 from molattn.chem.fast import Pieces, cut
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
@@ -138,6 +139,8 @@ class MoleculeReader:
         limits: Limits of each molecule.
         standardize: Whether to take the standard form or the parent of each molecule, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
+        unify: Whether to read usual drawings of a molecule as one, see
+            :func:`molattn.chem.drawings.redrawn`.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         cache_size: How many records to keep for equal texts in later rows.
         num_workers: Processes that read the molecules, some blocks ahead, with the same result; 0
@@ -148,6 +151,7 @@ class MoleculeReader:
     fields: Fields = Fields()
     limits: MoleculeLimits = field(default_factory=MoleculeLimits)
     standardize: Standardize = False
+    unify: bool = True
     radius: int | None = None
     cache_size: int = 256
     num_workers: int = 0
@@ -222,6 +226,8 @@ class MoleculeReader:
                 fields = next(rest) if fields is None else fields
                 if self.standardize:
                     fields["standardized"] = standardized_smiles(mol)
+                if is_redrawn(mol):
+                    fields["is_redrawn"] = True
                 one = replace(next(records), **fields)
             done.append(one)
         return done
@@ -238,7 +244,8 @@ class MoleculeReader:
             molecule = molecule.smiles
         try:
             calculate = _none if is_fast(molecule) else self.fields
-            return read_molecule(molecule, self.limits, calculate, standardize=self.standardize)
+            options: Any = {"standardize": self.standardize, "unify": self.unify}
+            return read_molecule(molecule, self.limits, calculate, **options)
         except SmilesError as error:
             return error
 
@@ -262,6 +269,7 @@ class MoleculeReader:
             self._compared = (molecule.origin, not self.missing(molecule.origin))
         return (
             self._compared[1]
+            and not may_be_redrawn(molecule.smiles)
             and len(molecule.smiles) <= self.limits.max_length
             and molecule.record.num_atoms <= self.limits.max_atoms
         )
@@ -277,4 +285,5 @@ def _joined(record: _Read, partner: _Read) -> _Read:
     if isinstance(partner, SmilesError):
         reason = f"its partner, {quoted(partner.smiles)}: {partner.reason}"
         return SmilesError(partner.smiles, f"partner_{partner.code}", reason)
-    return replace(record, partner=partner)
+    redrawn = record.is_redrawn or partner.is_redrawn
+    return replace(record, partner=partner, is_redrawn=redrawn)

@@ -42,8 +42,8 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     Problems of rows are: a reason code of :data:`molattn.errors.REASONS`, for a row that is not
     used; ``label``, for a cell that is not read in a row with other labels; ``duplicate``, of a
     molecule in an earlier row; ``conflict``, if the label is another than in a row of the same
-    molecule; ``mixture``; and ``stereo``, for centers or double bonds
-    without a configuration.
+    molecule; ``mixture``; ``drawing``, for a molecule that is redrawn; and ``stereo``, for centers
+    or double bonds without a configuration.
 
     Raises:
         InputError: No model can be trained on it.
@@ -62,6 +62,7 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
         "duplicate": "of a molecule in an earlier row",
         "conflict": "with another label than a row of the same molecule",
         "mixture": "of salts or mixtures (--standardize: the largest fragment, neutral)",
+        "drawing": "of molecules that are read in another usual drawing",
         "stereo": "of molecules without a configuration at some center or double bond",
     }.items():
         if counts[name]:
@@ -86,6 +87,8 @@ def _problems(table: TrainingTable) -> Iterator[Problem]:
         smiles = record.smiles or ""
         if "." in smiles:
             yield problem(row, "mixture", f"{smiles.count('.') + 1} parts")
+        if record.is_redrawn:
+            yield problem(row, "drawing", f"read as {smiles}")
         found = Chem.FindPotentialStereo(Chem.MolFromSmiles(smiles))
         if count := sum(one.specified == _UNSPECIFIED for one in found):
             yield problem(row, "stereo", f"{counted(count, 'center or double bond')} unspecified")

@@ -221,6 +221,11 @@ class TrainingTable(Molecules):
         pairs = ((record, record.partner or record) for record in self.records)
         return sum(bool(one.standardized or other.standardized) for one, other in pairs)
 
+    @cached_property
+    def redrawn(self) -> int:
+        """Number of usable rows with a molecule that is read in another drawing."""
+        return sum(record.is_redrawn for record in self.records)
+
     def fingerprints(self, rows: Sequence[int] | NDArray[np.int64]) -> list[Fingerprint]:
         """Return the Morgan fingerprints of some rows (first molecules of pairs)."""
         return [self.records[row].fingerprint for row in rows]  # pyright: ignore[reportReturnType]

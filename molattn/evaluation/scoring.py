@@ -159,6 +159,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_skipped_by_code": Counter(row.code for row in table.skipped),
         "labels_unreadable": len(table.unreadable),
         "rows_standardized": table.standardized,
+        "rows_redrawn": table.redrawn,
         **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},
         "leakage": asdict(run.leakage),
         "members": member_facts(run.histories, run.config.training.seed),

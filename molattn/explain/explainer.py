@@ -294,9 +294,10 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
     weights, gates = instance.attention
     members, _, heads = weights.shape[:3]
     low, high = instance.interval
+    is_mol = isinstance(instance.molecule, Chem.Mol)
     return Explanation(
         smiles=instance.smiles,
-        mol=instance.mol if isinstance(instance.molecule, Chem.Mol) else None,
+        mol=instance.mol if is_mol or not instance.model.config.unify_drawings else None,
         target=target.name,
         unit=target.unit,
         method=method,

@@ -97,7 +97,7 @@ def explain_table(
                 advance(1)
                 files.add(row, explained)
         errors = Counter(code for _, _, code, _ in files.errors)
-        print_remarks(console, errors, files.groups, files.parents)
+        print_remarks(console, errors, files.groups, files.parents, files.redrawn)
         check = _check(files.sample, config, console) if config.check else None
         files.finish(facts | {"check": None if check is None else check.to_dict()})
         label = _label(target, config.target)
@@ -193,7 +193,7 @@ class _Files:
         self.page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
         self.errors: list[InvalidRow] = []
         self.sample: list[Instance] = []
-        self.done = self.groups = self.parents = 0
+        self.done = self.groups = self.parents = self.redrawn = 0
         self._rng = np.random.default_rng(0)
         self._pictures = folder / _PICTURES
         self._pictures.mkdir()
@@ -223,6 +223,7 @@ class _Files:
         self.page.add(number, explanations, *cells)
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)
+        self.redrawn += instance.record.is_redrawn
         # A uniform random sample for the check (reservoir sampling), without caches.
         k = self.done if self.done < _MOST_CHECKED else int(self._rng.integers(self.done + 1))
         if k < _MOST_CHECKED:

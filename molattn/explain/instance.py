@@ -69,11 +69,12 @@ class Instance:
     @cached_property
     def mol(self) -> Chem.Mol:
         """The RDKit molecule; atoms in the order of the record's."""
+        unify = self.model.config.unify_drawings
         if not self.record.standardized or isinstance(self.molecule, str):
-            return parse_molecule(self.record.standardized or self.molecule)
+            return parse_molecule(self.record.standardized or self.molecule, unify=unify)
         limits = MoleculeLimits(max_atoms=sys.maxsize)  # accepted before, like its standard form
         form = self.model.config.standardize
-        return read_molecule(self.molecule, limits, bool, standardize=form)[0]
+        return read_molecule(self.molecule, limits, bool, standardize=form, unify=unify)[0]
 
     @cached_property
     def smiles(self) -> str:

@@ -196,6 +196,7 @@ def _apply(
             row.table_row.has_stereo_groups(row.smiles) for row, _, code in found if not code
         ),
         "parents": sum(has_parent(row, model) for row, _, code in found if not code),
+        "redrawn": sum(bool(row.record and row.record.is_redrawn) for row, *_ in found),
         **(count(done) if count else {}),
     }
     return [row for one in found for row in rows.cells(*one)], tally
@@ -409,7 +410,9 @@ def _identity(model: MolAttn, table: Table, config: StreamConfig) -> dict[str, A
 
 def _print_counts(tally: Tally, model: MolAttn, console: Console) -> None:
     errors = Counter(tally.get("error", {}))
-    print_remarks(console, errors, tally.get("groups", 0), tally.get("parents", 0))
+    print_remarks(
+        console, errors, *(tally.get(name, 0) for name in ("groups", "parents", "redrawn"))
+    )
     if errors and not tally["done"]:
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):

@@ -78,6 +78,8 @@ class MolAttnConfig:
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
         standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
+        unify_drawings: Whether usual drawings of a molecule are read as one, see
+            :func:`molattn.chem.drawings.redrawn`. Models saved without it read them as drawn.
         imports: Names of the files that register parts of it (``--import``).
         auxiliary_columns: Names of the auxiliary columns that it learned from and does not predict.
     """
@@ -95,6 +97,7 @@ class MolAttnConfig:
     custom_parts: _Parts = ()
     relation_columns: tuple[str, ...] = ()
     standardize: Standardize = False
+    unify_drawings: bool = True
     imports: tuple[str, ...] = ()
     auxiliary_columns: tuple[str, ...] = ()
 
@@ -138,8 +141,8 @@ class MolAttnConfig:
 
     def reader(self, fields: Fields, limits: MoleculeLimits | None = None) -> MoleculeReader:
         """Return a reader of molecules for the networks."""
-        options = limits or MoleculeLimits(), self.standardize, self.network.radius
-        return MoleculeReader(self.featurizer, fields, *options)
+        options = self.standardize, self.unify_drawings, self.network.radius
+        return MoleculeReader(self.featurizer, fields, limits or MoleculeLimits(), *options)
 
     @property
     def has_partner(self) -> bool:
@@ -192,7 +195,7 @@ class MolAttnConfig:
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
         """Read the output of :meth:`to_dict`; another format is an InputError."""
-        options = dict(config)
+        options = {"unify_drawings": False, **config}
         number, version = options.pop("format", None), options.pop("molattn_version", None)
         if number != FORMAT:
             raise InputError(

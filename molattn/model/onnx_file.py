@@ -144,6 +144,7 @@ class ExportedModel(nn.Module):
                 "featurizer": config.featurizer.to_dict(),
                 "no_pair": NO_EDGE,
                 "standardize": config.standardize,
+                "unify_drawings": config.unify_drawings,
                 "radius": config.network.radius,
                 "features": list(config.features),
                 "descriptors": list(calculator.descriptors),

@@ -376,7 +376,9 @@ class Predictor(NetworkModule):
         return self.uncertainty
 
     def _fingerprints(self, smiles: Sequence[Molecule | Fingerprint]) -> list[Fingerprint]:
-        return read_fingerprints(smiles, standardize=self.config.standardize)
+        return read_fingerprints(
+            smiles, standardize=self.config.standardize, unify=self.config.unify_drawings
+        )
 
     def _records(self, smiles: Any, partners: Any, fingerprint: bool = False) -> Any:
         reader = self.reader(partners, numbers=True, fingerprint=fingerprint)

@@ -1,6 +1,7 @@
 """A training run: from a table to a trained model."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ from molattn.training.resolve import (
 )
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import scale_by, target_transforms
-from molattn.utils.console import print_line, step_progress
+from molattn.utils.console import print_line, print_remarks, step_progress
 from molattn.utils.devices import seeded, threads
 from molattn.utils.process_group import process_rank
 
@@ -180,6 +181,7 @@ def read_rows(
         lines.append(f"{line}, {len(skipped)} skipped ({skipped[0]})" if skipped else line)
     for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)
+    print_remarks(console, Counter(), redrawn=table.redrawn)
     return table
 
 

@@ -24,9 +24,16 @@ def print_line(console: "Console | None", line: str) -> None:
 
 
 def print_remarks(
-    console: "Console | None", errors: Counter[str], groups: int = 0, parents: int = 0
+    console: "Console | None",
+    errors: Counter[str],
+    groups: int = 0,
+    parents: int = 0,
+    redrawn: int = 0,
 ) -> None:
-    """Print the reason codes, and how many molecules have stereo groups or are read as parents."""
+    """Print the reason codes, and how many molecules are read otherwise than they are written.
+
+    These have stereo groups, are predicted as their parents, or are redrawn.
+    """
     if errors:
         counts = (f"{count} {code}" for code, count in errors.most_common())
         print_line(console, f"errors: {', '.join(counts)}")
@@ -36,6 +43,9 @@ def print_remarks(
     if parents:
         removed = f"removed counterions or charges from {counted(parents, 'molecule')}"
         print_line(console, f"{removed}, predicted as parent (--as-given: as written)")
+    if redrawn:
+        what = "[S+][O-] or [P+][O-], hydrogen isotopes, or bonds to alkali metals"
+        print_line(console, f"{counted(redrawn, 'molecule')} with {what}: redrawn in the usual way")
 
 
 def counted(count: int, noun: str) -> str:

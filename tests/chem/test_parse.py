@@ -45,6 +45,7 @@ def test_accepted(text: str, atoms: int) -> None:
 INCHI = (
     "CCO",
     "[2H]O[2H]",
+    "C[S+](C)[O-]",
     "C[C@H](F)/C=C/Cl",
     "CC(=O)[O-].[Na+]",
     "CC(=O)Nc1ccc(O)cc1",  # RDKit reads CC(O)=Nc1ccc(O)cc1
@@ -59,6 +60,68 @@ def test_an_inchi_is_the_molecule_of_its_smiles(smiles: str) -> None:
     mol = parse_smiles(smiles)
     found = parse_smiles(f" {Chem.MolToInchi(mol)}\n")
     assert Chem.MolToSmiles(found) == Chem.MolToSmiles(mol)
+
+
+INCHI_OF_METALS = {
+    "InChI=1S/2CH3.Hg/h2*1H3;": "inchi",
+    "InChI=1S/CH3.BrH.Mg/h1H3;1H;/q;;+1/p-1": "inchi",
+    "InChI=1S/2C5H5.Fe/c2*1-2-4-5-3-1;/h2*1-5H;/q2*-1;+2": "inchi",
+    "InChI=1S/2C2H4O2.Hg/c2*1-2(3)4;/h2*1H3,(H,3,4);/q;;+2/p-2": "inchi",
+    "InChI=1S/C2H4O2.Na/c1-2(3)4;/h1H3,(H,3,4);/q;+1/p-1": "CC(=O)[O-].[Na+]",
+    "InChI=1S/Ca.2ClH/h;2*1H/q+2;;/p-2": "[Ca+2].[Cl-].[Cl-]",
+    "InChI=1S/C3H9As/c1-4(2)3/h1-3H3": "C[As](C)C",
+}
+
+
+@pytest.mark.parametrize("text, expected", INCHI_OF_METALS.items())
+def test_an_inchi_without_the_bonds_of_its_metal_is_refused(text, expected):
+    try:
+        found = Chem.MolToSmiles(parse_smiles(text))
+    except SmilesError as error:
+        found = error.code
+    assert found == expected
+
+
+@pytest.mark.parametrize("text", ["C:CO", "CC:O", "c1ccccc1C:C", "N:N |$a;b$|"])
+def test_an_aromatic_bond_outside_a_ring_is_refused(text):
+    with pytest.raises(SmilesError) as caught:
+        parse_smiles(text)
+    assert caught.value.code == "aromaticity"
+    mol = Chem.MolFromSmiles(text)
+    with pytest.raises(SmilesError) as caught:
+        prepare_mol(mol)
+    assert caught.value.code == "aromaticity"
+    with pytest.raises(SmilesError) as caught:
+        parse_smiles(smiles_of_mol_block(Chem.MolToMolBlock(mol, kekulize=False)))
+    assert caught.value.code == "aromaticity"
+
+
+@pytest.mark.parametrize("text", ["C1:C:C:C:C:C1C", "c1ccccc1:c1ccccc1", "[CH3:1][OH:2]"])
+def test_other_colons_are_read(text):
+    assert Chem.MolToSmiles(parse_smiles(text)) == Chem.CanonSmiles(
+        text.replace("[CH3:1][OH:2]", "CO")
+    )
+
+
+def test_atropisomers_are_one_molecule():
+    records = []
+    for stereo in (Chem.BondStereo.STEREOATROPCW, Chem.BondStereo.STEREOATROPCCW):
+        mol = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1Br")
+        axis = mol.GetBondBetweenAtoms(7, 8)
+        axis.SetStereoAtoms(1, 9)
+        axis.SetStereo(stereo)
+        rdDepictor.Compute2DCoords(mol)
+        Chem.WedgeMolBonds(mol, mol.GetConformer())
+        extended = Chem.MolToCXSmiles(mol)
+        assert ",wU:" in extended
+        texts = extended, smiles_of_mol_block(Chem.MolToMolBlock(mol))
+        records += [
+            Featurizer.default()(one) for one in (*map(parse_smiles, texts), prepare_mol(mol))
+        ]
+    first = records[0]
+    for other in records:
+        assert sorted(other.pairs.ravel()) == sorted(first.pairs.ravel())
+        assert sorted(map(bytes, other.atoms)) == sorted(map(bytes, first.atoms))
 
 
 def test_an_inchi_keeps_its_order_and_the_limits() -> None:

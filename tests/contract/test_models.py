@@ -45,6 +45,22 @@ def test_predictions_of_admet(admet):
         assert_same(got[:, column], VALUES["admet"][name])
 
 
+def test_admet_predicts_a_drug_equally_in_every_usual_drawing(admet):
+    usual = (
+        "COc1ccc2[nH]c(S(=O)Cc3ncc(C)c(OC)c3C)nc2c1",  # omeprazole
+        "COc1cc2c(cc1OC)C1CC(=O)C(CC(C)C)CN1CC2",  # tetrabenazine
+        "COc1ccc2cc(C(C)C(=O)[O-])ccc2c1.[Na+]",  # naproxen sodium
+    )
+    drawn = (
+        "COc1ccc2[nH]c([S+]([O-])Cc3ncc(C)c(OC)c3C)nc2c1",
+        "[2H]C([2H])([2H])Oc1cc2c(cc1OC([2H])([2H])[2H])C1CC(=O)C(CC(C)C)CN1CC2",
+        "COc1ccc2cc(C(C)C(=O)O[Na])ccc2c1",
+    )
+    assert_same(admet.predict(drawn), admet.predict(usual))
+    assert_same(admet.predict(drawn, as_given=True), admet.predict(usual, as_given=True))
+    assert np.allclose(admet.training_similarity(drawn), admet.training_similarity(usual))
+
+
 def test_the_command_predicts_the_same(tmp_path):
     rows = predict("admet", *WORDS, output=tmp_path / "out.csv")
     assert [row["smiles"] for row in rows] == WORDS

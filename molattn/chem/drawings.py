@@ -1,0 +1,68 @@
+"""One drawing of molecules that are usually drawn in several ways."""
+
+import re
+
+from rdkit import Chem
+
+_MOST = 100_000  # matches, more than there can be in a molecule that is read
+_ISOTOPE = Chem.MolFromSmarts("[#1;!0*]")
+_SEPARATED = Chem.MolFromSmarts("[#15,#16,#33,#34;!-;!+0]-!@[#7,#8,#16,#34;-]")
+_ALKALI, _BONDED = "[Li,Na,K,Rb,Cs", "[#7,#8,#16,#34,F,Cl,Br,I"
+# Bonds of alkali metals, and the charge that the metal has after each is broken.
+_SALTS = (
+    (Chem.MolFromSmarts(f"{_ALKALI};+0;D1]-{_BONDED};+0]"), 1),
+    (Chem.MolFromSmarts(f"{_ALKALI}]<-{_BONDED}]"), 0),
+)
+_PATTERNS = (_ISOTOPE, _SEPARATED, *(pattern for pattern, _ in _SALTS))
+_METAL = r"\d*(?:Li|Na|K|Rb|Cs)"  # without a charge, or with a bond
+_TEXT = re.compile(
+    r"\[(?:\d+H(?![efgos])|\d*(?:[SPsp]|[Aa]s)[^]+]*\+"
+    rf"|{_METAL}(?:[]:]|\+\](?=[^.\s]))|(?<=[^.\s]\[){_METAL}\+)"
+)
+REDRAWN = "_molattn_redrawn"
+
+
+def may_be_redrawn(smiles: str) -> bool:
+    """Return whether :func:`redrawn` may change the molecule of a SMILES; takes a microsecond."""
+    return _TEXT.search(smiles) is not None
+
+
+def redrawn(mol: Chem.Mol) -> Chem.Mol:
+    """Return the usual drawing of a sanitized molecule, which is the same one if it is in it.
+
+    - Isotopes of hydrogen become hydrogen; the atoms stay explicit.
+    - S, P, As and Se with a positive charge beside a negative N, O, S or Se outside a ring get a
+      double bond to it: ``C[S+](C)[O-]`` becomes ``CS(C)=O``. N oxides are not changed.
+    - Bonds of Li, Na, K, Rb and Cs to N, O, S, Se and halogens are broken: ``CO[Na]`` becomes
+      ``C[O-].[Na+]``.
+
+    Atoms keep their order and stereocenters. Stereo labels are not assigned anew.
+    """
+    if not any(map(mol.HasSubstructMatch, _PATTERNS)):
+        return mol
+    copy = Chem.RWMol(mol)
+    Chem.Kekulize(copy, clearAromaticFlags=True)
+    atom = copy.GetAtomWithIdx
+    for (hydrogen,) in copy.GetSubstructMatches(_ISOTOPE, maxMatches=_MOST):
+        atom(hydrogen).SetIsotope(0)
+    for ends in copy.GetSubstructMatches(_SEPARATED, maxMatches=_MOST):
+        positive, negative = map(atom, ends)
+        if positive.GetFormalCharge() > 0 > negative.GetFormalCharge():
+            positive.SetFormalCharge(positive.GetFormalCharge() - 1)
+            negative.SetFormalCharge(negative.GetFormalCharge() + 1)
+            copy.GetBondBetweenAtoms(*ends).SetBondType(Chem.BondType.DOUBLE)
+    for pattern, charge in _SALTS:
+        for ends in copy.GetSubstructMatches(pattern, maxMatches=_MOST):
+            metal, other = map(atom, ends)
+            metal.SetFormalCharge(metal.GetFormalCharge() + charge)
+            other.SetFormalCharge(other.GetFormalCharge() - charge)
+            copy.RemoveBond(*ends)
+    if Chem.SanitizeMol(copy, catchErrors=True) != Chem.SANITIZE_NONE:  # such as [O-][S+](F)F
+        return mol
+    copy.SetBoolProp(REDRAWN, True)
+    return copy.GetMol()
+
+
+def is_redrawn(mol: Chem.Mol) -> bool:
+    """Return whether :func:`redrawn` changed a molecule."""
+    return bool(mol.HasProp(REDRAWN)) and mol.GetBoolProp(REDRAWN)
