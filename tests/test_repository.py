@@ -1,4 +1,5 @@
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -33,6 +35,11 @@ def python(code, *, cwd=ROOT, **environment):
     [
         ("molattn.errors", "torch rdkit lightning pandas"),
         ("molattn.chem", "torch torch_geometric lightning pandas"),
+        ("molattn.cli", "torch rdkit pandas scipy"),
+        ("molattn.model.artefact", "torch rdkit pandas"),
+        ("molattn.data.check", "torch pandas"),
+        ("molattn.evaluation.comparison_page", "torch matplotlib sklearn"),
+        ("molattn.evaluation.run_list", "torch matplotlib sklearn"),
         # It loads molattn.graph; torch-geometric loads pandas by itself.
         ("molattn.nn", "rdkit lightning matplotlib"),
     ],
@@ -41,6 +48,50 @@ def test_import_loads_no_more_than_it_needs(module, absent):
     loaded = python(f"import sys, {module}; print(*sys.modules)").split()
     assert module in loaded
     assert not {*absent.split()} & {*loaded}
+
+
+def test_commands_that_need_no_network_load_no_torch(tmp_path):
+    """Which would take most of their time."""
+    from molattn.config import TrainConfig
+
+    rows = "smiles,y,y_predicted\nCCO,1.5,1.25\nc1ccccc1O,2.5,2\nCCCN,3,3.5\n"
+    config = TrainConfig.from_options("t.csv", {"target_columns": ("y",)}).to_dict()
+    metrics = {"tasks": [{"name": "y", "kind": "regression"}], "test": {"y": {"rmse": 0.5}}}
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+        (folder / "predictions.csv").write_text(rows)
+    commands = [
+        "--help",
+        "verify base-small",
+        "runs . --output runs.csv",
+        "check a/predictions.csv --target-columns y",
+        "compare a b --output compared",
+    ]
+    lines = [
+        "import sys",
+        "from molattn.cli import main",
+        f"codes = [main(words.split()) for words in {commands}]",
+        "print(codes, [name for name in sys.modules if name.startswith('torch')])",
+    ]
+    shown = python("\n".join(lines), cwd=tmp_path, PYTHONPATH=str(ROOT)).splitlines()
+    assert shown[-1] == f"{[0] * len(commands)} []"
+    assert "finished" in (tmp_path / "runs.csv").read_text()
+
+
+def test_a_prediction_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
+    """Nor do its workers: no modules that PyG generates, no folder of torch's compiler."""
+    import molattn
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it in this process
+    molattn.MolAttn(molattn.MolAttnConfig("y")).save_pretrained(tmp_path / "model")
+    words = ["predict", str(tmp_path / "model"), "CCO", "--num-workers", "1"]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    code = f"from molattn.cli import main; raise SystemExit(main({words}))"
+    assert "CCO" in python(code, TMPDIR=str(temporary))
+    assert [*temporary.iterdir()] == []
 
 
 def test_import_rule_holds():

@@ -331,15 +331,13 @@ def _extra(command: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-def verify(model: ModelFolder, /, *, imports: Imports = ()) -> None:
+def verify(model: ModelFolder, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Compares the files with the manifest (sizes, SHA-256), loads the model, and names the RDKit of
-    the training if another one is installed.
+    Compares the files with the manifest (sizes, SHA-256), and names the RDKit of the training if
+    another one is installed. The model itself is not loaded.
     """
-    import_files(imports)
-    from molattn.model.artefact import ModelFiles, find_model
-    from molattn.model.model import MolAttn
+    from molattn.model.artefact import ModelFiles, find_model, inputs_remark
 
     console = make_console()
     files = ModelFiles.read(find_model(model))
@@ -348,12 +346,10 @@ def verify(model: ModelFolder, /, *, imports: Imports = ()) -> None:
         print_line(console, f"{name:<32}  {size:>12}  {problem or 'ok'}")
     files.check()
     config = files.config
-    has_parts = bool(config.get("custom_parts"))
-    if not has_parts and (remark := MolAttn.from_files(files).inputs_remark()):
+    if remark := inputs_remark(files.versions):
         print_line(console, remark)
-    loaded = "not loaded, as it has custom parts" if has_parts else "the model can be loaded"
     saved = f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}"
-    print_line(console, f"{files.folder}: {saved}; all files as saved; {loaded}")
+    print_line(console, f"{files.folder}: {saved}; all files as saved")
 
 
 def input_table(words: Sequence[str], config: TableConfig) -> Table:

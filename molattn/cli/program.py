@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -128,8 +128,13 @@ def _print_group(console: Any, options: Any, panel: Any, *, all_options: bool) -
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    with signals_handled():
-        return _exit_code(words)
+    try:
+        with signals_handled():
+            return _exit_code(words)
+    finally:
+        # torch makes it when PyG is imported; unless code is compiled, it stays empty.
+        with suppress(KeyError, OSError):
+            os.rmdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 
 
 def run(argv: Sequence[str] | None = None) -> None:

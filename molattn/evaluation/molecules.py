@@ -1,7 +1,7 @@
 """Molecules of a report: cards of the largest errors, and the points of plots."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -11,9 +11,11 @@ from molattn.chem.draw import draw_molecule
 from molattn.data.dataset import TrainingTable
 from molattn.data.table import name_column
 from molattn.errors import MolattnError
-from molattn.evaluation.plots import TaskResults
 from molattn.evaluation.tables import format_score, target_label
 from molattn.utils.html import data_image
+
+if TYPE_CHECKING:
+    from molattn.evaluation.plots import TaskResults
 
 _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
 _WORST = 8
@@ -48,7 +50,7 @@ def _name(table: TrainingTable, row: int) -> str:
     return "" if column is None else table.rows[row].cells[column].strip()
 
 
-def _errors(result: TaskResults) -> NDArray[np.float64]:
+def _errors(result: "TaskResults") -> NDArray[np.float64]:
     """Return predicted minus measured, or 1 minus the probability of the measured class."""
     task = result.task
     prediction = result.prediction
@@ -60,7 +62,7 @@ def _errors(result: TaskResults) -> NDArray[np.float64]:
 
 
 def worst_molecules(
-    table: TrainingTable, tested: NDArray[np.int64], result: TaskResults
+    table: TrainingTable, tested: NDArray[np.int64], result: "TaskResults"
 ) -> dict[str, Any]:
     """Return the molecules with the largest errors, or the least probable measured class.
 
@@ -95,7 +97,7 @@ def worst_molecules(
 def plot_points(
     table: TrainingTable,
     tested: NDArray[np.int64],
-    results: Sequence[TaskResults],
+    results: Sequence["TaskResults"],
     positions: Mapping[str, Sequence[NDArray[np.float64]]],
 ) -> dict[str, list[Point]]:
     """Return the molecules of each plot, given the positions in its panels, one for each task."""
@@ -119,7 +121,7 @@ def plot_points(
 def _points(
     table: TrainingTable,
     tested: NDArray[np.int64],
-    result: TaskResults,
+    result: "TaskResults",
     panel_points: NDArray[np.float64],
     most: int,
 ) -> Iterator[Point]:

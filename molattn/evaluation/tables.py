@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from rich.console import Console
@@ -12,10 +12,12 @@ from molattn.config import DataConfig, TrainConfig
 from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
 from molattn.evaluation.metrics import metrics_of, score_tasks
-from molattn.inference.predict import PredictedTable
 from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, print_line
+
+if TYPE_CHECKING:
+    from molattn.inference.predict import PredictedTable
 
 _RESAMPLES = 1000  # of the bootstrap
 MODELS = {
@@ -210,7 +212,7 @@ def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Conso
         print_line(console, "coverage is not promised: the test rows are not drawn at random")
 
 
-def print_label_scores(table: PredictedTable, console: Console) -> None:
+def print_label_scores(table: "PredictedTable", console: Console) -> None:
     """Print how many predictions have each confidence, and the scores if there are labels."""
     tally = table.tally
     tasks = table.tasks

@@ -1,8 +1,5 @@
 """The model: its configuration, network, saving and uncertainty.
 
-Public are :class:`MolAttn` and :class:`MolAttnConfig`, also as ``molattn.MolAttn`` and
-``molattn.MolAttnConfig``. The other modules of this package may change.
+Public are ``molattn.MolAttn`` and ``molattn.MolAttnConfig``; modules of this package may
+change. Nothing is imported here, so that files of models can be read without torch.
 """
-
-from molattn.model.config import MolAttnConfig as MolAttnConfig
-from molattn.model.model import MolAttn as MolAttn

@@ -6,17 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import safetensors.numpy
-import safetensors.torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor, nn
 
 from molattn.errors import InputError, quoted
 from molattn.utils.files import UNFINISHED, write_file
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -104,9 +106,11 @@ class ModelFiles:
 
     @classmethod
     def pack(
-        cls, config: Mapping[str, Any], weights: Mapping[str, Tensor], others: Mapping[str, bytes]
+        cls, config: Mapping[str, Any], weights: Mapping[str, "Tensor"], others: Mapping[str, bytes]
     ) -> "ModelFiles":
         """Make the files of a model from its config, in JSON types, and its ``state_dict``."""
+        import safetensors.torch  # with torch, which those who read other files do without
+
         plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
         content = {
             CONFIG_FILE: to_json(config, indent=2),
@@ -180,18 +184,33 @@ class ModelFiles:
         return self.parse(CONFIG_FILE, dict[str, Any]) or {}
 
     @property
+    def versions(self) -> dict[str, str]:
+        """Versions of molattn and RDKit in the training, if known."""
+        return (self.parse(VERSIONS_FILE, dict[str, Any]) or {}).get("versions", {})
+
+    @property
     def digest(self) -> str:
         """SHA-256 of configuration and weights, one after the other, in hexadecimal."""
         return sha256(self.content[CONFIG_FILE] + self.content[WEIGHTS_FILE]).hexdigest()
 
-    def load_weights(self, model: nn.Module) -> None:
+    def load_weights(self, model: "nn.Module") -> None:
         """Load the weights into a module; they must be finite, and of its names and shapes."""
+        import safetensors.torch
+
         with self.reading(WEIGHTS_FILE):
             weights = safetensors.torch.load(self.content[WEIGHTS_FILE])
             for name, weight in weights.items():
                 if weight.is_floating_point() and not bool(weight.isfinite().all()):
                     raise ValueError(f"weight {quoted(name)}: expected finite numbers")
             model.load_state_dict(weights)
+
+
+def inputs_remark(versions: Mapping[str, str]) -> str:
+    """Return a line if RDKit has another version than in a training, else ""."""
+    was, now = versions.get("rdkit"), version("rdkit")
+    inputs = "what the model reads of molecules, such as descriptors, may differ"
+    trained = f"the model was trained with RDKit {was}, and {now} is installed: {inputs}"
+    return "" if was in (None, now) else trained
 
 
 def _entry(content: bytes) -> dict[str, Any]:

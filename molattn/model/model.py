@@ -4,7 +4,6 @@ import copy
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -168,10 +167,7 @@ class MolAttn(Predictor):
 
     def inputs_remark(self) -> str:
         """Return a line if RDKit has another version than in the training, else ""."""
-        was, now = self.versions.get("rdkit"), version("rdkit")
-        inputs = "what the model reads of molecules, such as descriptors, may differ"
-        trained = f"the model was trained with RDKit {was}, and {now} is installed: {inputs}"
-        return "" if was in (None, now) else trained
+        return artefact.inputs_remark(self.versions)
 
     # Saving and loading.
 
@@ -273,8 +269,7 @@ class MolAttn(Predictor):
                 with files.reading(artefact.GAUSSIAN_PROCESS_FILE):
                     model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
             model.endpoints = files.parse(artefact.ENDPOINTS_FILE, dict[str, Endpoint]) or {}
-            versions = files.parse(artefact.VERSIONS_FILE, dict[str, Any]) or {}
-            model.versions = versions.get("versions", {})
+            model.versions = files.versions
         return model.eval()
 
 

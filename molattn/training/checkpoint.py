@@ -20,11 +20,11 @@ from molattn.config import check_same_digest
 from molattn.config.base import check_same_values
 from molattn.errors import InputError
 from molattn.model.model import MolAttn
+from molattn.training.run_folder import CHECKPOINT_FILE
 from molattn.utils.console import print_line
 from molattn.utils.files import write_file
 from molattn.version import package_versions, version_changes
 
-CHECKPOINT_FILE = "checkpoint.safetensors"
 RUN_KEY = "molattn_about"
 """Key of a checkpoint for the identity of its run."""
 STATE_KEY = "molattn_state"

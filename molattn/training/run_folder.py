@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError, did_you_mean
-from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.utils.files import UNFINISHED, check_output_folder, locked, replace_folder
 
+CHECKPOINT_FILE = "checkpoint.safetensors"
 CONFIG_FILE = "config.yaml"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
