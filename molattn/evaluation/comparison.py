@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import studentized_range, t
+from scipy.special import stdtr, stdtrit
 
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.parse import parse_molecule
@@ -216,7 +216,7 @@ def _of_rounds(values: Array, folds: int) -> _Estimate:
     variance = 1.0 / rounds + 1.0 / (folds - 1)  # of a mean, in those of a value
     residual = values - mean[:, None] - values.mean(axis=0) + values.mean()
     error = np.sqrt(2.0 * variance * (residual**2).sum() / degrees)
-    half = t.ppf(0.975, rounds - 1) * np.sqrt(variance) * values.std(axis=1, ddof=1)
+    half = stdtrit(rounds - 1, 0.975) * np.sqrt(variance) * values.std(axis=1, ddof=1)
     return mean, np.stack([mean - half, mean + half]), np.full((k, k), error), degrees
 
 
@@ -242,6 +242,10 @@ def tukey_hsd(
     d = np.abs(np.asarray(differences, dtype=float))
     s = np.asarray(errors, dtype=float)
     ratio = np.divide(np.sqrt(2.0) * d, s, out=np.where(d > 0.0, np.inf, 0.0), where=s != 0.0)
+    if runs == 2:
+        return stdtrit(degrees, 0.975) * s, 2.0 * stdtr(degrees, -ratio / np.sqrt(2.0))
+    from scipy.stats import studentized_range  # slow to import, and to compute
+
     half = studentized_range.ppf(0.95, runs, degrees) * s / np.sqrt(2.0)
     return half, studentized_range.sf(ratio, runs, degrees)
 

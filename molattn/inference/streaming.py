@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, TypeVar, Union
 
 import torch
-from joblib import cpu_count
 from rich.console import Console
 
 from molattn.chem.limits import read_mol_block
@@ -162,11 +161,13 @@ def with_workers(config: Stream, table: Table) -> Stream:
     """
     if config.num_workers != "auto":
         return config
-    count = cpu_count(only_physical_cores=True) // config.threads
-    is_alone = count < 2 or config.engine == "ray" or torch_device(config.device) != "cpu"
+    is_alone = config.engine == "ray" or torch_device(config.device) != "cpu"
     if is_alone or sum(1 for _ in islice(table, _ROWS_FOR_WORKERS)) < _ROWS_FOR_WORKERS:
-        count = 0
-    return replace(config, num_workers=min(count, _MOST_WORKERS))
+        return replace(config, num_workers=0)
+    from joblib import cpu_count
+
+    count = cpu_count(only_physical_cores=True) // config.threads
+    return replace(config, num_workers=0 if count < 2 else min(count, _MOST_WORKERS))
 
 
 def _blocks(table: Table, size: int, start: int = 0) -> Iterator[list[Row]]:

@@ -103,13 +103,13 @@ def test_labels_are_found_by_the_name_or_the_title_of_a_target_in_any_case(model
 def test_workers_are_for_large_tables_on_more_than_one_core(monkeypatch):
     table = open_table(pd.DataFrame({"smiles": ["C"] * 5000}))
     few = open_table(pd.DataFrame({"smiles": ["C"] * 4999}))
-    monkeypatch.setattr("molattn.inference.streaming.cpu_count", lambda **_: 16)
+    monkeypatch.setattr("joblib.cpu_count", lambda **_: 16)
     config = PredictConfig(device="cpu")
     assert with_workers(config, table).num_workers == 8
     assert with_workers(replace(config, threads=4), table).num_workers == 4
     assert with_workers(config, few).num_workers == 0
     assert with_workers(replace(config, num_workers=3), few).num_workers == 3
-    monkeypatch.setattr("molattn.inference.streaming.cpu_count", lambda **_: 1)
+    monkeypatch.setattr("joblib.cpu_count", lambda **_: 1)
     assert with_workers(config, table).num_workers == 0
 
 
