@@ -58,7 +58,6 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     used = f"{counted(read.rows_in, 'row')}: {len(read.rows):,} used, {len(read.skipped):,} not"
     remarks = [f"{used} ({reasons})" if reasons else used, *table.remarks]
     for name, text in {
-        "label": "with a label that cannot be read and counts as missing",
         "duplicate": "of a molecule in an earlier row",
         "conflict": "with another label than a row of the same molecule",
         "mixture": "of salts or mixtures (--standardize: the largest fragment, neutral)",

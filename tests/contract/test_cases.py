@@ -1,6 +1,7 @@
 """Small inputs that were once read wrongly, with what is right for them."""
 
 import gzip
+import json
 import math
 import re
 import signal
@@ -390,6 +391,22 @@ def test_a_label_without_a_logarithm_is_skipped(molecules, tmp_path):
     run = train(given, tmp_path / "run", *options, epochs=1)
     skipped = [(row["line"], row["code"]) for row in rows_of(run / "skipped.csv")]
     assert skipped == [("7", "invalid_label"), ("8", "invalid_label")]
+
+
+def test_one_unreadable_label_is_missing_and_listed(molecules, tmp_path):
+    rows = [[smiles, value, 2 * value] for smiles, value in molecules[:60]]
+    rows[3][1] = rows[7][2] = "n.d."
+    rows[5][1:] = "?", ""
+    rows[9][1] = f"{rows[9][1]} ± 0.1"
+    given = table(tmp_path / "in.csv", "smiles,a,b", rows)
+    options = ["--predictor", "network"]
+    run = train(given, tmp_path / "run", *options, target="a b", epochs=1)
+    skipped = [(row["line"], row["code"]) for row in rows_of(run / "skipped.csv")]
+    assert skipped == [("7", "invalid_label")]
+    unreadable = [(row["line"], row["code"]) for row in rows_of(run / "unreadable.csv")]
+    assert unreadable == [("5", "invalid_label"), ("9", "invalid_label")]
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert (metrics["rows_used"], metrics["labels_unreadable"]) == (59, 2)
 
 
 def test_words_for_the_parts_of_a_split(molecules, tmp_path):
