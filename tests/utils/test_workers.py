@@ -161,3 +161,16 @@ def test_freed_memory_is_used_again():
         for word in ("leave", "reuse")
     )
     assert (reused - as_it_is) * os.sysconf("SC_PAGE_SIZE") > 3 * 8 * 2**21  # in memory still
+
+
+@pytest.mark.parametrize("wanted", ["", "0"])
+def test_torch_is_asked_for_huge_pages_unless_the_user_forbids_it(wanted):
+    name = "THP_MEM_ALLOC_ENABLE"
+    code = "import os; from molattn.utils.workers import reuse_memory; reuse_memory()"
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    asked = subprocess.check_output(
+        [sys.executable, "-c", f"{code}; print(os.environ['{name}'])"],
+        env=environment | ({name: wanted} if wanted else {}),
+        text=True,
+    )
+    assert asked.strip() == (wanted or "1")
