@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rdkit import Chem
 
 from molattn.chem.descriptors import DescriptorCalculator, calculate
-from molattn.chem.drawings import is_redrawn, may_be_redrawn
+from molattn.chem.drawings import is_redrawn
 from molattn.chem.fast import Pieces, cut
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
@@ -258,6 +258,7 @@ class MoleculeReader:
         ]
         others = {
             "features": origin.featurizer != self.featurizer,
+            "molecules as they are drawn": not self.unify,
             "standard forms": self.standardize is True,
             "pairs within a radius": self.radius is not None,
         }
@@ -269,7 +270,6 @@ class MoleculeReader:
             self._compared = (molecule.origin, not self.missing(molecule.origin))
         return (
             self._compared[1]
-            and not may_be_redrawn(molecule.smiles)
             and len(molecule.smiles) <= self.limits.max_length
             and molecule.record.num_atoms <= self.limits.max_atoms
         )

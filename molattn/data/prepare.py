@@ -385,6 +385,7 @@ class _BlockReader:
             "canonical": text_array(
                 (record.smiles or "") * (record.smiles != cell) for cell, record in pairs
             ),
+            "is_redrawn": pa.array([record.is_redrawn for record in records]),
             "standardized": text_array(record.standardized or "" for record in records),
             "fingerprint": pa.array([one.fingerprint for one in records], pa.list_(pa.uint16())),
             "numbers": _fixed(np.array([record.numbers for record in records], np.float32)),

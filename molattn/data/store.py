@@ -32,6 +32,7 @@ INDEX_FILE = "index.json"
 REJECTED_FILE = "rejected.csv"
 _FORMAT = 2
 _ROWS_AT_ONCE = 256
+_ARRAYS = "numbers fingerprint kernel_positions kernel_counts baseline is_redrawn".split()
 MOST_BASELINE_ROWS = 20_000
 """Most usable rows of a table with a random forest baseline, whose descriptors take long."""
 BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=FINGERPRINT_SIZE)
@@ -96,8 +97,9 @@ class Shard:
     each row, and of each molecule, empty in other rows: ``atoms``, ``ends`` and ``codes`` (see
     :class:`molattn.chem.packing.PackedMolecules`), ``canonical`` (its canonical SMILES if that is
     not the cell), ``fingerprint``, ``numbers``, ``kernel_positions`` and ``kernel_counts`` (see
-    ``PREPARED``), and ``baseline``, descriptors of the random forest. The same names after
-    ``parent_`` are of its parent, if that is another molecule, or the error if it has none.
+    ``PREPARED``), ``baseline``, descriptors of the random forest, and ``is_redrawn``. The same
+    names after ``parent_`` are of its parent, if that is another molecule, or the error if it has
+    none.
     With targets of pretraining there are ``key``, ``descriptors``, ``counts`` and ``positions``,
     and ``columns`` if there are further ones.
 
@@ -181,9 +183,9 @@ class Shard:
             self.texts(prefix + name, first, last)
             for name in ("canonical", "standardized", "code", "reason")
         )
-        numbers, fingerprints, positions, counts, baseline = (
+        numbers, fingerprints, positions, counts, baseline, redrawn = (
             self._batch[prefix + name][first:last].to_numpy(zero_copy_only=False)
-            for name in ("numbers", "fingerprint", "kernel_positions", "kernel_counts", "baseline")
+            for name in _ARRAYS
         )
         for row, graph in enumerate(self._graphs(prefix).unpack(range(first, last))):
             if not graph.num_atoms:
@@ -200,6 +202,7 @@ class Shard:
                 counts=HashedCounts(positions[row], counts[row]),
                 baseline_numbers=np.concatenate([descriptors, np.log1p(morgan)], dtype=np.float32),
                 standardized=parents[row] or None,
+                is_redrawn=bool(redrawn[row]),
             )
 
 

@@ -27,7 +27,7 @@ from molattn.errors import InputError, SmilesError
 
 from ..conftest import assert_one_line, rows_of, saved
 
-SALTS = ["CC(=O)[O-].[Na+]", "F/C=C/[C@H](F)Cl", "C(C)O", "OCC", "C" * 300, "N->[Cu+2]<-N"]
+SALTS = ["CC(=O)[O-].[Na+]", "F/C=C/[C@H](F)Cl", "C[S+](C)[O-]", "OCC", "C" * 300, "N->[Cu+2]<-N"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,6 +101,7 @@ def test_a_store_has_the_rows_of_the_table(table, store):
         {"fields": Fields(DescriptorCalculator(("MolWt", "TPSA"), 16), smiles=True)},
         {"fields": Fields(counts=SubstructureCounter())},
         {"standardize": True},
+        {"unify": False},
         {"limits": MoleculeLimits(max_atoms=9)},
         {"limits": MoleculeLimits(max_length=9)},
         {"featurizer": replace(Featurizer.default(), max_distance=3)},
