@@ -5,9 +5,10 @@ import pytest
 
 from molattn.chem import Featurizer, Split
 from molattn.config import DataConfig
+from molattn.data.check import check_table
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, missing_classes, split_rows
-from molattn.data.table import bundled_dataset
+from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError
 
 from ..conftest import rows_of, saved
@@ -198,3 +199,12 @@ def test_conflicts_do_not_depend_on_the_unit(tmp_path, unit):
 def test_rounding_is_no_conflict_and_another_class_is(tmp_path):
     rows = ["C,1.50000001,a", "C,1.5,a", "CC,1.5,a", "CC,1.5,b", "CCC,2.5,b", "CCCC,3.5,a"]
     assert find_leakage(labeled(tmp_path, rows), split([0, 1, 2, 3], [4], [5])).conflicts == 1
+
+
+def test_a_check_of_a_table_says_the_format_and_the_first_and_last_date(tmp_path):
+    lines = [f"{'C' * n},{n},{n:02}.03.2019" for n in range(1, 15)]
+    path = saved(tmp_path, "\n".join(["smiles,y,date", *lines, "N,3,", ""]))
+    config = DataConfig(target_columns=("y",), split="time", time_column="date")
+    (line,) = (line for line in check_table(open_table(path), config).lines if "DD.MM.YYYY" in line)
+    for words in ("2019-03-01", "2019-03-14", "1 row without a date"):
+        assert words in line
