@@ -551,7 +551,8 @@ def _complete_rows(
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
     skipped, groups = list[SkippedRow](), 0
     numbers = [*columns.features] if columns.weight is None else [*columns.features, columns.weight]
-    inputs = [columns.smiles, *numbers] + ([] if columns.partner is None else [columns.partner])
+    others = columns.partner, columns.split, columns.time
+    inputs = [columns.smiles, *numbers, *(index for index in others if index is not None)]
     numbers += columns.targets
     for row in table:
         for index in numbers if row.commas else ():

@@ -233,6 +233,11 @@ def read_targets(
         relation = columns.relations[number]
         cells = [row.cells[index] for row in rows]
         relations = None if relation is None else [row.cells[relation] for row in rows]
+        if relations:  # a label without its relation is none
+            cells = [
+                sign if isinstance(sign, Uncalculated) and cell else cell
+                for cell, sign in zip(cells, relations, strict=True)
+            ]
         try:
             labels = _read_labels(table.header[index], number, cells, relations, config)
         except LabelError as error:

@@ -148,7 +148,7 @@ class _Inputs(NamedTuple):
         rows = (
             (number, Row(row.line, [row.numeral(column) for column in own], row.code, row.reason))
             for number, (table, own) in enumerate(zip(self.tables, self.columns, strict=True))
-            for row in (raw.checked(own[:1]) for raw in table)
+            for row in (raw.checked(own) for raw in table)
         )
         remaining = islice(rows, start, None)
         while block := list(islice(remaining, size)):

@@ -171,6 +171,28 @@ def test_formulas_without_a_value_are_missing_labels_or_inputs(tmp_path):
     np.testing.assert_array_equal(table.targets, [[1, 2], [np.nan, 3], [7, 8]])
 
 
+@pytest.mark.parametrize(
+    "options, cells",
+    [
+        ({"relation_columns": ("more",)}, [None, ">", '=">"', ">"]),
+        ({"split_column": "more"}, ["train", "test", "=A2", "val"]),
+        ({"split": "time", "time_column": "more"}, ["2019-01", "2019-02", "=A2", "2019-03"]),
+    ],
+)
+def test_formulas_without_a_value_are_not_empty_cells_of_other_columns(tmp_path, options, cells):
+    book = openpyxl.Workbook()
+    book.active.append(["smiles", "y", "z", "more"])
+    for size, cell in enumerate(cells, start=1):
+        book.active.append(["C" * size, size, None, cell])
+    book.save(tmp_path / "t.xlsx")
+    config = DataConfig(target_columns=("y",), **options)
+    table = read_training_table(tmp_path / "t.xlsx", config, Featurizer.default())
+    assert [(row.line, row.code) for row in table.skipped] == [(4, "uncalculated")]
+    assert [*table.smiles] == ["C", "CC", "CCCC"]
+    if "relation_columns" in options:
+        np.testing.assert_array_equal(table.bounds[0], [[np.nan], [2], [4]])
+
+
 def test_labels_of_one_value_vary_by_their_bounds(tmp_path):
     table = read(tmp_path, "smiles,y,z\nC,5,5\nCC,5,5\nCCC,>10,>5\n")
     assert ["do not vary" in line for line in describe_tasks(table, CONFIG)] == [False, True]

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import fields, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -311,3 +312,15 @@ def test_a_damaged_store_is_one_error(store, tmp_path):
             assert_one_line(raised.value)
     with pytest.raises(InputError, match="prepare"):
         open_table(tmp_path)
+
+
+def test_rows_with_a_formula_without_a_value_in_a_column_of_the_store_are_rejected(tmp_path):
+    rows = {"smiles": ["C", "CC", "CCC"], "y": [1, 2, 3], "relation": [">", '=">"', ">"]}
+    frame = pd.DataFrame({**rows, "set": ["train", "train", "=D2"], "note": ["", "", ""]})
+    frame.assign(note=["=D2", "", ""]).to_excel(tmp_path / "t.xlsx", index=False)
+    config = PrepareConfig(
+        target_columns=("y",), relation_columns=("relation",), split_column="set"
+    )
+    prepare_store([tmp_path / "t.xlsx"], tmp_path / "store", config)
+    rejected = rows_of(tmp_path / "store" / REJECTED_FILE)
+    assert [row["code"] for row in rejected] == 2 * ["uncalculated"]
