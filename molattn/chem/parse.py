@@ -44,6 +44,10 @@ _AMIDES = (
 # A standard InChI has no bonds to other elements, and metals have none in salts of these cations.
 _BONDED = frozenset("H He B C N O F Ne Si P S Cl Ar Ge As Se Br Kr Te I Xe At Rn".split())
 _CATIONS = frozenset("Li1 Na1 K1 Rb1 Cs1 Ag1 Mg2 Ca2 Sr2 Ba2 Zn2 Al3".split())
+# Carbanions and hydride, and chlorides and the like of aluminum, are bonded to metals, unlike
+# cyanide, acetylides, and the carbon of ylides and diazo compounds.
+_ORGANOMETALLIC = Chem.MolFromSmarts("[#1,#6;!+0;!+;!$(*#*);!$(*~[+])]")
+_ALUMINUM_HALIDE = Chem.MolFromSmarts("[Al].[Cl,Br,I;-]")
 _LOST_BONDS = "an InChI does not say how its metal is bonded; use its SMILES"
 _DEPTH = {"(": 1, ")": -1}
 _STEREO = re.compile(r"[@/\\]")
@@ -207,7 +211,9 @@ def _lacks_bonds(mol: Chem.Mol) -> bool:
     metals = [atom for atom in mol.GetAtoms() if atom.GetSymbol() not in _BONDED]
     ions = {f"{atom.GetSymbol()}{atom.GetFormalCharge()}" for atom in metals}
     has_radicals = any(atom.GetNumRadicalElectrons() for atom in mol.GetAtoms())
-    return bool(ions - _CATIONS or (metals and has_radicals))
+    is_bonded = has_radicals or mol.HasSubstructMatch(_ORGANOMETALLIC)
+    has_lost = bool(ions - _CATIONS or (metals and is_bonded))
+    return has_lost or mol.HasSubstructMatch(_ALUMINUM_HALIDE)
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
