@@ -24,15 +24,23 @@ _DAY = "(0[1-9]|[12][0-9]|3[01])"
 _MONTH = "(0[1-9]|1[0-2])"
 _YEAR = "(19|20)[0-9]{2}"
 _NUMERALS = {  # numbers that are dates if all of a column are
-    "MM.YYYY": r"0*([1-9]|1[0-2])\.(19|20)[0-9]{0,2}",  # a spreadsheet writes 10.2020 as 10.202
-    "YYYY.MM": rf"{_YEAR}\.(0[1-9]|1[0-2]?)",
+    # A spreadsheet writes 10.2020 as 10.202, and 10.2000 as 10.2.
+    "MM.YYYY": r"0*([1-9]|1[0-2])\.(19[0-9]{0,2}|2|20[0-9]{0,2})",
+    "YYYY.MM": rf"0?{_YEAR}\.(0[1-9]|1[0-2]?)",
+    "YYYY.M": rf"0?{_YEAR}\.([1-9]|1[0-2])",
+    "MM.YY": rf"{_MONTH}\.[0-9]{{2}}",
+    "DD.MM": rf"{_DAY}\.{_MONTH}",
+    "MMYY": _MONTH + "[0-9]{2}",
     "YYYYMM": _YEAR + _MONTH,
+    "MMYYYY": f"({_MONTH}|[1-9]){_YEAR}",
     "DDMMYYYY": f"({_DAY}|[1-9]){_MONTH}{_YEAR}",
     "MMDDYYYY": f"({_MONTH}|[1-9]){_DAY}{_YEAR}",
     "DDMMYY": f"{_DAY}{_MONTH}[0-9]{{2}}",
     "MMDDYY": f"{_MONTH}{_DAY}[0-9]{{2}}",
     "YYMMDD": f"[0-9]{{2}}{_MONTH}{_DAY}",
 }
+# What one number at least must look like, as most numbers of these formats are no dates.
+_SIGNS = {"YYYY.M": r".*\.1[0-2]", "MM.YY": "0", "DD.MM": "0", "MMYY": "0"}
 _EXPECTED = "ISO dates such as 2019-12-31 or 2019-12"
 _PARTS = r"^(?P<day>.*?)(?:[T\s]+(?P<clock>\d{1,2}:.*))?$"
 _MONTH_NAME = r"[\s,./-]*([A-Za-z]{3,9})[\s,./-]*"
@@ -150,4 +158,5 @@ def _dates_in_numbers(texts: Sequence[str]) -> list[str]:
         name
         for name, pattern in _NUMERALS.items()
         if all(re.fullmatch(pattern, text.zfill(width)) for text in texts)
+        and any(re.match(_SIGNS.get(name, ""), text) for text in texts)
     ]

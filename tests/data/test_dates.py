@@ -89,7 +89,15 @@ def test_iso_dates_beside_dates_with_dots_are_read():
         (["19-Dec", "7-Jan"], ["DD month"]),
         (["12.2019", "1.2020"], ["MM.YYYY"]),
         (["12.202", "1.2021"], ["MM.YYYY"]),  # 12.2020 as a number
+        (["11.1999", "12.2", "3.2001"], ["MM.YYYY"]),  # 12.2000 as a number
+        (["12.18", "03.19", "01.20"], ["MM.YY"]),
+        (["31.12", "05.01"], ["DD.MM"]),
+        (["1219", "0120", "0519"], ["MMYY"]),
+        (["122019", "012020", "052020"], ["MMYYYY"]),
+        (["12019", "92018", "112020"], ["MMYYYY"]),  # 012019 as a number
         (["2019.12", "2020.01"], ["YYYY.MM"]),
+        (["2019.1", "2019.11"], ["YYYY.MM"]),  # 2019.10 as a number
+        (["2019.9", "2019.10", "2019.2"], ["YYYY.M"]),
         (["201912", "202001"], ["YYYYMM"]),
         (["7122018", "13012019"], ["DDMMYYYY"]),
         (["12072018", "1132019"], ["MMDDYYYY"]),
@@ -121,6 +129,9 @@ def test_what_has_no_reading_or_several_is_refused(cells, words):
         [201912, 201999],
         [20181207, 20190131],  # in the order of the days
         [-1, 0, 1e3],
+        [12.18, 3.19, 1.25],
+        [2019.5, 2019.9],
+        [1219, 120, 519],
     ],
 )
 def test_numbers_are_numbers_unless_all_would_be_dates(numbers):
