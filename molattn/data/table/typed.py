@@ -240,12 +240,17 @@ class XlsxTable(Table):
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
         width = len(self.header)
-        for number, cells in self._filled_rows():
+        for number, cells in self._rows():
+            uncalculated = {
+                index
+                for index, cell in enumerate(cells if self._formulas else ())
+                if _excel_value(cell)[0] is None and (number, index) in self._formulas
+            }
+            if not (uncalculated or _has_value(cells)):
+                continue
             values = [_excel_value(cell)[0] for cell in cells] + [None] * (width - len(cells))
             texts = [
-                Uncalculated()
-                if value is None and (number, index) in self._formulas
-                else _excel_text(value)
+                Uncalculated() if index in uncalculated else _excel_text(value)
                 for index, value in enumerate(values)
             ]
             yield self.row(number, texts, ",", tuple(values[:width]))
@@ -254,8 +259,8 @@ class XlsxTable(Table):
         """Find percentages, decimal commas and formulas in the columns."""
         self._formulas = ()
         self.forms = forms = Counter[tuple[int, str]]()
-        for _, cells in self._filled_rows():
-            forms[0, "row"] += 1
+        for _, cells in self._rows():
+            forms[0, "row"] += _has_value(cells)
             forms.update(
                 (index, _excel_value(cell)[1])
                 for index, cell in enumerate(cells[: len(self.header)])
@@ -264,23 +269,26 @@ class XlsxTable(Table):
             # Only without the values does openpyxl tell formulas from empty cells.
             self._formulas = {
                 (number, index)
-                for number, cells in self._filled_rows(data_only=False)
+                for number, cells in self._rows(data_only=False)
                 for index, cell in enumerate(cells)
                 if cell.data_type == "f"
             }
+        if self._formulas:  # rows of formulas alone may count too
+            del forms[0, "row"]
 
-    def _filled_rows(self, *, data_only: bool = True) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield the cells of the rows below the header that are not blank, with their numbers."""
+    def _rows(self, *, data_only: bool = True) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield the cells of the rows below the header, with their numbers."""
         with self._opened(data_only) as book:
-            yield from _filled(book[self._header_at[0]], self._header_at[1] + 1)
+            yield from _rows(book[self._header_at[0]], self._header_at[1] + 1)
 
     def _read_first_rows(self) -> dict[tuple[str, int], list[str]]:
         """Return the rows that may be a header, by sheet and number."""
         rows = dict[tuple[str, int], list[str]]()
         with self._opened() as book:
             for sheet in book.worksheets:
-                rows_of_sheet = _filled(sheet) if sheet.sheet_state == "visible" else ()
-                for number, cells in islice(rows_of_sheet, _FIRST_ROWS):
+                rows_of_sheet = _rows(sheet) if sheet.sheet_state == "visible" else ()
+                filled = (row for row in rows_of_sheet if _has_value(row[1]))
+                for number, cells in islice(filled, _FIRST_ROWS):
                     texts = [_excel_text(_excel_value(cell)[0]) for cell in cells]
                     while not texts[-1]:
                         texts.pop()
@@ -453,13 +461,14 @@ def _parquet_text(value: Any, kind: pa.DataType) -> str:
     return cell_text(value)
 
 
-def _filled(sheet: Any, first: int = 1) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield the cells of the rows of a sheet that are not blank, with their numbers."""
+def _rows(sheet: Any, first: int = 1) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Return the cells of the rows of a sheet, with their numbers."""
     sheet.reset_dimensions()  # they need not be true
-    rows = sheet.iter_rows(min_row=first, max_row=_MOST_ROWS)
-    for number, cells in enumerate(rows, start=first):
-        if any(cell.value not in (None, "") for cell in cells):
-            yield number, cells
+    return enumerate(sheet.iter_rows(min_row=first, max_row=_MOST_ROWS), start=first)
+
+
+def _has_value(cells: Sequence[Any]) -> bool:
+    return any(cell.value not in (None, "") for cell in cells)
 
 
 def _excel_value(cell: Any) -> tuple[Any, str]:

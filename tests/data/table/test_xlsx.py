@@ -283,6 +283,16 @@ def test_other_files_have_no_sheets(tmp_path, options):
     assert [error.value.option] == [*options]
 
 
+def test_a_row_of_formulas_without_stored_values_is_no_blank_row(tmp_path):
+    rows = [["smiles", "y"], ["C", 1], ['=A2&"C"', "=B2+1"], [None, None], ['=""', None], ["CC", 2]]
+    path = book_of(tmp_path / "t.xlsx", rows)
+    edited(path, SHEET, lambda xml: re.sub(rb'(<c r="A5") ?([^>]*>)', rb'\1 t="str" \2', xml))
+    table = open_table(path, options=DataConfig())
+    assert [row.line for row in table] == [2, 3, 6]
+    assert [row.checked([0]).code for row in table] == ["", "uncalculated", ""]
+    assert table.count() == 3
+
+
 def test_a_formula_without_a_stored_value_is_told_from_an_empty_cell(tmp_path):
     def change(book):
         for cell in book.active["D"]:
