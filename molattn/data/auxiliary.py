@@ -37,8 +37,7 @@ class AuxiliaryTable(Table):
         self._tables = {0: table}
         if config.auxiliary_data is not None:
             options = replace(config, sheet=None, header_row=None)  # those of the first table
-            self._tables[SECOND] = second = open_table(config.auxiliary_data, options=options)
-            self.remarks = second.remarks
+            self._tables[SECOND] = open_table(config.auxiliary_data, options=options)
             if not any(matching(name, table.header) for name in labels.target_columns):
                 del self._tables[0]
         *_, last = self._tables.values()
@@ -57,6 +56,7 @@ class AuxiliaryTable(Table):
                 found = {key: one for key, one in tables if matching(name, one.header)}
                 needed = self._tables if option.endswith("columns") else {}
                 self._find(option, name, found or needed)
+        self.remarks = last.remarks if last is not table else ()
         self.header = [*self._columns]
 
     def _find(self, option: str, names: Any, tables: dict[int, Table]) -> None:

@@ -57,6 +57,8 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     reasons = ", ".join(f"{count} {code}" for code, count in skipped.most_common())
     used = f"{counted(read.rows_in, 'row')}: {len(read.rows):,} used, {len(read.skipped):,} not"
     remarks = [f"{used} ({reasons})" if reasons else used, *read.remarks]
+    if read.auxiliary is not None:
+        remarks += [f"auxiliary {remark}" for remark in read.auxiliary.remarks]
     for name, text in {
         "duplicate": "of a molecule in an earlier row",
         "conflict": "with another label than a row of the same molecule",

@@ -95,7 +95,8 @@ def read_dates(cells: Sequence[str]) -> Dates:
     ]
     best = min(read, key=lambda dates: dates.is_missing.sum())
     for row in np.flatnonzero(best.is_missing).tolist()[:1]:
-        raise LabelError(texts[row], f"{best.format} in all rows, or {_EXPECTED}")
+        names = dict.fromkeys((best.format, "YYYY-MM-DD"))
+        raise LabelError(texts[row], f"one format in all rows, such as {' or '.join(names)}")
     fits = [dates for dates in read[:-1] if not dates.is_missing.any()]
     for row in np.flatnonzero([dates.values != best.values for dates in fits])[:1] % len(texts):
         both = (f"{date_text(dates.values[row])} as {dates.format}" for dates in fits)
@@ -132,6 +133,7 @@ def read_as(cells: Sequence[str], name: str) -> Dates:
     import pandas as pd
 
     texts = pd.Series([cell.strip() for cell in cells])
+    texts = texts.where(texts.str.contains("[0-9]"), "")  # "today" is no date
     if name == NUMBERS:
         return Dates(name, pd.to_numeric(texts, errors="coerce").to_numpy(np.float64))
     parts = texts.str.extract(_PARTS)

@@ -7,8 +7,10 @@ import pytest
 
 from molattn.chem import Featurizer, Split
 from molattn.config import DataConfig
+from molattn.data.check import check_table
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, split_rows
+from molattn.data.table import open_table
 from molattn.errors import InputError
 from molattn.task import Task
 
@@ -136,6 +138,17 @@ def test_auxiliary_rows_of_which_the_date_cannot_be_read_are_left_out_and_counte
     found = find_leakage(table, parts)
     assert (found.auxiliary_undated, found.auxiliary_future) == (1, 1)
     assert "no date that can be read" in "\n".join(found.lines())
+
+
+def test_what_is_read_from_the_second_table_is_in_the_report_of_check(tmp_path):
+    second = tmp_path / "second.csv"
+    second.write_text("Structure;a\nCCCN;1\nCCCO;2\n")
+    path = saved(tmp_path, "smiles,y\nC,1\nCC,2\nCCO,3\n")
+    columns = {"target_columns": ("y",), "auxiliary_columns": ("a",)}
+    config = DataConfig(auxiliary_data=str(second), **columns)
+    lines = "\n".join(check_table(open_table(path), config).lines)
+    for words in ("auxiliary cells are separated by", "'Structure'"):
+        assert words in lines
 
 
 def test_auxiliary_dates_with_day_and_month_in_another_order_are_refused(tmp_path):

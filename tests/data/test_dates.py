@@ -141,8 +141,13 @@ def test_numbers_are_numbers_unless_all_would_be_dates(numbers):
 
 
 def test_cells_without_a_digit_have_no_date():
-    dates = read_dates(["7-Dec-2018", "", "NA", "unknown", "-", " 1-May-2019 "])
+    dates = read_dates(["7-Dec-2018", "", "NA", "unknown", "today", " 1-May-2019 "])
     assert dates.is_missing.tolist() == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%b-%y", "%Y"])
+def test_a_word_for_the_present_is_no_date(form):
+    assert read_dates([*written(form), "today", "now"]).is_missing.sum() == 2
 
 
 def test_a_column_like_another_has_no_date_where_its_format_does_not_fit():
