@@ -51,7 +51,9 @@ _ALUMINUM_HALIDE = Chem.MolFromSmarts("[Al].[Cl,Br,I;-]")
 _LOST_BONDS = "an InChI does not say how its metal is bonded; use its SMILES"
 _DEPTH = {"(": 1, ")": -1}
 _STEREO = re.compile(r"[@/\\]")
-_STRAY = Chem.MolFromSmarts("*:!@*")
+# An aromatic bond outside a ring; between two aromatic rings it is read as single.
+_STRAY = Chem.MolFromSmarts("[!$(*:@*)]:!@*")
+_AROMATIC_BOND = re.compile(r"^(?:[ \d]{6}  4|M  V30 +\d+ +4 )", re.MULTILINE)
 _AXES = Chem.BondStereo.STEREOATROPCW, Chem.BondStereo.STEREOATROPCCW
 _WEDGES = Chem.BondDir.BEGINWEDGE, Chem.BondDir.BEGINDASH
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
@@ -145,7 +147,7 @@ def parse_smiles(
         if (mol := _read(smiles, extended, unify)) is None:
             raise SmilesError(text, *rdkit_error(smiles, extended=extended))
     if ":" in smiles:
-        _check_aromatic_bonds(text, mol)
+        _check_drawn_bonds(text, Chem.MolFromSmiles(smiles.split()[0], _PLAIN))
     _check_atoms(text, mol.GetNumAtoms(), max_atoms)
     return mol
 
@@ -225,6 +227,12 @@ def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
 def _check_aromatic_bonds(molecule: Molecule, mol: Chem.Mol) -> None:
     if mol.HasSubstructMatch(_STRAY):
         raise SmilesError(written(molecule), "aromaticity", "an aromatic bond is not in a ring")
+
+
+def _check_drawn_bonds(molecule: Molecule, drawn: Chem.Mol) -> None:
+    """Check a molecule that is not sanitized: RDKit then makes some aromatic bonds single."""
+    Chem.FastFindRings(drawn)
+    _check_aromatic_bonds(molecule, drawn)
 
 
 def prepare_mol(
@@ -345,13 +353,16 @@ def parse_molecule(
 def smiles_of_mol_block(block: str) -> str | None:
     """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
 
-    One that cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses; a query raises.
+    One that cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses; a query raises,
+    and so does an aromatic bond outside a ring.
     """
     mol = mol_of_mol_block(block, hydrogens=False) or mol_of_mol_block(block, sanitize=False)
     if mol is None:
         return None
     if mol.HasQuery() or any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
         raise SmilesError("", "smarts", _QUERY)
+    if _AROMATIC_BOND.search(block) and (drawn := mol_of_mol_block(block, sanitize=False)):
+        _check_drawn_bonds("", drawn)
     with quiet:
         try:
             if mol.GetStereoGroups():

@@ -104,6 +104,25 @@ def test_an_aromatic_bond_outside_a_ring_is_refused(text):
     assert caught.value.code == "aromaticity"
 
 
+@pytest.mark.parametrize("text", ["c1ccccc1:CO", "c1ccccc1:C", "C:n1cccc1", "Cc1ccccc1:O |$a$|"])
+def test_an_aromatic_bond_between_a_ring_and_an_atom_outside_is_refused(text):
+    with pytest.raises(SmilesError) as caught:
+        parse_smiles(text)
+    assert caught.value.code == "aromaticity"
+    mol = Chem.MolFromSmiles(text.split()[0], sanitize=False)
+    for write in (Chem.MolToMolBlock, Chem.MolToV3KMolBlock):
+        with pytest.raises(SmilesError) as caught:
+            smiles_of_mol_block(write(mol, kekulize=False))
+        assert caught.value.code == "aromaticity"
+
+
+@pytest.mark.parametrize("text", ["c1ccccc1C", "c1ccc2ccccc2c1", "c1ccccc1:c1ccccc1"])
+def test_a_mol_block_with_aromatic_bonds_is_read(text):
+    mol = Chem.MolFromSmiles(text, sanitize=False)
+    for write in (Chem.MolToMolBlock, Chem.MolToV3KMolBlock):
+        assert smiles_of_mol_block(write(mol, kekulize=False)) == Chem.CanonSmiles(text)
+
+
 @pytest.mark.parametrize("text", ["C1:C:C:C:C:C1C", "c1ccccc1:c1ccccc1", "[CH3:1][OH:2]"])
 def test_other_colons_are_read(text):
     assert Chem.MolToSmiles(parse_smiles(text)) == Chem.CanonSmiles(
