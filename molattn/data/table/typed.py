@@ -206,8 +206,9 @@ class XlsxTable(Table):
     def use(self, options: Any, *columns: str) -> None:
         """Read the sheet and the header row that the options name.
 
-        By default it is the first row with most of the columns that the options name. If none has
-        the default column of SMILES, another usual name counts, such as Structure.
+        By default it is the row with most of the columns that the options name; of several, the
+        first with most filled cells, as a list of columns has their names too. If none has the
+        default column of SMILES, another usual name counts, such as Structure.
         """
         own = [v for k, v in vars(options).items() if k.endswith(("_column", "_columns"))]
         chained = chain(columns, *([v] if isinstance(v, str) else v or () for v in own))
@@ -223,7 +224,8 @@ class XlsxTable(Table):
         if not matches:
             expected = f"one of the first {_FIRST_ROWS} rows of the sheet that are not blank"
             raise InputError(f"got {options.header_row}, expected {expected}", option="header_row")
-        header_at = max(matches, key=lambda row: matches[row])
+        filled = {row: len([*filter(None, cells)]) for row, cells in self._first_rows.items()}
+        header_at = max(matches, key=lambda row: (matches[row], matches[row] and filled[row]))
         if header_at != self._header_at or not self.forms:
             self._header_at = header_at
             self.header = self._first_rows[header_at]

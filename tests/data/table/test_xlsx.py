@@ -271,6 +271,18 @@ def test_sheet_and_header_are_the_first_with_the_columns(tmp_path, options, shee
     assert table.count() == len([*table])
 
 
+def test_a_list_of_columns_is_not_taken_for_the_table(tmp_path):
+    def change(book):
+        data = book.create_sheet("Data")
+        for row in (["name", "smiles", "y"], ["a", "C", 1]):
+            data.append(row)
+
+    rows = [["smiles", "structure of the compound"], ["y", "label"]]
+    path = book_of(tmp_path / "t.xlsx", rows, change)
+    table = open_table(path, options=DataConfig())
+    assert [row.cells for row in table] == [["a", "C", "1"]]
+
+
 @pytest.mark.parametrize("options", [{"sheet": "Data"}, {"header_row": 2}])
 def test_other_files_have_no_sheets(tmp_path, options):
     (tmp_path / "t.csv").write_text("smiles,y\nC,1\n")
