@@ -134,7 +134,7 @@ def _part_scores(
     parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
     for name, outputs in parts.items():
         mean = mean_of_members(torch.from_numpy(model.to_transformed(outputs)), tasks).numpy()
-        values = model.in_own_units(mean)
+        values = model.in_own_units(mean).clip(*model.output_limits)
         labels = _labels(values + 0.0 * test.prediction, run.table.targets[run.split.test])
         metrics |= _named(name, score_tasks(values, labels, tasks, **options))
     return metrics

@@ -34,7 +34,8 @@ class Explanation:
         \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
         + \sum_k \mathrm{other\_scores}_k + \mathrm{residual}
 
-    where the residual is at most ``tolerance`` in absolute value. The scores of an unsigned method
+    where the residual is at most ``tolerance`` in absolute value. A prediction in percent ends at 0
+    and 100, but the residual is that of the value before. The scores of an unsigned method
     are never negative: they measure how important an atom is. The ``n`` atoms are in the order of
     ``smiles``, or of the RDKit molecule that was given.
 
@@ -295,6 +296,7 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
     members, _, heads = weights.shape[:3]
     low, high = instance.interval
     is_mol = isinstance(instance.molecule, Chem.Mol)
+    limits = instance.model.output_limits[:, target.outputs.start]
     return Explanation(
         smiles=instance.smiles,
         mol=instance.mol if is_mol or not instance.model.config.unify_drawings else None,
@@ -302,7 +304,7 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
         unit=target.unit,
         method=method,
         signed=signed,
-        prediction=prediction,
+        prediction=float(np.clip(prediction, *limits)),
         probability=None if target.task.kind == "regression" else instance.predicted,
         low=low,
         high=high,

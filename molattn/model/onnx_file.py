@@ -40,6 +40,7 @@ class ExportedModel(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    limits: Tensor
 
     def __init__(self, model: MolAttn) -> None:
         super().__init__()
@@ -49,6 +50,7 @@ class ExportedModel(nn.Module):
             values = self.model.get_buffer(f"target_{name}").double()
             self.register_buffer(name, values.repeat_interleave(sizes))
         self.parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
+        self.register_buffer("limits", torch.from_numpy(model.output_limits))
         has_process = model.gaussian_process is not None
         self.calibration: tuple[Part, ...] = () if has_process else self.parts
 
@@ -114,7 +116,7 @@ class ExportedModel(nn.Module):
             values = calibrated_outputs(values, tasks, self.calibration)
         if any(one != TargetTransform() for one in self.config.target_transforms):
             values = own_units(values, tasks, self.config.target_transforms)
-        return values, torch.cat(embeddings, dim=-1)
+        return values.clamp(*self.limits), torch.cat(embeddings, dim=-1)
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:
         if pairs.shape != (atoms.size(0), atoms.size(1), atoms.size(1)):

@@ -97,7 +97,7 @@ class Predictor(NetworkModule):
         records = (self.as_given() if as_given else self)._records(smiles, partners)
         outputs = self.predict_outputs(records, batch_size, features=features)
         if members:
-            return self._within_percent(self.in_own_units(outputs))
+            return self.in_own_units(outputs).clip(*self.output_limits)
         return self.values(outputs)
 
     def predict_outputs(
@@ -125,18 +125,20 @@ class Predictor(NetworkModule):
         """Convert :meth:`predict_outputs` to own units and calibrated probabilities."""
         mean = self._mean(outputs)
         if self.uncertainty is None:
-            return self._within_percent(self.in_own_units(mean))
+            return self.in_own_units(mean).clip(*self.output_limits)
         calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
         values = own_units(calibrated, self.config.tasks, self.config.target_transforms).numpy()
-        return self._within_percent(values)
+        return values.clip(*self.output_limits)
 
-    def _within_percent(self, values: Array) -> Array:
-        """Let values in percent, ``[..., num_outputs]``, end at 0 and 100, as intervals do."""
+    @property
+    def output_limits(self) -> Array:
+        """Smallest and largest value of each output, ``[2, num_outputs]``: 0 and 100 in percent."""
         tasks = self.config.tasks
+        limits = np.repeat([[-math.inf], [math.inf]], len(self.config.output_names), axis=1)
         for index, part in enumerate(output_slices(tasks)):
             if self.training_set and self.training_set.is_percentage(tasks[index], index):
-                values[..., part] = values[..., part].clip(0.0, 100.0)
-        return values
+                limits[:, part] = [[0.0], [100.0]]
+        return limits
 
     # Uncertainty.
 

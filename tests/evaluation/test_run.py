@@ -229,6 +229,21 @@ def test_network_and_gaussian_process_are_scored_alone_with_their_weights(result
     assert f"soluble {100 * metrics['gaussian_process_weights']['soluble']:.0f}%" in page.text("p")
 
 
+def test_network_and_gaussian_process_alone_are_scored_within_the_limits_of_predictions(
+    results, monkeypatch
+):
+    run, *_ = results
+    limits = np.repeat([[-np.inf], [np.inf]], len(run.model.config.output_names), axis=1)
+    limits[:, 0] = 4.0  # so that all predictions are 4
+    monkeypatch.setattr(MolAttn, "output_limits", limits)
+    report = replace(run.config.report, baselines=False)
+    metrics = score_run(replace(run, config=replace(run.config, report=report))).metrics
+    labels = run.table.targets[run.split.test, 0]
+    expected = pytest.approx(np.sqrt(np.nanmean(np.square(labels - 4.0))))
+    for name in ("test", "network", "gaussian_process"):
+        assert metrics[name][EVIL]["rmse"] == expected
+
+
 def test_each_point_of_a_plot_says_which_molecule_it_is(results):
     run, scores, folder = results
     page = (folder / "report.html").read_text(encoding="utf-8")

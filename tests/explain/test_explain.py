@@ -18,12 +18,14 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
 from molattn.explain.explainer import read_instances
 from molattn.explain.target import find_target
+from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import (
     Calibration,
     ConformalScores,
     ProbabilityScaling,
     Uncertainty,
 )
+from molattn.task import Task
 
 from .conftest import SMALL, TASKS, make, with_process
 
@@ -85,6 +87,19 @@ def test_what_is_explained_is_what_is_predicted_and_signed_scores_add_up(
             assert found.residual is found.baseline is found.tolerance is found.adds_up is None
             assert found.atom_scores.sum() == pytest.approx(1, abs=1e-6)
     assert replace(found, residual=1.0, tolerance=0.5).adds_up is False
+
+
+def test_an_explained_prediction_in_percent_ends_where_predictions_do():
+    model = make(tasks=(Task("bound", unit="%"),))
+    free = explain(model, SMILES)
+    model.set_target_scaling([100.0 - np.mean([one.prediction for one in free]) + 3.0], [2.0])
+    free = explain(model, SMILES)
+    assert max(one.prediction for one in free) > 100 > min(one.prediction for one in free)
+    model.training_set = TrainingSet.of(model.config.tasks, np.array([[0.0], [100.0]]))
+    for found, before in zip(explain(model, SMILES), free, strict=True):
+        assert found.prediction == min(before.prediction, 100.0)
+        assert found.residual == before.residual
+        assert found.adds_up
 
 
 @pytest.mark.parametrize("method", METHODS)

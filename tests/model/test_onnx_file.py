@@ -15,6 +15,7 @@ from molattn.cli import main
 from molattn.config import NetworkConfig
 from molattn.model.onnx_file import to_onnx
 from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.training_set import TrainingSet
 from molattn.task import Task
 
 for needed in ("onnx", "onnxscript"):
@@ -71,7 +72,7 @@ def test_every_layer_has_its_numbers_for_all_sizes(layer):
 @pytest.fixture(scope="module")
 def trained():
     """A calibrated model with every kind of input, and what it is predicted with."""
-    tasks = Task("y", unit="h"), Task("b", "binary", ("0", "1")), Task("c", "multiclass", "uvw")
+    tasks = Task("y", unit="%"), Task("b", "binary", ("0", "1")), Task("c", "multiclass", "uvw")
     options = {
         "partner_column": "solvent",
         "features": ("t",),
@@ -84,12 +85,13 @@ def trained():
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)
-    model.set_target_scaling([3.0, 0, 0], [2.0, 1, 1], model.config.target_transforms)
+    model.set_target_scaling([4.9, 0, 0], [2.0, 1, 1], model.config.target_transforms)
     smiles = SMILES * 6
     rng = np.random.default_rng(0)
     given = {"partners": ["O", "CCO"] * 21, "features": rng.normal(size=(42, 1))}
     labels = np.stack([rng.random(42) + 1, *(rng.integers(0, k, 42) for k in (2, 3))], axis=1)
     model.calibrate(smiles, labels, smiles[:2], **given)
+    model.training_set = TrainingSet.of(tasks, labels)  # so that predictions end at 100%
     return model, smiles, given
 
 
@@ -99,11 +101,12 @@ def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
     session = session_of(content)
     expected = model.predict(smiles, **given)
     np.testing.assert_allclose(run(session, smiles, 5, **given)[0], expected, rtol=1e-5)
+    assert 0 < (expected[:, 0] == 100).mean() < 1
     names = [one.name for one in session.get_inputs()]
     assert names == ["atoms", "pairs", "partner_atoms", "partner_pairs", "features"]
     known = json.loads(session.get_modelmeta().custom_metadata_map["molattn"])
     assert known["outputs"] == [*model.config.output_names]
-    assert [task["unit"] for task in known["tasks"]] == ["h", "", ""]
+    assert [task["unit"] for task in known["tasks"]] == ["%", "", ""]
     assert known["is_calibrated"] == [False, True, True]
     assert known["left_out"] == exported.left_out()
     assert "prediction intervals" in known["left_out"]
