@@ -14,9 +14,10 @@ from rich.console import Console
 from scipy.special import ndtr
 
 from molattn.config import PlanConfig
+from molattn.data.labels import is_missing
 from molattn.data.table import Row, Table, free_name
-from molattn.errors import InputError, matching, quoted
-from molattn.inference.predict import predict_table, prediction_spec
+from molattn.errors import InputError, quoted
+from molattn.inference.predict import label_columns, predict_table, prediction_spec
 from molattn.inference.streaming import map_table, molecule_batches, open_with_model
 from molattn.model.model import MolAttn
 from molattn.model.predictor import cell_text
@@ -186,8 +187,9 @@ class _Target:
 
     def measured_rows(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows have a value in the column of the target, if there is one."""
-        columns = [table.header.index(name) for name in matching(self.name, table.header)]
-        return np.array([any(row.cells[one].strip() for one in columns) for row in table])
+        column = label_columns(self.model, table)[self.index]
+        cells = ("" if column is None else row.cells[column] for row in table)
+        return np.array([not is_missing(cell) for cell in cells], dtype=bool)
 
     def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
         """Read rows with valid molecules, by their numbers and in that order."""

@@ -148,8 +148,7 @@ class _TallyRows:
     def __init__(self, model: MolAttn, table: Table, step: int | None) -> None:
         self._step = step
         self._tasks = model.config.tasks
-        titles = {name: [one.title] for name, one in model.endpoints.items()}
-        self._labels = [_column(table, [a.name, *titles.get(a.name, ())]) for a in self._tasks]
+        self._labels = label_columns(model, table)
         relations = model.config.relation_columns or [""] * len(self._tasks)
         self._relations = [_column(table, [name]) for name in relations]
         columns = [*PredictionColumns(model).columns]
@@ -190,6 +189,12 @@ class _TallyRows:
             tally["positions"] = np.concatenate(kept).tolist()
             tally["lengths"] = [len(one) for one in kept]
         return tally
+
+
+def label_columns(model: MolAttn, table: Table) -> list[int | None]:
+    """Return the column of each task, by its name or its title; None = there is no such column."""
+    titles = {name: [one.title] for name, one in model.endpoints.items()}
+    return [_column(table, [a.name, *titles.get(a.name, ())]) for a in model.config.tasks]
 
 
 def _column(table: Table, names: Sequence[str]) -> int | None:

@@ -98,7 +98,7 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
 
 
 def test_measured_molecules_of_the_table_are_left_out_and_counted(run, capsys):
-    (run / "measured.csv").write_text("smiles,LENGTH\nCCF,3\nFCC,\nCCCF, \nCCCCF,\n")
+    (run / "measured.csv").write_text("smiles,LENGTH\nCCF,3\nFCC,\nCCCF, \nCCCCF,NA\n")
     words = ["plan", str(run / "m"), str(run / "measured.csv"), "--output", str(run / "left.csv")]
     assert main(words) == 0
     found = pd.read_csv(run / "left.csv")
