@@ -3,8 +3,9 @@
 While a table ``NAME`` is written, ``NAME.unfinished`` holds what the run is, in ``run.json``, and
 its rows, uncompressed, in parts of 10,000 or of those of 30 seconds. The name of a part is the
 number of rows of the input that are done with it. Its first line has the number of its own rows of
-the input and the SHA-256 of the lines after it: what was counted in its rows, and the rows. Each
-part is written whole or not at all, and at the end they are joined.
+the input and the SHA-256 of the number of rows before it and of the lines after it: what was
+counted in its rows, and the rows. Each part is written whole or not at all, and at the end they are
+joined.
 """
 
 import json
@@ -74,7 +75,7 @@ class _Parts(OutputFile):
         super().__init__(make(self._buffer, header, None).write)
         for part in sorted(folder.glob("*.rows")):
             head, _, content = part.read_bytes().partition(b"\n")
-            if head != _head(int(part.stem) - self.rows, content):
+            if head != _head(self.rows, int(part.stem), content):
                 got = f"got {part}, which is damaged or not the part after row {self.rows}"
                 raise InputError(f"{got}; run the command without it", option="resume")
             _add(self.tally, json.loads(content.partition(b"\n")[0]))
@@ -91,7 +92,7 @@ class _Parts(OutputFile):
         if is_old or self.rows - self._first >= _MOST_ROWS or self._buffer.tell() > _MOST_BYTES:
             counts = json.dumps(self._tally, default=list).encode() + b"\n"
             content = counts + self._buffer.getvalue()
-            head = _head(self.rows - self._first, content) + b"\n"
+            head = _head(self._first, self.rows, content) + b"\n"
             write_file(self._folder / f"{self.rows:012}.rows", head + content)
             self._buffer.truncate(self._buffer.seek(0))
             self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
@@ -107,8 +108,9 @@ class _Parts(OutputFile):
             output.write(self._buffer.getvalue())
 
 
-def _head(rows: int, content: bytes) -> bytes:
-    return f"{rows} {sha256(content).hexdigest()}".encode()
+def _head(start: int, stop: int, content: bytes) -> bytes:
+    digest = sha256(b"%d\n" % start + content)
+    return f"{stop - start} {digest.hexdigest()}".encode()
 
 
 @contextmanager

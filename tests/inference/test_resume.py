@@ -149,7 +149,9 @@ def test_another_run_is_refused_and_without_the_option_the_rows_are_replaced(kep
     assert sorted(os.listdir()) == ["in.csv", "o.csv", "other"]
 
 
-@pytest.mark.parametrize("kind", ["a changed digit", "a cut part", "a missing part", "a count"])
+@pytest.mark.parametrize(
+    "kind", ["a changed digit", "a cut part", "a missing part", "a count", "a copy"]
+)
 def test_damaged_or_missing_parts_are_refused(kept, capsys, kind):
     whole = {part.name: part.read_bytes() for part in Path("o.csv.unfinished").iterdir()}
     first, second, *_ = sorted(Path("o.csv.unfinished").glob("*.rows"))
@@ -161,6 +163,8 @@ def test_damaged_or_missing_parts_are_refused(kept, capsys, kind):
         second.write_bytes(written[: written.rstrip(b"\n").rindex(b"\n") + 1])
     elif kind == "a count":
         second.rename(second.with_name("000000000009.rows"))
+    elif kind == "a copy":
+        second.write_bytes(first.read_bytes())
     else:
         first.unlink()
     assert main([*kept, "--resume"]) == 2
