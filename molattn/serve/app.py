@@ -44,6 +44,7 @@ from molattn.version import __version__
 
 _ROWS = "X-Molattn-Rows"  # the number of molecules, from which a client tells progress
 _REMARKS = "X-Molattn-Remarks"  # how a file is read, percent-encoded
+_MOST_REMARKS = 2048  # bytes, about
 _BEARER = HTTPBearer(
     auto_error=False, description="The token of the server (`--token` or `MOLATTN_TOKEN`)."
 )
@@ -181,7 +182,10 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if neighbors and answer in FILES:
             raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
         predicted = worker.predict(work, stop)
-        headers = {_ROWS: str(count), _REMARKS: quote("; ".join(table.remarks))}
+        remarks = quote("; ".join(table.remarks))
+        if len(remarks) > _MOST_REMARKS:  # what clients take is limited; cut between words
+            remarks = remarks[:_MOST_REMARKS].rpartition("%20")[0] + "%20..."
+        headers = {_ROWS: str(count), _REMARKS: remarks}
         if answer in FILES:
             reading = table_options(config, work.smiles_column, work.level)
             chunks = file_chunks(work, reading, FILES[answer], predicted)

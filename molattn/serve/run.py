@@ -25,7 +25,8 @@ from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
 _log = logging.getLogger(__package__)
-_OPEN_FILES = getattr(os, "sysconf", lambda _: 2048)("SC_OPEN_MAX")  # most; not on Windows
+_LIMIT = getattr(os, "sysconf", lambda _: -1)("SC_OPEN_MAX")  # not on Windows; -1 without a limit
+_OPEN_FILES = _LIMIT if _LIMIT > 0 else 2048  # most
 _MOST_CONNECTIONS = _OPEN_FILES // 3  # the others are for bodies, and for those being accepted
 _MOST_ACCEPTED = max(1, _OPEN_FILES // 20)  # at a time
 _QUEUE = 2048  # of connections that wait to be accepted

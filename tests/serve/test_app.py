@@ -28,6 +28,7 @@ from .conftest import KNOWN, TASKS
 
 SMILES = ["CCO", "c1ccccc1O", "C(C", "CC(=O)O", ""]
 CSV = {"Content-Type": "text/csv"}
+REMARKS = "X-Molattn-Remarks"
 LINES = {"Content-Type": "application/x-ndjson"}
 
 
@@ -298,12 +299,23 @@ def test_an_excel_file_is_read_by_the_columns_of_the_model(client, tmp_path):
     answers = lines(response)
     assert [one["features"] for one in answers[:2]] == [{"temperature": 25.0}] * 2
     assert [one["error"] for one in answers] == [None, None, "uncalculated"]
-    remarks = unquote(response.headers["X-Molattn-Remarks"])
+    remarks = unquote(response.headers[REMARKS])
     for words in ("'Data'", "1 cell of column 'temperature' with a percentage", "decimal comma"):
         assert words in remarks
     for option in ("sheet=no", "header_row=9"):
         response = client.post(f"/predict?model=pair&{option}", content=content, headers=headers)
         assert error(response, 422) == "bad_request"
+
+
+def test_remarks_are_cut_to_what_clients_take_in_a_header(client, monkeypatch):
+    text = "é é é é é é é é é,id\nCCO,1\n".encode()
+    whole = unquote(client.post("/predict", content=text, headers=CSV).headers[REMARKS])
+    assert whole.endswith("'é é é é é é é é é'")
+    for most in range(60, 70):
+        monkeypatch.setattr("molattn.serve.app._MOST_REMARKS", most)
+        remarks = client.post("/predict", content=text, headers=CSV).headers[REMARKS]
+        assert len(remarks) <= most + len(" ...") + 2
+        assert whole.startswith(unquote(remarks, errors="strict").removesuffix(" ..."))
 
 
 def test_a_table_that_cannot_be_read_is_refused_before_a_row_is_sent(client):

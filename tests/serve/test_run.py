@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import re
 import resource
+import runpy
 import signal
 import socket
 import subprocess
@@ -241,3 +243,9 @@ def test_a_second_signal_ends_it_at_once(shared):
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (128 + signal.SIGTERM, "")
         assert not [*folder.glob("molattn-*")]
+
+
+def test_connections_are_accepted_where_open_files_have_no_limit(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", lambda _: -1)
+    limits = runpy.run_path(run.__file__)
+    assert limits["_MOST_CONNECTIONS"] > limits["_MOST_ACCEPTED"] > 1
