@@ -76,7 +76,7 @@ class TrainingResult:
             table = self.run.table
             for what, rows in (
                 ("skipped rows", table.skipped),
-                ("missing labels", table.unreadable),
+                ("missing labels", table.all_unreadable),
             ):
                 if rows:
                     first = f"{table.unit} {rows[0].line}: {rows[0].reason}"

@@ -50,7 +50,7 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
     """
     read = read_training_table(table, config, FEATURIZERS[config.featurizer]())
     problems = [Problem(one.line, one.smiles, one.code, one.reason) for one in read.skipped]
-    problems += [Problem(row.line, row.smiles, "label", row.reason) for row in read.unreadable]
+    problems += [Problem(row.line, row.smiles, "label", row.reason) for row in read.all_unreadable]
     problems += _problems(read)
     counts = Counter(one.problem for one in problems)
     skipped = Counter(one.code for one in read.skipped)

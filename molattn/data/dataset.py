@@ -123,6 +123,11 @@ class TrainingTable(Molecules):
     is_by_time: bool = False  # rows from the first test row on are in its future
 
     @property
+    def all_unreadable(self) -> list[SkippedRow]:
+        """The unreadable labels of the targets, then those of the auxiliary columns."""
+        return [*self.unreadable, *(self.auxiliary.unreadable if self.auxiliary else ())]
+
+    @property
     def rows_in(self) -> int:
         """Number of rows in the file, without those that have only auxiliary labels."""
         return len(self.rows) + len(self.skipped)
@@ -329,7 +334,13 @@ def _read_table(
         raise _no_usable_row(table, config, skipped)
     kept = [number for number in labeled if number not in errors]
     rows = ((complete[number], why) for number in kept for why in faults.get(number, ()))
-    unreadable = [SkippedRow(row.line, row.cells[columns.smiles], *why) for row, why in rows]
+    unreadable = [
+        SkippedRow(
+            *(row.line % SECOND, row.cells[columns.smiles], code),
+            f"{reason} ({table.path})" if row.line > SECOND else reason,
+        )
+        for row, (code, reason) in rows
+    ]
     read = _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
     read = replace(read, unreadable=unreadable)
     return read if dates is None else _dated(read, dates, kept, config)

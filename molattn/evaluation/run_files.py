@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import SkippedRow, TrainingTable
-from molattn.data.splitting import leakage_warnings
+from molattn.data.splitting import Leakage, leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
 from molattn.evaluation.headline import make_headline
@@ -114,12 +114,14 @@ def write_plots(
 def write_skipped(table: TrainingTable, folder: Path) -> None:
     """Write ``skipped.csv``, the rows of a table that cannot be used, with their reasons.
 
-    Labels that cannot be read, of rows with other labels, are in ``unreadable.csv``, if there are
-    any.
+    Labels that cannot be read, of rows with other labels and of auxiliary columns, are in
+    ``unreadable.csv``, if there are any.
     """
-    for name in ("skipped", "unreadable") if table.unreadable else ("skipped",):
+    for name, rows in (("skipped", table.skipped), ("unreadable", table.all_unreadable)):
+        if not rows and name == "unreadable":
+            continue
         with write_table(folder / f"{name}.csv", SkippedRow._fields) as write:
-            for row in getattr(table, name):
+            for row in rows:
                 write(row._replace(smiles=escape_formula(row.smiles)))
 
 
@@ -221,6 +223,7 @@ def write_fold_page(
         repeats=config.data.repeats,
         censored=summary["censored"],
         leakage=leakage_warnings([fold["leakage"] for fold in folds]),
+        findings=[Leakage(**fold["leakage"]).lines() for fold in folds],
         final=final,
         final_tasks=[task for task in tasks if task.name in final.get("uncertainty", {})],
         rounds=folds,

@@ -12,9 +12,10 @@ from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, split_rows
 from molattn.data.table import open_table
 from molattn.errors import InputError
+from molattn.evaluation.run_files import write_skipped
 from molattn.task import Task
 
-from ..conftest import saved
+from ..conftest import rows_of, saved
 
 NAN = np.nan
 CONFIG = DataConfig(target_columns=("y",), auxiliary_columns=("a", "c"))
@@ -67,6 +68,20 @@ def test_labels_of_one_row_stay_together_and_further_rows_follow(tmp_path):
     ]
     assert training.bounds[0, 4].tolist()[1] == 30
     assert labels(validation) == ["CCCCCC 6 - -"]
+
+
+def test_unreadable_auxiliary_labels_are_listed_with_their_table(tmp_path):
+    second = tmp_path / "second.csv"
+    second.write_text("smiles,a,c\nCCN,3,lo\nCCO,n.d.,hi\n")
+    config = replace(CONFIG, auxiliary_data=str(second))
+    text = TEXT.replace("C,1,10", "C,1,?").replace("CCC,,", "CCC,?,")
+    table = read(tmp_path, text, config)
+    assert [row.line for row in table.all_unreadable] == [2, 3]
+    assert [str(second) in row.reason for row in table.all_unreadable] == [False, True]
+    write_skipped(table, tmp_path)
+    assert [row["line"] for row in rows_of(tmp_path / "unreadable.csv")] == ["2", "3"]
+    problems = check_table(open_table(tmp_path / "in.csv"), config).problems
+    assert [one.line for one in problems if one.problem == "label"] == [2, 3]
 
 
 def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -187,7 +188,12 @@ def test_folds_by_time_leave_the_oldest_rows_untested(capsys):
     weeks = joint.groupby("round")["week"].agg(["min", "max"]).to_numpy().tolist()
     assert weeks == [[10, 18], [19, 27], [28, 36]]
     assert metrics_of("cv")["final"]["uncertainty"]["y"]["count"] == 18  # with folds before
-    assert Path("cv/report.html").exists()
+    page = unescape(Path("cv/report.html").read_text())
+    for n, (start, _) in enumerate(weeks, start=1):
+        assert f"fold {n}: the test rows begin at {start}" in page
+    (remark,) = metrics_of("cv/fold_1")["remarks"]
+    assert remark.startswith("'week': numbers from 1 to 36")
+    assert f"<li>{remark}</li>" in page
 
 
 # Folds without validation rows, and the model of all rows that follows them.
