@@ -3,7 +3,6 @@
 Each function has a safe answer for versions of torch that lack what it reads.
 """
 
-import copy
 from collections.abc import Callable
 from typing import Any, Optional, TypeVar
 
@@ -23,21 +22,29 @@ def has_hooks(module: nn.Module) -> bool:
     return "forward" in vars(module) or any(getattr(module, name, True) for name in _HOOKS)
 
 
-def with_tensors(module: Module, convert: Callable[[Tensor], Tensor]) -> Module:
+def with_tensors(
+    module: Module,
+    convert: Callable[[Tensor], Tensor],
+    twins: Optional[dict[int, nn.Module]] = None,
+) -> Module:
     """Copy a module with converted parameters and buffers, which stay differentiable.
 
     The module itself never changes, so that other threads may use it. Hooks are copied too: hooks
-    that are added to the copy are not called for the module.
+    that are added to the copy are not called for the module. ``twins`` are the copies so far, by
+    the identities of the modules: a module that occurs several times has one copy.
     """
-    twin = copy.copy(module)
+    twins = {} if twins is None else twins
+    twin = twins[id(module)] = module.__class__.__new__(module.__class__)
+    twin.__dict__.update(vars(module))  # copy.copy refuses a module with a parametrization
     for name, value in vars(module).items():
         if isinstance(value, dict):
             vars(twin)[name] = value.copy()
     for tensors in (twin._parameters, twin._buffers):
         converted = {name: convert(x) for name, x in tensors.items() if x is not None}
         tensors.update(converted)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    for name, child in module.named_children():
-        twin._modules[name] = with_tensors(child, convert)
+    for name, child in module._modules.items():
+        if child is not None:
+            twin._modules[name] = twins.get(id(child)) or with_tensors(child, convert, twins)
     return twin
 
 

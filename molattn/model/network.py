@@ -113,7 +113,7 @@ class Network(nn.Module):
                 return [module]
             return [layer for child in module.children() for layer in found(child)]
 
-        return found(self.encoder)
+        return [*dict.fromkeys(found(self.encoder))]  # a layer may occur several times
 
     def forward(self, batch: MoleculeBatch | Data, features: Tensor | None = None) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.

@@ -1,13 +1,18 @@
 """Attention is recorded as it is applied, and methods make of it what their papers say."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from molattn.config import NetworkConfig
 from molattn.explain import METHODS, explain
 from molattn.explain.explainer import read_instances
 from molattn.explain.methods import rollout_matrix
+from molattn.nn import EdgeAttentionConv
 
 from .conftest import make
 
@@ -112,3 +117,45 @@ def test_other_networks_show_what_they_apply(options):
         assert np.isfinite(scores.atom_scores).all()
         assert scores.adds_up in (True, None)
         assert scores.prediction == pytest.approx(model.predict([SMILES])[0, 0], abs=1e-5)
+
+
+class Layers(nn.Module):
+    """A custom encoder of layers, some of which may be the same."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x, edge_index, edge_attr):
+        for layer in self.layers:
+            x = x + layer(x, edge_index, edge_attr)
+        return x
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_layer_that_occurs_three_times_shows_three_weights_and_stays_as_it_is(nested):
+    model = make()
+    conv = EdgeAttentionConv(16, 16, 2, edge_dim=8)
+    layers = {
+        "tied": [conv, conv, conv],
+        "equal": [conv, copy.deepcopy(conv), copy.deepcopy(conv)],
+    }
+    shown = {}
+    for name, several in layers.items():
+        model.nets[0].encoder = Layers([Layers([one]) for one in several] if nested else several)
+        shown[name] = explain(model, SMILES, "attention").attention
+        assert not any(module._forward_hooks for module in model.modules())
+    assert len(shown["tied"]) == 3
+    np.testing.assert_allclose(shown["tied"], shown["equal"], rtol=1e-6)
+
+
+def test_an_encoder_with_weight_norm_shows_the_attention_of_its_weights():
+    model = make()
+    model.nets[0].encoder = Layers([EdgeAttentionConv(16, 16, 2, edge_dim=8)])
+    before = explain(model, SMILES, "attention").attention
+    normed = weight_norm(model.nets[0].encoder.layers[0].lin_query)
+    after = explain(model, SMILES, "attention").attention
+    np.testing.assert_allclose(after, before, rtol=1e-4)  # the same weight, by its norm
+    with torch.no_grad():
+        normed.parametrizations.weight.original0 *= 9
+    assert np.abs(explain(model, SMILES, "attention").attention - before).max() > 1e-3
