@@ -158,9 +158,11 @@ class AttentionConv(PlainMessagePassing):
     _overrides_weigh = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        cls._overrides_steps |= not STEPS.isdisjoint(vars(cls))
-        cls._overrides_weigh |= "weigh" in vars(cls)
         super().__init_subclass__(**kwargs)
+        cls._overrides_steps = any(
+            getattr(cls, step) is not getattr(AttentionConv, step) for step in STEPS
+        )
+        cls._overrides_weigh = cls.weigh is not AttentionConv.weigh
 
     def __init__(
         self,

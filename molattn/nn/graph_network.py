@@ -87,7 +87,9 @@ class GraphNetwork(Resettable, PlainMessagePassing):
     """Options of the attention."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        if changed := STEPS & vars(cls).keys():
+        if changed := [
+            step for step in STEPS if getattr(cls, step) is not getattr(GraphNetwork, step)
+        ]:
             raise TypeError(f"{cls.__name__} overrides {', '.join(changed)} of GraphNetwork")
         super().__init_subclass__(**kwargs)
 

@@ -143,3 +143,36 @@ def test_a_score_gives_the_same_on_both_forms_of_a_graph(score, combine):
     ]
     torch.testing.assert_close(*found)
     torch.testing.assert_close(*gradients)
+
+
+class Doubled:
+    """A mixin that knows nothing of attention."""
+
+    def update(self, inputs):
+        return 2 * inputs
+
+
+class EvenWeights:
+    """A mixin that gives every edge of a receiver the same weight."""
+
+    def weigh(self, logits, receivers, features):
+        return super().weigh(0 * logits, receivers, features)
+
+
+@pytest.mark.parametrize("mixin", [Doubled, EvenWeights])
+def test_a_mixin_overrides_a_layer_as_the_class_itself_does(mixin):
+    own = type("Own", (parts.EdgeAttentionConv,), {})
+    mixed = type("Mixed", (mixin, parts.EdgeAttentionConv), {})
+    later = type("Later", (mixed,), {})
+    conv = own(4, 6, 2, edge_dim=3).double()
+    graph = CompleteGraphs([3, 1, 5])
+    x = torch.randn(graph.num_nodes, 4, dtype=torch.double)
+    edge_attr = torch.randn(graph.num_edges, 3, dtype=torch.double)
+    pairs = graph.nodes_to_rows(x), graph, graph.edges_to_pairs(edge_attr)
+    plain = conv(x, graph.edge_index, edge_attr)
+    for layer in (mixed, later):
+        changed = layer(4, 6, 2, edge_dim=3).double()
+        changed.load_state_dict(conv.state_dict())
+        flat = changed(x, graph.edge_index, edge_attr)
+        assert not torch.allclose(flat, plain)
+        torch.testing.assert_close(graph.rows_to_nodes(changed(*pairs)), flat)

@@ -176,6 +176,9 @@ def test_options_agree_on_complete_graphs(reducers, update_nodes):
 def test_a_step_that_is_not_called_cannot_be_overridden(step):
     with pytest.raises(TypeError, match=step):
         type("Changed", (GraphNetwork,), {step: lambda self, inputs: inputs})
+    mixin = type("Mixin", (), {step: lambda self, inputs: inputs})
+    with pytest.raises(TypeError, match=step):
+        type("Changed", (mixin, GraphNetwork), {})
     type("Unchanged", (GraphNetwork,), {})(4, 4)
 
 
