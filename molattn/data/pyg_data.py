@@ -23,6 +23,7 @@ def from_smiles(
     self_loops: bool = False,
     featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = False,
+    unify_drawings: bool = True,
 ) -> Data:
     """Turn a SMILES into a graph; usable as ``from_smiles=`` of PyG's datasets.
 
@@ -42,6 +43,8 @@ def from_smiles(
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
             set its options, such as a seed.
+        unify_drawings: Whether usual drawings of a molecule are read as one, see
+            :func:`molattn.chem.drawings.redrawn`.
 
     Returns:
         ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
@@ -60,7 +63,7 @@ def from_smiles(
         (3, 6, torch.Size([3, 3]))
     """
     featurizer = FEATURIZERS[featurizer]() if isinstance(featurizer, str) else featurizer
-    mol, record = read_molecule(smiles, MoleculeLimits(), featurizer)
+    mol, record = read_molecule(smiles, MoleculeLimits(), featurizer, unify=unify_drawings)
     mol.RemoveAllConformers()  # what a CXSMILES draws
     data = _graph(mol, record, featurizer, pairs, self_loops)
     if isinstance(smiles, str):

@@ -89,7 +89,12 @@ def one_hot_data(model: MolAttn, smiles: str) -> Data:
     featurizer = model.config.featurizer
     loops = model.config.network.self_loops
     record = model.featurize(smiles)
-    data = from_smiles(record.standardized or smiles, self_loops=loops, featurizer=featurizer)
+    data = from_smiles(
+        record.standardized or smiles,
+        self_loops=loops,
+        featurizer=featurizer,
+        unify_drawings=model.config.unify_drawings,
+    )
     data.x = torch.from_numpy(one_hot(data["x"].numpy(), featurizer.atom_sizes))
     data.edge_attr = torch.from_numpy(one_hot(data["edge_attr"].numpy(), featurizer.pair_sizes))
     if record.numbers is not None:

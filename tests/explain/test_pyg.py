@@ -84,6 +84,18 @@ def test_the_networks_alone_are_explained():
     assert abs(alone - combined) > 1e-3
 
 
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("unify_drawings", [False, True])
+def test_a_graph_is_of_the_drawing_that_the_model_reads(unify_drawings, standardize):
+    options = {"unify_drawings": unify_drawings, "standardize": standardize}
+    model = make(descriptors=("MolWt",), **options)
+    drawn = "C[S+](C)[O-]"
+    data = one_hot_data(model, drawn)
+    with torch.no_grad():
+        found = GraphModel(model, "logS")(data.x, data.edge_index, data.edge_attr, data.numbers)
+    assert found.item() == pytest.approx(model.predict([drawn])[0, 0], rel=1e-5)
+
+
 def test_packaged_models_are_explained():
     data = one_hot_data(model := MolAttn.from_pretrained("admet"), SMILES)
     with torch.no_grad():
