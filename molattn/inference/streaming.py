@@ -197,7 +197,9 @@ def _apply(
             row.table_row.has_stereo_groups(row.smiles) for row, _, code in found if not code
         ),
         "parents": sum(has_parent(row, model) for row, _, code in found if not code),
-        "redrawn": sum(bool(row.record and row.record.is_redrawn) for row, *_ in found),
+        "redrawn": sum(
+            bool(row.record and row.record.is_redrawn) for row, _, code in found if not code
+        ),
         **(count(done) if count else {}),
     }
     return [row for one in found for row in rows.cells(*one)], tally

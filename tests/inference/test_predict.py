@@ -127,6 +127,9 @@ def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     assert [row["error"] for row in rows] == ["", "not_finite", ""]
     for name in ("y_predicted", "z_std"):
         assert [row[name] != "" for row in rows] == [True, False, True]
+    drawn = "smiles\nC[S+](C)[O-]\nCC[S+](C)[O-]\nC\n"
+    found = screened(MolAttn.ensemble([model, model]), tmp_path, drawn)
+    assert found.tally["redrawn"] == 1  # of the rows with a prediction
 
 
 def test_an_output_that_would_overwrite_what_is_read_is_refused(tmp_path, model):
