@@ -58,7 +58,8 @@ class EdgeSetAttention(Resettable):
     to has :math:`a = 0`. In the authors' code :math:`t` is an MLP, and padding takes part in ``S``
     and in pooling; here it does not, and a graph does not depend on the rest of its batch.
 
-    Give it bonds: memory is that of all pairs of edges of a graph. Read the edges out by their
+    Give it bonds: memory is that of all pairs of edges of a graph; where the layer is compiled or
+    exported, of all pairs of edges of the batch. Read the edges out by their
     graph, ``batch[edge_index[0]]``, such as with :class:`PMA`.
 
     Args:
