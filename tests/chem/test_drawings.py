@@ -43,7 +43,7 @@ DRAWINGS = {
 }
 UNCHANGED = """
     C[N+](C)(C)[O-] O=[N+]([O-])c1ccccc1 C[S+](C)C C[S+](C)[CH-]C(C)=O CC(=O)[O-].[Na+] [Li]CCCC
-    [13CH3]O C[P+](C)(C)C.[Cl-] [K] [O-][n+]1ccccc1
+    [13CH3]O C[P+](C)(C)C.[Cl-] [K] [O-][n+]1ccccc1 CC/C=[S+]/[O-] CC/C=[S+]\\[O-]
 """.split()
 SULFOXIDES = """
     COc1ccc2[nH]c([S@@](=O)Cc3ncc(C)c(OC)c3C)nc2c1 NC(=O)C[S@](=O)C(c1ccccc1)c1ccccc1
@@ -86,6 +86,27 @@ def test_an_rdkit_molecule_and_a_mol_block_are_read_as_their_smiles(text):
     assert Chem.MolToSmiles(prepare_mol(mol)) == expected
     block = Chem.MolToV3KMolBlock(mol)
     assert Chem.MolToSmiles(parse_smiles(smiles_of_mol_block(block))) == expected
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("C[P+](C)([O-])[S-]", "CP(C)(=O)[S-]"),
+        ("C[S+]([O-])[S-]", "CS(=O)[S-]"),
+        ("C[S+]([O-])[N-]C", "C[N-]S(C)=O"),
+        ("C[S+]([N-]C)[N-]CC", None),
+        ("C[S+](C)[N-][P+](C)(C)C", None),
+        ("C[P+](C)([N-]C(C)=O)[N-]c1ccccc1C", None),
+        ("CC=[S+][O-]", "CC=S=O"),
+    ],
+)
+def test_the_order_of_atoms_does_not_decide_which_bond_is_redrawn(text, expected):
+    mol = Chem.MolFromSmiles(text)
+    orders = [range(mol.GetNumAtoms()), range(mol.GetNumAtoms())[::-1]]
+    drawn = [Chem.MolToSmiles(Chem.RenumberAtoms(mol, [*o]), canonical=False) for o in orders]
+    drawn += Chem.MolToRandomSmilesVect(mol, 20, randomSeed=1)
+    (found,) = {Chem.MolToSmiles(parse_smiles(one)) for one in drawn}
+    assert expected in (found, None)
 
 
 @pytest.mark.parametrize("text", UNCHANGED)
