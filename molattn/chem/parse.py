@@ -214,8 +214,9 @@ def _lacks_bonds(mol: Chem.Mol) -> bool:
     ions = {f"{atom.GetSymbol()}{atom.GetFormalCharge()}" for atom in metals}
     has_radicals = any(atom.GetNumRadicalElectrons() for atom in mol.GetAtoms())
     is_bonded = has_radicals or mol.HasSubstructMatch(_ORGANOMETALLIC)
-    has_lost = bool(ions - _CATIONS or (metals and is_bonded))
-    return has_lost or mol.HasSubstructMatch(_ALUMINUM_HALIDE)
+    return bool(
+        ions - _CATIONS or (metals and is_bonded) or mol.HasSubstructMatch(_ALUMINUM_HALIDE)
+    )
 
 
 def _check_atoms(molecule: Molecule, atoms: int, max_atoms: int) -> None:
