@@ -62,10 +62,11 @@ def running(folder, files=1024, **environment):
             yield process, client
     finally:
         process.kill()
-        process.communicate()
+        ended(process)
 
 
 def ended(process):
+    """Wait for a process, once or again; its exit code and what it logged."""
     rest = process.communicate(timeout=HANGING)[1]
     return process.returncode, rest
 
@@ -114,7 +115,7 @@ def start(model_folders, tmp_path_factory):
         yield start
         for process, *_ in servers:
             process.kill()
-            assert process.communicate()[1] == ""
+            assert ended(process)[1] == ""
 
 
 @pytest.fixture
