@@ -5,6 +5,7 @@ import functools
 import importlib.metadata
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,10 @@ importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_point
 
 # Texts are as wide wherever and in whatever order tests run: a console keeps its first width.
 os.environ["COLUMNS"] = "100"
+
+# A job in the background of a script ignores interrupts, which tests send to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Seconds after which a test that hangs is ended. Nothing needs a twentieth of it on any machine.
 HANGING = 600
