@@ -93,7 +93,7 @@ class SubstructureCounter:
 
     Example:
         >>> SubstructureCounter(("morgan",))(Chem.MolFromSmiles("CC")).counts
-        array([2, 1], dtype=uint8)
+        array([1, 2], dtype=uint8)
     """
 
     kinds: tuple[str, ...] = KINDS[:2]
