@@ -85,13 +85,17 @@ def trained():
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)
-    model.set_target_scaling([4.9, 0, 0], [2.0, 1, 1], model.config.target_transforms)
     smiles = SMILES * 6
     rng = np.random.default_rng(0)
     given = {"partners": ["O", "CCO"] * 21, "features": rng.normal(size=(42, 1))}
+    transforms = model.config.target_transforms
+    model.set_target_scaling([0.0, 0, 0], [2.0, 1, 1], transforms)
+    middle = np.median(np.log(model.predict(smiles, **given)[:, 0]))
+    # Half of the values are above 100%, whatever the initial weights are.
+    model.set_target_scaling([np.log(100.0) - middle, 0, 0], [2.0, 1, 1], transforms)
     labels = np.stack([rng.random(42) + 1, *(rng.integers(0, k, 42) for k in (2, 3))], axis=1)
     model.calibrate(smiles, labels, smiles[:2], **given)
-    model.training_set = TrainingSet.of(tasks, labels)  # so that predictions end at 100%
+    model.training_set = TrainingSet.of(tasks, labels)  # with which predictions end at 100%
     return model, smiles, given
 
 
