@@ -99,9 +99,8 @@ class Shard:
     not the cell), ``fingerprint``, ``numbers``, ``kernel_positions`` and ``kernel_counts`` (see
     ``PREPARED``), ``baseline``, descriptors of the random forest, and ``is_redrawn``. The same
     names after ``parent_`` are of its parent, if that is another molecule, or the error if it has
-    none.
-    With targets of pretraining there are ``key``, ``descriptors``, ``counts`` and ``positions``,
-    and ``columns`` if there are further ones.
+    none. With targets of pretraining there are ``key``, ``descriptors``, ``counts`` and
+    ``positions``, and ``columns`` if there are further ones.
 
     Attributes:
         molecules: The graphs of all rows; those without a molecule have no atoms.
