@@ -68,9 +68,10 @@ mutation: $(READY) ## Make 200 small wrong changes and list those that no test n
 	$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[mutation]"
 	$(PY) scripts/mutation.py --count 200
 
-lint: $(READY) ## Check style, format, types and the import rule
+lint: $(READY) ## Check style, names, format, types and the import rule
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) scripts/check_names.py
 	$(PY) -m pyright
 	$(VENV)/bin/lint-imports
 

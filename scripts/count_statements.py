@@ -9,30 +9,48 @@ import ast
 import math
 import tomllib
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMITS = ROOT / "budget.toml"
 HEADER = """\
-# Most Python statements of each package of molattn (its modules outside packages: top).
-# Written by scripts/count_statements.py --write.
+# Limits of each package of molattn (its modules outside packages: top).
+# statements: by scripts/count_statements.py --write. All others: by scripts/check_names.py --write.
 """
 
 
-def count_statements() -> Counter[str]:
-    """Statements of each package of molattn; of the modules outside packages together, as `top`."""
-    counts: Counter[str] = Counter()
+def package_modules() -> Iterator[tuple[str, Path]]:
+    """Yield each module of molattn after the name of its package, or after `top` without one."""
     package = ROOT / "molattn"
-    for path in package.rglob("*.py"):
+    for path in sorted(package.rglob("*.py")):
         folder, *_ = [*path.relative_to(package).parts[:-1], "top"]
+        yield folder, path
+
+
+def count_statements() -> Counter[str]:
+    """Return the number of statements of each package of molattn."""
+    counts: Counter[str] = Counter()
+    for folder, path in package_modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         counts[folder] += sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
     return counts
 
 
-def read_limits() -> dict[str, int]:
-    """Return the limits in budget.toml."""
-    return tomllib.loads(LIMITS.read_text(encoding="utf-8"))
+def read_limits(section: str = "statements") -> dict[str, int]:
+    """Return the limits of one section of budget.toml."""
+    return tomllib.loads(LIMITS.read_text(encoding="utf-8")).get(section, {})
+
+
+def write_limits(section: str, limits: Mapping[str, int]) -> None:
+    """Replace one section of budget.toml; a section without limits goes."""
+    sections = tomllib.loads(LIMITS.read_text(encoding="utf-8")) | {section: limits}
+    tables = [
+        f"\n[{name}]\n" + "".join(f"{key} = {limit}\n" for key, limit in sorted(table.items()))
+        for name, table in sections.items()
+        if table
+    ]
+    LIMITS.write_text(HEADER + "".join(tables), encoding="utf-8")
 
 
 def main() -> None:
@@ -44,8 +62,8 @@ def main() -> None:
     options = parser.parse_args()
     counts = dict(sorted(count_statements().items()))
     if options.write:
-        rows = (f"{folder} = {math.ceil(1.05 * count)}\n" for folder, count in counts.items())
-        LIMITS.write_text(HEADER + "".join(rows), encoding="utf-8")
+        limits = {folder: math.ceil(1.05 * count) for folder, count in counts.items()}
+        write_limits("statements", limits)
     limits = read_limits()
     for folder, count in counts.items():
         print(f"{folder:12s} {count:6d} of {limits.get(folder, 0):6d}")
