@@ -138,7 +138,7 @@ class ExplainConfig(IntervalConfig):
     """Options of explanations.
 
     Args:
-        method: Method that scores atoms and bonds, one or more of: attention, rollout,
+        method: Method that scores atoms and bonds, one or more of: attention,
             integrated_gradients, occlusion.
         target: Property to explain, by default the first. Of three or more classes, name one by
             its prediction column, such as phase_probability_solid; by default the most probable.

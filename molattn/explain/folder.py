@@ -125,12 +125,11 @@ def _remarks(
         print_line(console, f"not in the atom scores: {remark}")
     meanings = {name: METHODS[name].summary for name in config.method}
     process = model.gaussian_process
-    network_methods = [name for name in config.method if name in ("attention", "rollout")]
-    if process is None or process.shares[target.task_index] < 1.0 or not network_methods:
+    if process is None or process.shares[target.task_index] < 1.0 or "attention" not in meanings:
         return meanings
     remark = f"of the network, which has no weight in the predictions of {quoted(target.task.name)}"
-    print_line(console, f"{', '.join(network_methods)}: {remark}")
-    return meanings | {name: f"{meanings[name]}; {remark}" for name in network_methods}
+    print_line(console, f"attention: {remark}")
+    return meanings | {"attention": f"{meanings['attention']}; {remark}"}
 
 
 def _explained_rows(

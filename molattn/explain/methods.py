@@ -11,7 +11,6 @@ from rdkit import Chem
 from rdkit.Chem import BRICS
 
 from molattn.errors import InputError, check_one_of, quoted
-from molattn.explain.attention_hooks import Attention
 from molattn.explain.instance import Instance
 from molattn.utils.registry import Registry
 
@@ -125,44 +124,14 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
     heads have any. Without gates the scores sum to 1, except for MAT. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
-    mean = _attention(instance).applied.mean(axis=(0, 1, 2))
-    return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
-
-
-def rollout(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by its fraction of all atoms of the last layer.
-
-    .. math::
-        s_j = \frac 1 n \sum_i R_{ij}, \quad R = \hat A^L \cdots \hat A^1, \quad
-        \hat A^l = \mathrm{normalize\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
-
-    with the mean over heads :math:`A^l`: each layer is averaged with its residual connection (Abnar
-    and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3). The mean over
-    members; the scores sum to 1. The readout is treated as a mean over atoms, whichever it is. A
-    bond's score is :math:`R_{ij} + R_{ji}`.
-    """
-    applied = _attention(instance).applied
-    mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in applied], axis=0)
-    return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
-
-
-def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return R of :func:`rollout` for means over heads ``[L, n receivers, n senders]``."""
-    product = identity = np.eye(layers.shape[-1])
-    for layer in layers:
-        mixed = layer + identity
-        product = mixed / mixed.sum(axis=-1, keepdims=True) @ product
-    return product
-
-
-def _attention(instance: Instance) -> Attention:
     if not instance.attention.weights.size:
         raise InputError(
             "method: this method uses attention weights, but the model's custom encoder does not "
             "apply attention layers of molattn.nn, all with the same number of heads, to the edges "
             "of the molecule; use integrated_gradients or occlusion"
         )
-    return instance.attention
+    mean = instance.attention.applied.mean(axis=(0, 1, 2))
+    return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
 
 
 def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
@@ -302,15 +271,13 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> list[tu
 _SUMMARIES = {
     "attention": "mean attention weight of the atom, over all receivers, layers and heads "
     "(Vaswani et al. 2017)",
-    "rollout": "fraction of the atom in all atoms after the last layer, by attention and residual "
-    "connections multiplied through the layers (Abnar and Zuidema 2020)",
     "integrated_gradients": "contribution of the features of the atom, and half of that of its "
     "atom pairs, relative to a molecule of average atoms without pair features (Sundararajan, Taly "
     "and Yan 2017)",
     "occlusion": "mean change of the prediction when the atom is masked, after other atoms in "
     "random orders (a sampled Shapley value; Castro, Gómez and Tejada 2009)",
 }
-_UNSIGNED = {"attention": raw_attention, "rollout": rollout}
+METHODS.register("attention")(Method(raw_attention, False, _SUMMARIES["attention"]))
 _SIGNED = {"integrated_gradients": integrated_gradients, "occlusion": occlusion}
-for _name, _compute in {**_UNSIGNED, **_SIGNED}.items():
-    METHODS.register(_name)(Method(_compute, _name in _SIGNED, _SUMMARIES[_name]))
+for _name, _compute in _SIGNED.items():
+    METHODS.register(_name)(Method(_compute, True, _SUMMARIES[_name]))

@@ -197,7 +197,7 @@ def test_files_of_an_explanation(model, method, tmp_path):
 
 def test_explanations_are_checked_by_deletion_and_insertion(model, small, tmp_path):
     out = tmp_path / "explained"
-    words = ["--limit", 5, "--check", "--method", "rollout", "--output", out]
+    words = ["--limit", 5, "--check", "--method", "attention", "--output", out]
     succeed("explain", model, small, *words)
     assert json.loads((out / "explanations.json").read_text())["check"]
     assert len({row["row"] for row in rows_of(out / "atoms.csv")}) == 5

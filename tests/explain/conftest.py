@@ -96,7 +96,7 @@ def known(linear):
     return of
 
 
-METHODS = ("integrated_gradients", "rollout")
+METHODS = ("integrated_gradients", "attention")
 # None of these texts may become part of the page's own code.
 EVIL = "</script><script>alert(1)</script>"
 TARGET = 'logS <b onclick="alert(2)">&'

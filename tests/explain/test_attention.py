@@ -11,7 +11,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from molattn.config import NetworkConfig
 from molattn.explain import METHODS, explain
 from molattn.explain.explainer import read_instances
-from molattn.explain.methods import rollout_matrix
 from molattn.nn import EdgeAttentionConv
 
 from .conftest import make
@@ -28,25 +27,10 @@ def instance():
     return instance_of(make())
 
 
-def test_rollout_is_what_numpy_makes_of_the_paper():
-    # Abnar and Zuidema 2020, equations 1 to 3, one entry at a time.
-    layers = np.random.default_rng(0).dirichlet(np.ones(4), size=(3, 4))
-    expected = np.eye(4)
-    for layer in layers:
-        mixed = np.zeros((4, 4))
-        for i in range(4):
-            row = [0.5 * layer[i, j] + 0.5 * (i == j) for j in range(4)]
-            mixed[i] = np.array(row) / sum(row)
-        expected = np.einsum("ik,kj->ij", mixed, expected)
-    np.testing.assert_allclose(rollout_matrix(layers), expected, rtol=1e-12)
-    uniform = rollout_matrix(np.full((1, 5, 5), 0.2))
-    np.testing.assert_allclose(uniform, 0.5 * np.eye(5) + 0.1)
-
-
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
     model = make(network=NetworkConfig(16, 2, 2, 8, gate=gate))
-    raw, rollout = (explain(model, SMILES, name) for name in ("attention", "rollout"))
+    raw = explain(model, SMILES, "attention")
     applied = raw.attention.astype(float)
     assert (raw.gates is not None) is gate
     applied = applied * raw.gates[..., None] if gate else applied
@@ -54,8 +38,6 @@ def test_scores_are_those_of_the_attention_that_is_shown(gate):
     np.testing.assert_allclose(raw.atom_scores, mean.mean(axis=0), rtol=1e-5)
     i, j = raw.bonds[2]
     assert raw.bond_scores[2] == pytest.approx(mean[i, j] + mean[j, i], rel=1e-5)
-    expected = rollout_matrix(applied.mean(axis=1)).mean(axis=0)
-    np.testing.assert_allclose(rollout.atom_scores, expected, rtol=1e-5)
 
 
 def test_weights_that_are_shown_are_those_applied(instance):

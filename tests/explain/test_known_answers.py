@@ -139,8 +139,8 @@ def test_only_what_beats_random_in_both_tests_is_commended():
         )
         return Faithfulness("logS", "", molecules, 0, rows, {"logS": molecules})
 
-    found = summary(occlusion=(ABOVE, ABOVE), rollout=(ABOVE, NEAR), attention=(BELOW, BELOW))
-    assert "both tests): occlusion. Not passed: rollout (better in deletion, no " in found.sentence
+    found = summary(occlusion=(ABOVE, ABOVE), degree=(ABOVE, NEAR), attention=(BELOW, BELOW))
+    assert "both tests): occlusion. Not passed: degree (better in deletion, no " in found.sentence
     assert "attention (worse in deletion, worse in insertion)" in found.sentence
     assert "Passed (" not in summary(attention=(NEAR, NEAR)).sentence
     assert "too few for a verdict" in summary(2, occlusion=(ABOVE, ABOVE)).sentence

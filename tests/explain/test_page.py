@@ -133,7 +133,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         page.locator("#molecules svg").nth(2).wait_for(state="attached")
         page.select_option("#sort", label="prediction, highest first")
         rows = [int(t.split()[1]) for t in page.locator("#molecules small").all_inner_texts()]
-        predicted = {row: by_row[row]["rollout"]["prediction"] for row in GOOD}
+        predicted = {row: by_row[row]["attention"]["prediction"] for row in GOOD}
         assert rows == sorted(predicted, key=lambda row: -predicted[row])
         page.fill("#search", "n1")
         assert page.locator("#found").inner_text() == "1 of 3 molecules"
@@ -144,10 +144,10 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         page.select_option("#sort", label="row")
         page.locator("#previous").click()
         page.locator("#smiles").filter(has_text=re.compile("^C$")).wait_for()
-        page.select_option("#method", label="rollout")
+        page.select_option("#method", label="attention")
         assert page.locator("#parts-caption").inner_text() == "Importance of each atom"
         score = number(page.locator("#score").inner_text().split(": ")[1])
-        assert score == pytest.approx(by_row[4]["rollout"]["atom_scores"][0], rel=0.006)
+        assert score == pytest.approx(by_row[4]["attention"]["atom_scores"][0], rel=0.006)
 
 
 @pytest.mark.browser
@@ -203,7 +203,7 @@ def test_each_molecule_shows_the_class_that_is_explained(open_page, phases, tmp_
     model, most_probable = phases
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "table.csv").write_text("\n".join(["smiles", *most_probable]) + "\n")
-    config = ExplainConfig(method=("rollout", "integrated_gradients"), target="phase", check=True)
+    config = ExplainConfig(method=("attention", "integrated_gradients"), target="phase", check=True)
     explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
     names = [*most_probable.values()]
     with open_page(tmp_path / "out" / "index.html") as page:
