@@ -42,7 +42,7 @@ def make_labels(rows=48, seed=0):
 
 def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
-    monkeypatch.setattr("molattn.model.gaussian_process._MOST_SAVED", 0)
+    monkeypatch.setattr("molattn.model.gaussian_process.fit._MOST_SAVED", 0)
     again = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
     np.testing.assert_allclose(again.weights, kept.weights, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(again.predict(NEW), kept.predict(NEW), rtol=1e-6)

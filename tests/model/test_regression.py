@@ -6,7 +6,7 @@ from scipy import stats
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from molattn.model.gaussian_process import Basis, GaussianProcess, Sums
+from molattn.model.gaussian_process.process import Basis, GaussianProcess, Sums
 
 KERNEL = RBF(1.0)
 
