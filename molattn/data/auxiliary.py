@@ -41,7 +41,8 @@ class AuxiliaryTable(Table):
             if not any(matching(name, table.header) for name in labels.target_columns):
                 del self._tables[0]
         *_, last = self._tables.values()
-        self.path, self.unit = last.path, last.unit
+        self.path = last.path
+        self.unit = last.unit
         self._columns: dict[str, dict[int, int]] = {}  # by name: index in each table
         for option in ("smiles_column", "partner_column", "weight_column", "feature_columns"):
             self._find(option, getattr(config, option), self._tables)
@@ -53,21 +54,23 @@ class AuxiliaryTable(Table):
         ):
             for name in filter(None, names):
                 tables = self._tables.items()
-                found = {key: one for key, one in tables if matching(name, one.header)}
+                matching_tables = {
+                    key: candidate for key, candidate in tables if matching(name, candidate.header)
+                }
                 needed = self._tables if option.endswith("columns") else {}
-                self._find(option, name, found or needed)
+                self._find(option, name, matching_tables or needed)
         self.remarks = last.remarks if last is not table else ()
         self.header = [*self._columns]
 
     def _find(self, option: str, names: Any, tables: dict[int, Table]) -> None:
         for name in (names,) if isinstance(names, str) else names or ():
             flag = f"--{option.replace('_', '-')}"
-            self._columns[name] = {key: one.column(name, flag) for key, one in tables.items()}
+            self._columns[name] = {key: table.column(name, flag) for key, table in tables.items()}
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
         for key, table in self._tables.items():
-            columns = [own.get(key) for own in self._columns.values()]
+            columns = [indices.get(key) for indices in self._columns.values()]
             for row in table:
                 cells = ["" if index is None else row.cells[index] for index in columns]
                 molecule = row.molecule if columns[0] == 0 else None  # it stands for that column

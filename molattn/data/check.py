@@ -49,11 +49,11 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
         InputError: No model can be trained on it.
     """
     read = read_training_table(table, config, FEATURIZERS[config.featurizer]())
-    problems = [Problem(one.line, one.smiles, one.code, one.reason) for one in read.skipped]
+    problems = [Problem(row.line, row.smiles, row.code, row.reason) for row in read.skipped]
     problems += [Problem(row.line, row.smiles, "label", row.reason) for row in read.all_unreadable]
     problems += _problems(read)
-    counts = Counter(one.problem for one in problems)
-    skipped = Counter(one.code for one in read.skipped)
+    counts = Counter(problem.problem for problem in problems)
+    skipped = Counter(row.code for row in read.skipped)
     reasons = ", ".join(f"{count} {code}" for code, count in skipped.most_common())
     used = f"{counted(read.rows_in, 'row')}: {len(read.rows):,} used, {len(read.skipped):,} not"
     remarks = [f"{used} ({reasons})" if reasons else used, *read.remarks]
@@ -90,15 +90,17 @@ def _problems(table: TrainingTable) -> Iterator[Problem]:
             yield problem(row, "mixture", f"{smiles.count('.') + 1} parts")
         if record.is_redrawn:
             yield problem(row, "drawing", f"read as {smiles}")
-        found = Chem.FindPotentialStereo(Chem.MolFromSmiles(smiles))
-        if count := sum(one.specified == _UNSPECIFIED for one in found):
+        elements = Chem.FindPotentialStereo(Chem.MolFromSmiles(smiles))
+        if count := sum(element.specified == _UNSPECIFIED for element in elements):
             yield problem(row, "stereo", f"{counted(count, 'center or double bond')} unspecified")
 
 
 def _hints(table: TrainingTable, index: int, config: DataConfig) -> Iterator[str]:
     """Yield what the labels of a target suggest."""
-    task, labels = table.tasks[index], table.targets[:, index]
-    labels, name = labels[~np.isnan(labels)], quoted(table.tasks[index].name)
+    task = table.tasks[index]
+    labels = table.targets[:, index]
+    labels = labels[~np.isnan(labels)]
+    name = quoted(task.name)
     if task.kind != "regression":
         counts = np.bincount(labels.astype(int), minlength=len(task.classes))
         for label, count in zip(task.classes, counts, strict=True):
@@ -108,5 +110,5 @@ def _hints(table: TrainingTable, index: int, config: DataConfig) -> Iterator[str
         decades = np.log10(labels.max() / labels.min())
         hint = "concentrations, such as an IC50 in nM, are better predicted as logarithms"
         transform = config.target_transform[index % len(config.target_transform)]
-        chosen = "--target-transform log" if transform == "none" else "train chooses a transform"
-        yield f"{name}: spans {decades:.1f} orders of magnitude; {hint} ({chosen})"
+        advice = "--target-transform log" if transform == "none" else "train chooses a transform"
+        yield f"{name}: spans {decades:.1f} orders of magnitude; {hint} ({advice})"

@@ -110,7 +110,7 @@ class TrainingTable(Molecules):
     smiles: Sequence[str]  # as written
     partners: Sequence[str] | None  # SMILES of the second molecules; None = no partner column
     tasks: tuple[Task, ...]
-    parts: Sequence[str] | None  # cells of the split column; None = there is none
+    split_cells: Sequence[str] | None  # cells of the split column; None = no split column
     skipped: list[SkippedRow]  # the other rows
     unreadable: list[SkippedRow] = field(default_factory=list)  # labels that count as missing
     digest: str  # SHA-256 of the file
@@ -169,21 +169,23 @@ class TrainingTable(Molecules):
         any other                                       yes
         ==============================================  ========================================
         """
-        if (other := self.auxiliary) is None:
+        if (auxiliary := self.auxiliary) is None:
             return split.test[:0], split.test[:0]
         learned = np.concatenate(split[: 1 + with_validation])
         held_out = {*self.parents} - {self.parents[row] for row in learned.tolist()}
-        held_out |= {self.parents[row] for part in split[1 + with_validation :] for row in part}
-        is_free = np.array([parent not in held_out for parent in other.parents])
-        if other.weights is not None:
-            is_free &= other.weights > 0.0
-        cells = other.parts or [""] * len(other.rows)
-        is_past = np.array([SPLITS.get(one.strip().lower() or "train") == "train" for one in cells])
+        held_out |= {self.parents[row] for rows in split[1 + with_validation :] for row in rows}
+        is_free = np.array([parent not in held_out for parent in auxiliary.parents])
+        if auxiliary.weights is not None:
+            is_free &= auxiliary.weights > 0.0
+        cells = auxiliary.split_cells or [""] * len(auxiliary.rows)
+        is_past = np.array(
+            [SPLITS.get(cell.strip().lower() or "train") == "train" for cell in cells]
+        )
         if (first := self.first_test_date(split)) is not None:
-            is_past &= other.dates.values < first
+            is_past &= auxiliary.dates.values < first
         if not is_past.all():
             lines = {self.rows[row].line for row in learned.tolist()}
-            is_past |= np.array([row.line in lines for row in other.rows])
+            is_past |= np.array([row.line in lines for row in auxiliary.rows])
         return np.flatnonzero(is_free & is_past), np.flatnonzero(is_free & ~is_past)
 
     def learned(self, split: Split) -> tuple[Molecules, Molecules]:
@@ -192,31 +194,36 @@ class TrainingTable(Molecules):
         With auxiliary columns, their labels follow those of the targets, and rows that have only
         auxiliary labels follow the training rows. Validation rows have no auxiliary label.
         """
-        other, count, width = self.auxiliary, len(self.rows), len(self.tasks)
-        if other is None:
+        auxiliary = self.auxiliary
+        count = len(self.rows)
+        width = len(self.tasks)
+        if auxiliary is None:
             return self.molecules(split.train), self.molecules(split.val)
-        chosen, _ = self.auxiliary_rows(split)
+        learned, _ = self.auxiliary_rows(split)
         trained = {self.rows[row].line: row for row in split.train.tolist()}
-        lines = (other.rows[row].line for row in chosen.tolist())
-        places = [trained.get(line, count + row) for line, row in zip(lines, chosen, strict=True)]
+        lines = (auxiliary.rows[row].line for row in learned.tolist())
+        positions = [
+            trained.get(line, count + row) for line, row in zip(lines, learned, strict=True)
+        ]
 
-        def both(own: NDArray[Any] | None, more: NDArray[Any] | None) -> NDArray[np.float64]:
-            labels = np.full((len(self.learned_tasks), count + len(other.rows)), np.nan)
-            labels[:width, :count] = np.nan if own is None else own.T
-            labels[width:, places] = np.nan if more is None else more[chosen].T
+        def both(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[np.float64]:
+            labels = np.full((len(self.learned_tasks), count + len(auxiliary.rows)), np.nan)
+            labels[:width, :count] = np.nan if first is None else first.T
+            labels[width:, positions] = np.nan if second is None else second[learned].T
             return labels.T
 
         bounds = None
-        if self.bounds is not None or other.bounds is not None:
+        if self.bounds is not None or auxiliary.bounds is not None:
             none = (None, None)
-            ends = (none if one.bounds is None else one.bounds for one in (self, other))
+            ends = (none if table.bounds is None else table.bounds for table in (self, auxiliary))
             bounds = np.stack([both(*pair) for pair in zip(*ends, strict=True)])
-        columns: Any = ((self.weights, other.weights), (self.features, other.features))
+        columns: Any = ((self.weights, auxiliary.weights), (self.features, auxiliary.features))
         weights, features = (None if b is None else np.concatenate([a, b]) for a, b in columns)
-        records, labels = Joined(self.records, other.records), both(self.targets, other.targets)
+        records = Joined(self.records, auxiliary.records)
+        labels = both(self.targets, auxiliary.targets)
         joined = Molecules(records, labels, weights, features, bounds)
-        rest = np.array([place for place in places if place >= count], dtype=np.int64)
-        return joined.molecules(np.concatenate([split.train, rest])), joined.molecules(split.val)
+        added = np.array([position for position in positions if position >= count], dtype=np.int64)
+        return joined.molecules(np.concatenate([split.train, added])), joined.molecules(split.val)
 
     @property
     def standardized(self) -> int | None:
@@ -224,7 +231,9 @@ class TrainingTable(Molecules):
         if self.records[0].standardized is None:
             return None
         pairs = ((record, record.partner or record) for record in self.records)
-        return sum(bool(one.standardized or other.standardized) for one, other in pairs)
+        return sum(
+            bool(molecule.standardized or partner.standardized) for molecule, partner in pairs
+        )
 
     @cached_property
     def redrawn(self) -> int:
@@ -247,7 +256,7 @@ class TrainingTable(Molecules):
         records = [self.records]
         if self.partners is not None:
             records.append([record.partner for record in self.records])  # pyright: ignore
-        numbers = [np.stack([one.baseline_numbers for one in column]) for column in records]  # pyright: ignore
+        numbers = [np.stack([record.baseline_numbers for record in column]) for column in records]  # pyright: ignore
         return np.nan_to_num(np.hstack(numbers))
 
     def where(self, row: int) -> str:
@@ -332,8 +341,8 @@ def _read_table(
     skipped.sort()
     if not records:
         raise _no_usable_row(table, config, skipped)
-    kept = [number for number in labeled if number not in errors]
-    rows = ((complete[number], why) for number in kept for why in faults.get(number, ()))
+    usable = [number for number in labeled if number not in errors]
+    rows = ((complete[number], why) for number in usable for why in faults.get(number, ()))
     unreadable = [
         SkippedRow(
             *(row.line % SECOND, row.cells[columns.smiles], code),
@@ -341,9 +350,9 @@ def _read_table(
         )
         for row, (code, reason) in rows
     ]
-    read = _labeled(table, columns, Selection(complete, kept), records, kept, targets, skipped)
+    read = _labeled(table, columns, Selection(complete, usable), records, usable, targets, skipped)
     read = replace(read, unreadable=unreadable)
-    return read if dates is None else _dated(read, dates, kept, config)
+    return read if dates is None else _dated(read, dates, usable, config)
 
 
 def print_missing(
@@ -379,16 +388,18 @@ def _read_dates(
 
 
 def _dated(
-    table: TrainingTable, dates: Dates, kept: Sequence[int], config: DataConfig
+    table: TrainingTable, dates: Dates, usable: Sequence[int], config: DataConfig
 ) -> TrainingTable:
     """Add dates to the rows that are used, and what they are to the remarks on the table."""
-    own = dates._replace(values=dates.values[kept])
+    usable_dates = dates._replace(values=dates.values[usable])
     undated = int(dates.is_missing.sum())
     remarks = table.remarks
     if config.time_column is not None:
         left_out = f"; {counted(undated, 'row')} without a date left out" if undated else ""
-        remarks += (f"{quoted(config.time_column)}: {own.describe()}{left_out}",)
-    return replace(table, dates=own, is_by_time=config.split_column is None, remarks=remarks)
+        remarks += (f"{quoted(config.time_column)}: {usable_dates.describe()}{left_out}",)
+    return replace(
+        table, dates=usable_dates, is_by_time=config.split_column is None, remarks=remarks
+    )
 
 
 def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: bool) -> Fields:
@@ -405,21 +416,21 @@ def _fields(config: DataConfig, counter: SubstructureCounter | None, baseline: b
 def _read_molecules(
     reader: MoleculeReader,
     rows: Sequence[Row],
-    chosen: Sequence[int],
+    indices: Sequence[int],
     columns: TrainingColumns,
     console: Console | None,
 ) -> tuple[Sequence[MoleculeRecord], dict[int, tuple[ReasonCode, str]]]:
     """Return the molecules of some rows, and reason code and reason of the others."""
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
     errors: dict[int, tuple[ReasonCode, str]] = {}
-    selected = Selection(rows, chosen)
+    selected = Selection(rows, indices)
     molecules = (row.structure(columns.smiles) for row in selected)
     read = reader(molecules, _cells(selected, columns.partner))
-    with row_progress(console, "reading molecules", len(chosen)) as advance:
-        for number, record in zip(chosen, read, strict=True):
+    with row_progress(console, "reading molecules", len(indices)) as advance:
+        for index, record in zip(indices, read, strict=True):
             advance(1)
             if isinstance(record, SmilesError):
-                errors[number] = record.code, record.reason
+                errors[index] = record.code, record.reason
             else:
                 records.append(record)
     return records, errors
@@ -430,15 +441,15 @@ def _labeled(
     columns: TrainingColumns,
     rows: Sequence[Row],
     records: Sequence[MoleculeRecord],
-    kept: Sequence[int],
+    usable: Sequence[int],
     targets: Sequence[Labels],
     skipped: list[SkippedRow],
 ) -> TrainingTable:
     """Join the usable rows, their molecules and their numbers."""
-    values = np.column_stack([labels.values[kept] for labels in targets])
-    bounds = np.stack([labels.bounds[:, kept] for labels in targets], axis=-1)
-    for labels, own in zip(targets, values.T, strict=True):
-        if np.isnan(own).all():
+    values = np.column_stack([labels.values[usable] for labels in targets])
+    bounds = np.stack([labels.bounds[:, usable] for labels in targets], axis=-1)
+    for labels, column in zip(targets, values.T, strict=True):
+        if np.isnan(column).all():
             name = quoted(labels.task.name)
             raise InputError(f"{table.path}, column {name}: no usable row has a measured label")
     weights = features = None
@@ -448,7 +459,9 @@ def _labeled(
             name = quoted(table.header[columns.weight])
             raise InputError(f"{table.path}, column {name}: the weight of every usable row is 0")
     if columns.features:
-        features = np.column_stack([read_numbers(table, rows, one) for one in columns.features])
+        features = np.column_stack(
+            [read_numbers(table, rows, column) for column in columns.features]
+        )
     return TrainingTable(
         path=table.path,
         header=table.header,
@@ -461,7 +474,7 @@ def _labeled(
         bounds=None if np.isnan(bounds).all() else bounds,
         weights=weights,
         features=features,
-        parts=_cells(rows, columns.split),
+        split_cells=_cells(rows, columns.split),
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,
@@ -497,8 +510,8 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
         if table.bounds is not None:
             low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
             line += f"; {low:,} lower and {high:,} upper bounds" if low or high else ""
-        known = table.labels_or_bounds[:, index]
-        if task.kind == "regression" and len(labels) > 1 and np.nanmin(known) == np.nanmax(known):
+        values = table.labels_or_bounds[:, index]
+        if task.kind == "regression" and len(labels) > 1 and np.nanmin(values) == np.nanmax(values):
             line += ": they do not vary, so that nothing can be learned"
         lines.append(line if config is None else line + _undecided(task, labels, config))
     if table.unreadable:
@@ -514,8 +527,8 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
 
 def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> str:
     if task.kind == "binary" and {*config.positive_class} == {"auto"}:
-        known = positive_class(task.classes)
-        return "" if known else "; the names do not tell which is positive (--positive-class)"
+        positive = positive_class(task.classes)
+        return "" if positive else "; the names do not tell which is positive (--positive-class)"
     codes = np.unique(labels) if task.kind == "regression" and not config.task else labels[:0]
     if 1 < len(codes) <= _MOST_CODES and 2 * len(codes) < len(labels) and (codes % 1 == 0).all():
         return f"; if {codes.astype(int).tolist()} are classes, use --task classification"
@@ -537,7 +550,8 @@ class _Column(Sequence[str]):
     """The cells of a column, looked up when they are asked for."""
 
     def __init__(self, rows: Sequence[Row], column: int) -> None:
-        self._rows, self._column = rows, column
+        self._rows = rows
+        self._column = column
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -560,7 +574,8 @@ def _complete_rows(
 ) -> tuple[Sequence[Row], list[SkippedRow]]:
     """Return the rows with a label and all features, and the others."""
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
-    skipped, groups = list[SkippedRow](), 0
+    skipped = list[SkippedRow]()
+    groups = 0
     numbers = [*columns.features] if columns.weight is None else [*columns.features, columns.weight]
     others = columns.partner, columns.split, columns.time
     inputs = [columns.smiles, *numbers, *(index for index in others if index is not None)]
@@ -570,10 +585,13 @@ def _complete_rows(
             row.cells[index] = row.numeral(index)
         is_labeled = not all(is_missing(row.cells[index]) for index in columns.targets)
         row = row.checked(inputs if is_labeled else [*inputs, *columns.targets])
-        text, code, reason = row.cells[columns.smiles], row.code, row.reason
+        text = row.cells[columns.smiles]
+        code = row.code
+        reason = row.reason
         blank = [index for index in columns.features if is_missing(row.cells[index])]
         if not code and not is_labeled:
-            code, reason = "no_label", "no target has a value"
+            code = "no_label"
+            reason = "no target has a value"
         elif not code and blank:
             reason = f"the feature {quoted(table.header[blank[0]])} has no value"
             code = "missing_feature"

@@ -55,7 +55,9 @@ class LabelError(InputError):
 
     def __init__(self, text: str, expected: str, row: int | None = None) -> None:
         super().__init__(f"got {quoted(text)}, expected {expected}")
-        self.text, self.expected, self.row = text, expected, row
+        self.text = text
+        self.expected = expected
+        self.row = row
 
 
 class RelationError(LabelError):
@@ -121,8 +123,8 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
         raise LabelError(cell, expected) from None
     if cell_relation not in _RELATIONS or isnan(value):
         raise LabelError(cell, "a number or an empty cell")
-    both = {_RELATIONS[one] for one in (cell_relation, column_relation) if one}
-    if len(both) > 1:
+    signs = {_RELATIONS[mark] for mark in (cell_relation, column_relation) if mark}
+    if len(signs) > 1:
         expected = f"the relation {quoted(column_relation)} as in the relation column, or none"
         raise LabelError(cell, expected)
     return value, _RELATIONS[cell_relation or column_relation]
@@ -137,13 +139,13 @@ def positive_class(classes: Sequence[str]) -> str | None:
     positive, active, toxic or hit. Case does not matter.
     """
     first, second = (label.casefold() for label in classes)
-    found = [
+    is_positive = [
         bool(_NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word))
         for word, base in ((second, first), (first, second))
     ]
-    if sum(found) != 1:
-        found = [_POSITIVE.fullmatch(word) is not None for word in (first, second)]
-    return classes[found.index(True)] if sum(found) == 1 else None
+    if sum(is_positive) != 1:
+        is_positive = [_POSITIVE.fullmatch(word) is not None for word in (first, second)]
+    return classes[is_positive.index(True)] if sum(is_positive) == 1 else None
 
 
 def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
@@ -173,14 +175,15 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     def columns(option: str) -> list[int]:
         names = getattr(config, option)
         names = (names,) if isinstance(names, str) else names or ()
-        found = [table.column(name, f"--{option.replace('_', '-')}") for name in names]
-        if option != "relation_columns" and len({*found}) < len(found):  # that differ in case
-            repeated = listed([table.header[index] for index in found])
+        indices = [table.column(name, f"--{option.replace('_', '-')}") for name in names]
+        if option != "relation_columns" and len({*indices}) < len(indices):  # that differ in case
+            repeated = listed([table.header[index] for index in indices])
             raise InputError(f"{table.path}: got {repeated}, expected each once", option=option)
-        return found
+        return indices
 
     (smiles,) = columns("smiles_column")
-    targets, features = columns("target_columns"), columns("feature_columns")
+    targets = columns("target_columns")
+    features = columns("feature_columns")
     config = replace(config, relation_columns=config.relation_columns[: len(targets)])
     relations = columns("relation_columns") or [None] * len(targets)
     partner, weight, split, time = (
@@ -211,16 +214,16 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     used = {name.lower() for name in used if name} | {table.header[structure].lower()}
     others = config.relation_columns, config.feature_columns, config.auxiliary_columns
     used |= {name.lower() for names in others for name in names}
-    others = [one for one in table.header if one.lower() not in used]
+    others = [name for name in table.header if name.lower() not in used]
     named = name_column(table.header)
     names = ["" if named is None else table.header[named]]
-    names += [one for one in others if _NO_TARGET.fullmatch(one.strip().lower())]
-    found = [one for one in others if one not in names]
-    if len(found) != 1:
-        others = found or others
-        known = f"the other columns are {listed(others)}" if others else "there is no other column"
-        raise InputError(f"{table.path}: --target-columns is required; {known}")
-    return replace(config, target_columns=(found[0],))
+    names += [name for name in others if _NO_TARGET.fullmatch(name.strip().lower())]
+    candidates = [name for name in others if name not in names]
+    if len(candidates) != 1:
+        others = candidates or others
+        hint = f"the other columns are {listed(others)}" if others else "there is no other column"
+        raise InputError(f"{table.path}: --target-columns is required; {hint}")
+    return replace(config, target_columns=(candidates[0],))
 
 
 def read_targets(
@@ -277,17 +280,18 @@ def _read_labels(
     transform = config.target_transform[number % len(config.target_transform)]
     positive = config.positive_class[number % len(config.positive_class)]
     unit = config.target_units[number] if config.target_units else ""
-    known = sum(not is_missing(cell) for cell in cells)
-    if not known:
+    num_labels = sum(not is_missing(cell) for cell in cells)
+    if not num_labels:
         raise InputError("no usable row has a label")
-    numbers, invalid = None, dict[int, LabelError]()
+    numbers = None
+    invalid = dict[int, LabelError]()
     if _are_numbers(cells, choice):
         numbers = values, bounds = label_values(cells, Task(name), relations, invalid)
         for row in np.flatnonzero(np.fmax(values, np.fmax(*bounds)) <= 0.0).tolist():
             if transform == "log":
                 expected = "a number above 0 for --target-transform log"
                 invalid[row] = LabelError(cells[row], expected, row)
-        if 2 * len(invalid) >= known:
+        if 2 * len(invalid) >= num_labels:
             raise invalid[min(invalid)]
         cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
         values[[*invalid]] = bounds[:, [*invalid]] = nan
@@ -302,9 +306,9 @@ def read_numbers(
 ) -> NDArray[np.float64]:
     """Return a column as numbers."""
     numbers = np.empty(len(rows))
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         try:
-            numbers[place] = parse(row.cells[index])
+            numbers[position] = parse(row.cells[index])
         except LabelError as error:
             raise _located(table, row, index, error) from None
     return numbers
@@ -322,8 +326,8 @@ def _column(error: LabelError, labels: int, relations: int | None) -> int:
 
 
 def _located(table: Table, row: Row, index: int, error: InputError) -> InputError:
-    place = f"{table.where(row.line)}, column {quoted(table.header[index])}"
-    return InputError(f"{table.path}, {place}: {error.command_line()}")
+    location = f"{table.where(row.line)}, column {quoted(table.header[index])}"
+    return InputError(f"{table.path}, {location}: {error.command_line()}")
 
 
 def infer_task(
@@ -359,8 +363,8 @@ def _classes(cells: Sequence[str], choice: TaskChoice | None) -> list[str]:
         classes = sorted(distinct)
         spelled = {text.casefold(): text for text in reversed(classes)}
         for text in classes if choice != "multiclass" else ():
-            if (other := spelled[text.casefold()]) != text:
-                raise LabelError(text, f"{quoted(other)}, as other labels are written")
+            if (spelling := spelled[text.casefold()]) != text:
+                raise LabelError(text, f"{quoted(spelling)}, as other labels are written")
     limits = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}
     least, most = limits.get(choice or "", (2, _MOST_CLASSES))
     if not least <= len(classes) <= most:
@@ -379,14 +383,16 @@ def label_values(
     Labels match classes in any case if only one class fits: Excel has TRUE where Parquet has True.
     ``invalid`` gets the errors by row, whose labels are then missing; None = the first is raised.
     """
-    values, bounds = np.full(len(cells), nan), np.full((2, len(cells)), nan)
+    values = np.full(len(cells), nan)
+    bounds = np.full((2, len(cells)), nan)
     for row, cell in enumerate(cells):
         relation = "" if relations is None else relations[row]
         try:
             if task.kind == "regression":
                 value, sign = label_number(cell, relation)
             else:
-                value, sign = _class_index(cell, relation, task.classes), 0
+                value = _class_index(cell, relation, task.classes)
+                sign = 0
         except LabelError as error:
             error.row = row
             if invalid is None:

@@ -48,7 +48,8 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     root = cache / "molattn" / "moleculenet" if folder is None else Path(folder)
     _, file, stem, smiles, targets = MoleculeNet.names[key]
-    path, url = root / key / "raw" / f"{stem}.csv", MoleculeNet.url.format(file)
+    path = root / key / "raw" / f"{stem}.csv"
+    url = MoleculeNet.url.format(file)
     if not path.is_file():
         try:
             with urlopen(url, timeout=_SECONDS) as response:

@@ -86,7 +86,8 @@ def prepare_store(
     name. Rows without a molecule are also listed in ``rejected.csv``. The files are the same for
     any number of worker processes, and after an interruption.
     """
-    config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
+    config = config or PrepareConfig()
+    folder = Path(os.path.abspath(folder))
     if config.engine == "ray":
         check_ray(config.ray_address)
     inputs = _inputs([open_table(source, options=config) for source in sources], config)
@@ -94,7 +95,7 @@ def prepare_store(
     for table in inputs.tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
-    check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
+    check_output_folder(folder, "a store", _is_store_file, (INDEX_FILE,))
     if is_store(folder) and not config.overwrite:
         if not config.resume:
             raise InputError(
@@ -105,7 +106,7 @@ def prepare_store(
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return index
     unfinished = _unfinished(folder)
-    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE,))
+    check_output_folder(unfinished, "an unfinished store", _is_store_file, (_RUN_FILE,))
     unfinished.mkdir(parents=True, exist_ok=True)
     with locked(unfinished):
         _begin(unfinished, run, config.resume, console)
@@ -146,9 +147,12 @@ class _Inputs(NamedTuple):
     def blocks(self, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
         """Yield the rows after the first ``start`` in blocks, each with the number of its table."""
         rows = (
-            (number, Row(row.line, [row.numeral(column) for column in own], row.code, row.reason))
-            for number, (table, own) in enumerate(zip(self.tables, self.columns, strict=True))
-            for row in (raw.checked(own) for raw in table)
+            (
+                number,
+                Row(row.line, [row.numeral(column) for column in columns], row.code, row.reason),
+            )
+            for number, (table, columns) in enumerate(zip(self.tables, self.columns, strict=True))
+            for row in (raw.checked(columns) for raw in table)
         )
         remaining = islice(rows, start, None)
         while block := list(islice(remaining, size)):
@@ -167,8 +171,8 @@ def _inputs(tables: Sequence[Table], config: PrepareConfig) -> _Inputs:
             )
     numbers = _number_columns(tables[0], config, texts[0])
     columns = [
-        [*own, *(table.column(name, _COLUMNS_OPTION) for name in numbers)]
-        for table, own in zip(tables, texts, strict=True)
+        [*indices, *(table.column(name, _COLUMNS_OPTION) for name in numbers)]
+        for table, indices in zip(tables, texts, strict=True)
     ]
     return _Inputs(tables, columns, numbers)
 
@@ -189,7 +193,7 @@ def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -
     """Return the names of the columns to pretrain on, in the order of a table for a pattern."""
     columns: dict[str, None] = {}
     for name in config.pretraining_columns:
-        matching = [one for one in table.header if fnmatchcase(one, name)]
+        matching = [column for column in table.header if fnmatchcase(column, name)]
         if name in table.header or not matching:
             matching = [table.header[table.column(name, _COLUMNS_OPTION)]]
         columns.update(dict.fromkeys(matching))
@@ -206,7 +210,8 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
         for name, value in vars(config).items()
         if name not in (*WORKER_OPTIONS, "resume", "overwrite")
     }
-    versions, descriptors = package_versions(), [*PRETRAINING_DESCRIPTORS, *inputs.numbers]
+    versions = package_versions()
+    descriptors = [*PRETRAINING_DESCRIPTORS, *inputs.numbers]
     return {
         "columns": [first.header[column] for column in texts],
         "unit": "row" if others else first.unit,
@@ -247,7 +252,7 @@ def _shards(folder: Path) -> list[Path]:
     return [*takewhile(Path.exists, paths)]
 
 
-def _is_of_store(name: str) -> bool:
+def _is_store_file(name: str) -> bool:
     return _FILES.fullmatch(name) is not None
 
 
@@ -260,22 +265,22 @@ def _write_shards(
 ) -> None:
     """Write the shards after those that are there."""
     number = len(_shards(folder))
-    done = number * SHARD_ROWS
+    rows_written = number * SHARD_ROWS
     size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
     featurizer = FEATURIZERS[config.featurizer]()
     apply = _BlockReader(featurizer, config, inputs.numbers, has_baseline)
-    read = worker_map(apply, inputs.blocks(done, size), config)
+    read = worker_map(apply, inputs.blocks(rows_written, size), config)
     total = None
     if console is not None and not console.quiet:
         total = sum(table.count() for table in inputs.tables)
-    with closing(read), row_progress(console, "preparing", total, done=done) as advance:
+    with closing(read), row_progress(console, "preparing", total, done=rows_written) as advance:
 
-        def shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def with_progress(batch: pa.RecordBatch) -> pa.RecordBatch:
             num_atoms = np.diff(batch["atoms"].offsets.to_numpy())
             advance(len(batch), int(np.count_nonzero(num_atoms == 0)))
             return batch
 
-        while batches := list(islice(map(shown, read), SHARD_ROWS // size)):
+        while batches := list(islice(map(with_progress, read), SHARD_ROWS // size)):
             write_shard(folder / f"shard_{number:05}.arrow", batches)
             number += 1
 
@@ -284,10 +289,12 @@ def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
     """Write the table of rows without a molecule, and the index."""
     rejected: Counter[str] = Counter()
     shards: list[dict[str, Any]] = []
-    rows, featurizer = 0, Featurizer(**run["featurizer"])
+    rows = 0
+    featurizer = Featurizer(**run["featurizer"])
     with write_table(folder / REJECTED_FILE, ("file", "line", "smiles", "code", "reason")) as write:
         for path in _shards(folder):
-            shard, content = Shard(path, featurizer), path.read_bytes()
+            shard = Shard(path, featurizer)
+            content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             shards.append({"name": path.name, "bytes": len(content), "sha256": digest})
             rows += len(shard)
@@ -326,7 +333,8 @@ class _BlockReader:
         self._parent_reader = replace(self._reader, standardize="parent")
         # In place of a molecule that cannot be read.
         atoms = np.zeros((0, len(self.featurizer.atom_sizes)), np.uint8)
-        none, pairs = np.zeros(0, np.uint16), np.zeros((0, 0), np.uint8)
+        none = np.zeros(0, np.uint16)
+        pairs = np.zeros((0, 0), np.uint8)
         missing = np.full(len(PRETRAINING_DESCRIPTORS), np.nan, np.float32)
         counts = HashedCounts(none, none.astype(np.uint8))
         target = PretrainingTarget((), missing, counts)
@@ -362,7 +370,9 @@ class _BlockReader:
             **{f"parent_{name}": column for name, column in changed.items()},
         }
         if self.config.pretraining_targets:
-            columns |= _targets([getattr(one, "targets", self._empty.targets) for one in results])
+            columns |= _targets(
+                [getattr(molecule, "targets", self._empty.targets) for molecule in results]
+            )
         if self.numbers:
             columns["columns"] = _fixed(np.array(numbers, np.float32))
         return pa.RecordBatch.from_pydict(columns)
@@ -371,8 +381,10 @@ class _BlockReader:
         self, cells: Sequence[str], results: Sequence[MoleculeRecord | SmilesError]
     ) -> dict[str, pa.Array]:
         """Return the columns of molecules, or of parents."""
-        records = [self._empty if isinstance(one, SmilesError) else one for one in results]
-        errors = [one if isinstance(one, SmilesError) else None for one in results]
+        records = [
+            self._empty if isinstance(molecule, SmilesError) else molecule for molecule in results
+        ]
+        errors = [molecule if isinstance(molecule, SmilesError) else None for molecule in results]
         packed = PackedMolecules.pack(records, self.featurizer)
         counts: list[Any] = [record.counts for record in records]
         pairs = zip(cells, records, strict=True)
@@ -387,7 +399,9 @@ class _BlockReader:
             ),
             "is_redrawn": pa.array([record.is_redrawn for record in records]),
             "standardized": text_array(record.standardized or "" for record in records),
-            "fingerprint": pa.array([one.fingerprint for one in records], pa.list_(pa.uint16())),
+            "fingerprint": pa.array(
+                [record.fingerprint for record in records], pa.list_(pa.uint16())
+            ),
             "numbers": _fixed(np.array([record.numbers for record in records], np.float32)),
             "kernel_positions": pa.array(
                 [hashed.positions for hashed in counts], pa.list_(pa.uint16())
@@ -405,24 +419,27 @@ class _BlockReader:
         A row with such a cell that is no number cannot be used.
         """
         width = len(row.cells) - len(self.numbers)
-        other, numbers = row._replace(cells=row.cells[:width]), [nan] * len(self.numbers)
+        text_row = row._replace(cells=row.cells[:width])
+        numbers = [nan] * len(self.numbers)
         for column, name in enumerate(self.numbers):
             try:
                 numbers[column] = nan if row.code else number(row.cells[width + column])
             except LabelError as error:
                 reason = f"column {quoted(name)}: {error}"
-                return other._replace(code="invalid_label", reason=reason), numbers
-        return other, numbers
+                return text_row._replace(code="invalid_label", reason=reason), numbers
+        return text_row, numbers
 
 
 def _targets(targets: Sequence[PretrainingTarget]) -> dict[str, pa.Array]:
     """Return the columns of the targets of pretraining."""
-    descriptors = np.stack([one.descriptors for one in targets])
+    descriptors = np.stack([target.descriptors for target in targets])
     return {
-        "key": text_array(" ".join(one.keys) for one in targets),
+        "key": text_array(" ".join(target.keys) for target in targets),
         "descriptors": _fixed(np.clip(descriptors, -_LARGEST, _LARGEST).astype(np.float16)),
-        "counts": pa.array([one.counts.counts for one in targets], pa.list_(pa.uint8())),
-        "positions": pa.array([one.counts.positions for one in targets], pa.list_(pa.uint16())),
+        "counts": pa.array([target.counts.counts for target in targets], pa.list_(pa.uint8())),
+        "positions": pa.array(
+            [target.counts.positions for target in targets], pa.list_(pa.uint16())
+        ),
     }
 
 

@@ -106,8 +106,8 @@ def from_mol(
         (torch.Size([3, 3]), 'etkdg')
     """
     if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
-        got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
-        raise InputError(f"mol: got {got}, expected an RDKit molecule")
+        description = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
+        raise InputError(f"mol: got {description}, expected an RDKit molecule")
     if not _is_sanitized(mol):
         raise InputError("mol: got a molecule that is not sanitized; call rdkit.Chem.SanitizeMol")
     if mol.HasQuery():
@@ -146,7 +146,7 @@ def _with_coordinates(
 ) -> Data:
     if conformer:
         generator = ConformerGenerator() if conformer is True else conformer
-        found = generator(mol)
-        data.pos = torch.from_numpy(found.coordinates).float()
-        data.pos_method = found.method
+        geometry = generator(mol)
+        data.pos = torch.from_numpy(geometry.coordinates).float()
+        data.pos_method = geometry.method
     return data

@@ -37,10 +37,11 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     split by time those as new as the first test row, of molecules that were measured before.
     """
     try:
-        if table.parts is not None:
+        if table.split_cells is not None:
             split = _by_column(table, config, seed)
         elif config.folds is not None:
-            groups, fold = _groups(table.records, config), config.only_fold or 1
+            groups = _groups(table.records, config)
+            fold = config.only_fold or 1
             sizes: Any = {"folds": config.folds, "validation_size": config.validation_size}
             if config.split == "time":
                 groups = _oldest_first(groups, table.dates.values)
@@ -49,7 +50,8 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
                 balanced = config.split in _BALANCED
                 split = fold_split(groups, fold=fold, seed=seed, balanced=balanced, **sizes)
         else:
-            rows, held_out = np.arange(len(table.rows)), (config.validation_size, config.test_size)
+            rows = np.arange(len(table.rows))
+            held_out = (config.validation_size, config.test_size)
             split = _by_method(table, rows, config, (1 - sum(held_out), *held_out), seed)
     except InputError as error:
         raise InputError(f"{table.path}: {error.command_line()}") from error
@@ -69,7 +71,7 @@ def undivided(table: TrainingTable) -> Split:
 
 def marks_validation(table: TrainingTable) -> bool:
     """Return whether a cell of the table's split column marks a validation row."""
-    return any(SPLITS.get(cell.strip().lower()) == "validation" for cell in table.parts or ())
+    return any(SPLITS.get(cell.strip().lower()) == "validation" for cell in table.split_cells or ())
 
 
 def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None:
@@ -97,12 +99,12 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
             raise InputError(
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
-    if (other := table.auxiliary) is not None:
+    if (auxiliary := table.auxiliary) is not None:
         rows, _ = table.auxiliary_rows(split._replace(train=_weighted(table, split.train)))
-        for task, labels in zip(other.tasks, other.targets[rows].T, strict=True):
+        for task, labels in zip(auxiliary.tasks, auxiliary.targets[rows].T, strict=True):
             if np.isnan(labels).all():
                 reason = "no molecule with a label may be learned from in this split"
-                raise InputError(f"{other.path}, column {quoted(task.name)}: {reason}")
+                raise InputError(f"{auxiliary.path}, column {quoted(task.name)}: {reason}")
 
 
 def missing_classes(table: TrainingTable, split: Split) -> list[str]:
@@ -123,7 +125,7 @@ def _weighted(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64
 def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     column = quoted(config.split_column)
-    for row, cell in enumerate(table.parts or ()):
+    for row, cell in enumerate(table.split_cells or ()):
         name = SPLITS.get(cell.strip().lower())
         if name is None:
             raise InputError(
@@ -133,7 +135,7 @@ def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         rows[name].append(row)
     if not rows["train"]:
         raise InputError(f"column {column}: no usable row is marked train")
-    train, validation, test = (np.array(own, dtype=np.int64) for own in rows.values())
+    train, validation, test = (np.array(indices, dtype=np.int64) for indices in rows.values())
     if not len(validation):
         sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
         train, validation, _ = _by_method(table, train, config, sizes, seed)
@@ -153,7 +155,7 @@ def _by_method(
         split = time_split(_oldest_first(groups, table.dates.values[rows]), sizes=sizes)
     else:
         split = group_split(groups, sizes=sizes, seed=seed, balanced=config.split in _BALANCED)
-    return Split(*(rows[own] for own in split))
+    return Split(*(rows[indices] for indices in split))
 
 
 def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[int]]:
@@ -257,13 +259,13 @@ def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     ``findings`` are the fields of :class:`Leakage` of a run, or of each fold of a cross-validation,
     whose numbers are added up.
     """
-    tested = sum(one["test_molecules"] for one in findings)
+    tested = sum(finding["test_molecules"] for finding in findings)
     what = {
         "shared_test": "are also in the training or validation set",
         "pretrained_test": "have the same fingerprint as a molecule that the pretrained model "
         "learned from",
     }
-    counts = {name: sum(one[name] or 0 for one in findings) for name in what}
+    counts = {name: sum(finding[name] or 0 for finding in findings) for name in what}
     return [
         f"leakage: {count} of {tested} test molecules {what[name]}"
         for name, count in counts.items()
@@ -281,17 +283,20 @@ def find_leakage(
     groups = same_molecule(table.records)
     conflicts = conflicting_rows(table, groups)
     lines = [str(table.rows[row].line) for row in (conflicts[0] if conflicts else ())]
-    learned, of_training = {*split.train.tolist(), *split.val.tolist()}, {*split.train.tolist()}
-    of_test = {*split.test.tolist()}
-    tested = [group for group in groups if not of_test.isdisjoint(group)]
+    learned = {*split.train.tolist(), *split.val.tolist()}
+    training_rows = {*split.train.tolist()}
+    test_rows = {*split.test.tolist()}
+    tested = [group for group in groups if not test_rows.isdisjoint(group)]
     rng = np.random.default_rng(seed)
     test = _sample([group[0] for group in tested], _MOST_TEST, rng)
-    others = [group[0] for group in groups if not of_training.isdisjoint(group)]
+    others = [group[0] for group in groups if not training_rows.isdisjoint(group)]
     index = FingerprintIndex(table.fingerprints(_sample(others, _MOST_TRAINING, rng)))
     nearest = index.similarity(prints := table.fingerprints(test))
-    known = None
+    pretrained_test = None
     if pretrained is not None:
-        known = sum(pretrained.contains(table.fingerprints([group[0] for group in tested])))
+        pretrained_test = sum(
+            pretrained.contains(table.fingerprints([group[0] for group in tested]))
+        )
     first = table.first_test_date(split)
     again = {row for group in groups if not learned.isdisjoint(group) for row in group}
     return Leakage(
@@ -302,11 +307,11 @@ def find_leakage(
         test_molecules=len(tested),
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,
-        pretrained_test=known,
+        pretrained_test=pretrained_test,
         **_auxiliary_counts(table, split, [group[0] for group in tested]),
         measured_again=0
         if first is None
-        else int((table.dates.values[[*again - of_test]] >= first).sum()),
+        else int((table.dates.values[[*again - test_rows]] >= first).sum()),
         first_test_date=None
         if first is None or table.dates.format == "lines"
         else date_text(first),
@@ -316,38 +321,41 @@ def find_leakage(
 
 def _auxiliary_counts(table: TrainingTable, split: Split, tested: list[int]) -> dict[str, int]:
     """Return why auxiliary rows are left out, with a row of each test molecule."""
-    if (other := table.auxiliary) is None:
+    if (auxiliary := table.auxiliary) is None:
         return {}
     parents = {table.parents[row] for row in tested}
     smiles = {table.canonical_smiles[row] for row in tested}
     return {
-        "auxiliary_test": len(parents & {*other.parents}),
+        "auxiliary_test": len(parents & {*auxiliary.parents}),
         "auxiliary_salts": sum(
             parent in parents and text not in smiles
-            for parent, text in zip(other.parents, other.canonical_smiles, strict=True)
+            for parent, text in zip(auxiliary.parents, auxiliary.canonical_smiles, strict=True)
         ),
         "auxiliary_future": len(table.auxiliary_rows(split, with_validation=True)[1]),
-        "auxiliary_undated": sum(row.code == "no_date" for row in other.skipped),
+        "auxiliary_undated": sum(row.code == "no_date" for row in auxiliary.skipped),
     }
 
 
 def conflicting_rows(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
     """Return two rows of each molecule (and second molecule) whose labels differ."""
     rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
-    found = []
-    for group in (one for one in groups if len(one) > 1):
+    conflicts = []
+    for group in (rows for rows in groups if len(rows) > 1):
         same = [group]
         if table.partners is not None:
             partners: list[Any] = [table.records[row].partner for row in group]
-            same = [[group[one] for one in own] for own in same_molecule(partners)]
+            same = [
+                [group[position] for position in positions] for positions in same_molecule(partners)
+            ]
         for rows in same:
             labels = table.targets[rows]
-            low, high = np.fmin.reduce(labels), np.fmax.reduce(labels)
+            low = np.fmin.reduce(labels)
+            high = np.fmax.reduce(labels)
             differ = np.flatnonzero(high - low > rounding + 1e-6 * np.abs(high))  # none of NaN
             if len(differ):
                 column = labels[:, differ[0]]
-                found.append(sorted((rows[np.nanargmin(column)], rows[np.nanargmax(column)])))
-    return found
+                conflicts.append(sorted((rows[np.nanargmin(column)], rows[np.nanargmax(column)])))
+    return conflicts
 
 
 def _sample(rows: list[int], most: int, rng: np.random.Generator) -> list[int]:

@@ -128,7 +128,8 @@ class Shard:
 
     def values(self, name: str) -> NDArray[Any]:
         """Return the numbers of a column, of lists one after another."""
-        column, shape = self._batch[name], [-1]
+        column = self._batch[name]
+        shape = [-1]
         while pa.types.is_nested(column.type):
             if pa.types.is_fixed_size_list(column.type):
                 shape.append(column.type.list_size)
@@ -190,7 +191,8 @@ class Shard:
             if not graph.num_atoms:
                 yield SmilesError(smiles[row], codes[row], reasons[row]) if codes[row] else None
                 continue
-            fingerprint, descriptors = fingerprints[row], baseline[row]
+            fingerprint = fingerprints[row]
+            descriptors = baseline[row]
             morgan = np.bincount(fingerprint, minlength=len(descriptors) and FINGERPRINT_SIZE)
             yield MoleculeRecord(
                 graph.atoms,

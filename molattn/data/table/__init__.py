@@ -149,30 +149,34 @@ def format_by_suffix(path: Path) -> FileFormat | None:
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    known = {suffix: one for one in FORMATS.values() for suffix in one.suffixes}
-    return known.get(suffixes[-1]) if suffixes else None
+    by_suffix = {
+        suffix: file_format for file_format in FORMATS.values() for suffix in file_format.suffixes
+    }
+    return by_suffix.get(suffixes[-1]) if suffixes else None
 
 
 def output_format(output: Path | IO[bytes]) -> FileFormat:
     """Return the format that a table is written in; a binary stream is CSV."""
     if not isinstance(output, Path):
         return FORMATS["csv"]
-    known = format_by_suffix(output)
-    found = known or FORMATS["csv"]
+    suffix_format = format_by_suffix(output)
+    file_format = suffix_format or FORMATS["csv"]
     packing = output.suffix if output.suffix.lower() in COMPRESSIONS else ""
     plain = output.with_suffix("") if packing else output
     # Such as .xslx, but not the end of run_0.5 or of a date.
-    is_unknown = known is None and re.search("[A-Za-z]", plain.suffix)
-    is_refused = (is_unknown and plain.suffix.lower() != ".txt") or found.write is None
-    if is_refused or (packing and not found.is_text):
-        suffixes = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
+    is_unknown = suffix_format is None and re.search("[A-Za-z]", plain.suffix)
+    is_refused = (is_unknown and plain.suffix.lower() != ".txt") or file_format.write is None
+    if is_refused or (packing and not file_format.is_text):
+        suffixes = (
+            candidate.suffixes[0] for candidate in FORMATS.values() if candidate.write is not None
+        )
         raise InputError(
             f"{output}: got a file {plain.suffix}{packing}, expected {', '.join(suffixes)}, .txt "
             "or none; text may be compressed"
         )
     if not output.parent.is_dir() or (output.exists() and not output.is_file()):
         raise InputError(f"{output}: expected a file in a folder that exists")
-    return found
+    return file_format
 
 
 def output_schema(output: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
@@ -233,18 +237,24 @@ def output_stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _recognized(source: Source, format: str | None) -> FileFormat:
-    found = FORMATS[format] if format else format_by_suffix(source.name) or FORMATS["csv"]
-    others = (name for one, name in _OTHERS.items() if re.match(one, source.start, re.DOTALL))
-    other = next(others, None)
-    for one in FORMATS.values():
-        is_signed = one.signature and source.start.startswith(one.signature)
-        if is_signed and (other is None or one is found):
-            return one
-    if found.signature or (other and found.is_text):
-        *names, last = (one.name for one in FORMATS.values())
-        expected = found.name if found.signature else f"a {', '.join(names)} or {last} file"
-        raise InputError(f"{source.name}: got {other or 'something else'}, expected {expected}")
-    return found
+    named_format = FORMATS[format] if format else format_by_suffix(source.name) or FORMATS["csv"]
+    others = (
+        name for pattern, name in _OTHERS.items() if re.match(pattern, source.start, re.DOTALL)
+    )
+    other_kind = next(others, None)
+    for file_format in FORMATS.values():
+        is_signed = file_format.signature and source.start.startswith(file_format.signature)
+        if is_signed and (other_kind is None or file_format is named_format):
+            return file_format
+    if named_format.signature or (other_kind and named_format.is_text):
+        *names, last = (file_format.name for file_format in FORMATS.values())
+        expected = (
+            named_format.name if named_format.signature else f"a {', '.join(names)} or {last} file"
+        )
+        raise InputError(
+            f"{source.name}: got {other_kind or 'something else'}, expected {expected}"
+        )
+    return named_format
 
 
 def _lazy(name: str) -> Callable[..., Any]:

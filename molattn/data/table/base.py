@@ -59,17 +59,19 @@ class Source:
 
     def __init__(self, file: str | Path | IO[bytes], name: str = "") -> None:
         if isinstance(file, str | Path):
-            self.path, self.name = Path(file), Path(name or file)
+            self.path = Path(file)
+            self.name = Path(name or file)
             if not os.path.isfile(file):  # a pipe could block a reader for ever
                 what = "expected a file" if os.path.exists(file) else "no such file"
-                shown = str(self.name)
-                raise InputError(f"{shown if shown.isprintable() else quoted(shown)}: {what}")
+                text = str(self.name)
+                raise InputError(f"{text if text.isprintable() else quoted(text)}: {what}")
         else:
             descriptor, path = tempfile.mkstemp(prefix="molattn-")
             weakref.finalize(self, os.unlink, path)
             with open(descriptor, "wb") as copy:
                 shutil.copyfileobj(file, copy)
-            self.path, self.name = Path(path), Path(name or "file")
+            self.path = Path(path)
+            self.name = Path(name or "file")
         with self.open() as content:
             self.start = content.read(_SAMPLE)
         self.is_utf_16 = self.start.startswith(_UTF_16)
@@ -81,7 +83,9 @@ class Source:
             with open(self.path, "rb") as file:
                 start = file.read(4)
                 file.seek(0)
-                kind = next((k for one, k in _SIGNATURES.items() if start.startswith(one)), None)
+                kind = next(
+                    (k for signature, k in _SIGNATURES.items() if start.startswith(signature)), None
+                )
                 if kind is None:
                     yield file
                     return
@@ -99,9 +103,11 @@ class Source:
 
         Lines keep their ends: a line feed, a carriage return or both.
         """
-        encoding, errors = "utf-8-sig", ENCODING_ERRORS
+        encoding = "utf-8-sig"
+        errors = ENCODING_ERRORS
         if self.is_utf_16:  # of which half a character cannot be kept as a byte
-            encoding, errors = "utf-16", "replace"
+            encoding = "utf-16"
+            errors = "replace"
         with (
             self.open() as data,
             io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
@@ -207,7 +213,8 @@ class Table(ABC):
     prepared: Any = None
 
     def __init__(self, source: Source) -> None:
-        self.source, self.path = source, source.name
+        self.source = source
+        self.path = source.name
 
     def use(self, options: Any, *columns: str) -> None:
         """Read the file by the options of a command (:class:`molattn.config.data.FileOptions`).
@@ -273,11 +280,11 @@ class Table(ABC):
                 f"{self.path}: got {quoted(name)} ({option}), expected one of {listed(names)}"
             )
         name = names[0] if names else name
-        if (found := self.header.count(name)) == 1:
+        if (count := self.header.count(name)) == 1:
             return self.header.index(name)
-        if found:
+        if count:
             raise InputError(
-                f"{self.path}: {found} columns are named {quoted(name)} ({option}), expected one"
+                f"{self.path}: {count} columns are named {quoted(name)} ({option}), expected one"
             )
         if name == SMILES and (structures := self._structure_column()) is not None:
             remark = f"structures are read from column {quoted(self.header[structures])}"
@@ -302,16 +309,21 @@ class Table(ABC):
                 return 0
 
         rows = [row.cells for row in islice(self, _STRUCTURE_ROWS) if not row.code]
-        found, inchi = dict[int, str](), dict[int, str]()
+        smiles_columns = dict[int, str]()
+        inchi_columns = dict[int, str]()
         for index, cells in enumerate(zip(*rows, strict=True)):
             sizes = [atoms(cell) for cell in cells if cell.strip()]
             is_named = first_named(SMILES_NAMES, {index: self.header[index]}) is not None
             is_read = is_named or 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
             if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
-                kind = inchi if any(map(INCHI.match, cells)) else found
+                kind = inchi_columns if any(map(INCHI.match, cells)) else smiles_columns
                 kind[index] = self.header[index]
-        found = found or inchi
-        return next(iter(found)) if len(found) == 1 else first_named(SMILES_NAMES, found)
+        smiles_columns = smiles_columns or inchi_columns
+        return (
+            next(iter(smiles_columns))
+            if len(smiles_columns) == 1
+            else first_named(SMILES_NAMES, smiles_columns)
+        )
 
     def check_header(self) -> None:
         """Check the number of columns and their names."""
@@ -335,8 +347,8 @@ class Table(ABC):
             commas = self.commas if values is None else self.text_commas(values)
             return Row(line, cells, values=values, commas=commas)
         reason = f"the row has {len(cells)} cells, the header has {width}"
-        kept = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
-        return Row(line, kept + [""] * (width - len(kept)), "ragged", reason)
+        joined = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
+        return Row(line, joined + [""] * (width - len(joined)), "ragged", reason)
 
 
 def number_form(text: str) -> str:
@@ -405,10 +417,10 @@ def free_name(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def first_named(known: Sequence[str], columns: dict[int, str]) -> int | None:
-    """Return the column whose name is the first of those known, by letters and digits alone."""
+def first_named(names: Sequence[str], columns: dict[int, str]) -> int | None:
+    """Return the column whose name is the first in a list, by letters and digits alone."""
     plain = {re.sub(r"[\W_]", "", name).lower(): index for index, name in reversed(columns.items())}
-    return next((plain[name] for name in known if name in plain), None)
+    return next((plain[name] for name in names if name in plain), None)
 
 
 def name_column(header: Sequence[str]) -> int | None:
@@ -419,8 +431,8 @@ def name_column(header: Sequence[str]) -> int | None:
 def listed(names: Sequence[str]) -> str:
     """Return the names in quotes, only the first ten if there are more."""
     more = len(names) - _COLUMNS_SHOWN
-    shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
-    return f"{shown} and {more} more" if more > 0 else shown
+    text = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def escape_formula(text: str) -> str:

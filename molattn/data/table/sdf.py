@@ -41,14 +41,14 @@ class SDFTable(Table):
         source.check_text()
         self._columns: dict[str, int] = {}
         self.forms = Counter[tuple[int, str]]()
-        found = False
+        has_molecule = False
         for _, lines in self._records():
-            block, properties = _parts(lines)
-            found = found or bool(block)
+            block, properties = _split_record(lines)
+            has_molecule = has_molecule or bool(block)
             for name, value in properties.items():
                 column = self._columns.setdefault(name, 2 + len(self._columns))
                 self.forms[column, number_form(value)] += 1
-        if not found:
+        if not has_molecule:
             raise InputError(f"{self.path}: got no molecule, expected one with a line 'M  END'")
         self.header = ["smiles", "name"]
         for name in self._columns:
@@ -62,7 +62,7 @@ class SDFTable(Table):
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""
         for line, lines in self._records():
-            block, properties = _parts(lines)
+            block, properties = _split_record(lines)
             cells = [""] * len(self.header)
             cells[1] = lines[0].strip()
             for name, value in properties.items():
@@ -74,13 +74,17 @@ class SDFTable(Table):
                 yield Row(line, cells, error.code, error.reason, molecule=block)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        start, size, lines = 1, 0, []
+        start = 1
+        size = 0
+        lines = []
         with self.source.open_text() as text:
             for number, raw in enumerate(text, start=1):
                 line = raw.rstrip("\r\n")
                 if line.startswith(_END_OF_RECORD):
                     yield start, lines or [""]
-                    start, size, lines = number + 1, 0, []
+                    start = number + 1
+                    size = 0
+                    lines = []
                     continue
                 size += len(raw)
                 if size > MOST_CHARACTERS:
@@ -110,7 +114,9 @@ class SDFWriter(TableWriter):
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
-        is_block, title, properties = "\n" in structure, "", []
+        is_block = "\n" in structure
+        title = ""
+        properties = []
         for column, (name, cell) in enumerate(zip(self._names, cells, strict=True)):
             text = cell_text(cell)
             if name == "name":
@@ -119,8 +125,8 @@ class SDFWriter(TableWriter):
             elif column or not is_block:
                 properties.append(f"> <{name}>\n{_value(text)}\n\n")
         block = structure if is_block else _drawn(structure)
-        rest = block.partition("\n")[2]
-        record = f"{title}\n{rest}{''.join(properties)}{_END_OF_RECORD}\n"
+        body = block.partition("\n")[2]
+        record = f"{title}\n{body}{''.join(properties)}{_END_OF_RECORD}\n"
         self._file.write(record.encode(errors=ENCODING_ERRORS))
 
 
@@ -154,20 +160,21 @@ def _value(text: str) -> str:
     return "\n".join(f" {line}" if end else line for line, end in zip(lines, ends, strict=True))
 
 
-def _parts(lines: list[str]) -> tuple[str, dict[str, str]]:
+def _split_record(lines: list[str]) -> tuple[str, dict[str, str]]:
     """Return the mol block of a record, empty if it does not end, and the properties."""
     numbers = range(len(lines))
     end = next((n + 1 for n in numbers if lines[n].startswith(_END_OF_STRUCTURE)), 0)
-    rest, values = lines[end:], None
-    found: dict[str, list[str]] = {}
-    for line, after in zip(rest, [*rest, "> <>"][1:], strict=True):
+    property_lines = lines[end:]
+    values = None
+    properties: dict[str, list[str]] = {}
+    for line, after in zip(property_lines, [*property_lines, "> <>"][1:], strict=True):
         if values is None:
             if match := _PROPERTY.match(line):
-                values = found[match[1]] = []
+                values = properties[match[1]] = []
         # Some programs end a value by a line of spaces; within a value it is one of its lines.
         elif line and not (line.isspace() and _PROPERTY.match(after)):
             values.append(line)
         else:
             values = None
     block = "\n".join(lines[:end]) + "\n" if end else ""
-    return block, {name: "\n".join(value) for name, value in found.items()}
+    return block, {name: "\n".join(value) for name, value in properties.items()}

@@ -37,9 +37,11 @@ class DelimitedTable(Table):
     def __init__(self, source: Source, delimiter: str = ",") -> None:
         super().__init__(source)
         source.check_text()
-        widths = {one: self._widths(one) for one in (delimiter, *_DELIMITERS)}
-        fitting = [one for one, found in widths.items() if found and found[0] > 1]
-        self.delimiter = min(fitting, key=lambda one: len({*widths[one]}) > 1, default=delimiter)
+        widths = {candidate: self._widths(candidate) for candidate in (delimiter, *_DELIMITERS)}
+        fitting = [candidate for candidate, counts in widths.items() if counts and counts[0] > 1]
+        self.delimiter = min(
+            fitting, key=lambda candidate: len({*widths[candidate]}) > 1, default=delimiter
+        )
         if source.is_utf_16:
             self.remarks += ("read as UTF-16",)
         if self.delimiter != delimiter:
@@ -71,7 +73,8 @@ class DelimitedTable(Table):
         """Yield the line on which each record begins, and its cells; a blank line has none."""
         csv.field_size_limit(MOST_CHARACTERS)
         with self.source.open_text() as text:
-            reader, before = csv.reader(text, delimiter=delimiter, strict=True), 0
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            before = 0
             try:
                 for cells in reader:
                     yield before + 1, cells
@@ -93,7 +96,8 @@ class DelimitedWriter(TableWriter):
     def __init__(
         self, file: IO[bytes], header: Sequence[str], types: Any = None, delimiter: str = ","
     ) -> None:
-        self._file, self._delimiter = file, delimiter
+        self._file = file
+        self._delimiter = delimiter
         self._special = _SPECIAL[delimiter]
         self.write(header)
 
@@ -157,7 +161,7 @@ class SMIWriter(TableWriter):
                 f"a SMILES file needs a column named {', '.join(_SMI_HEADINGS)}; the columns are "
                 f"{listed(header)}"
             )
-        self._order = [smiles, *(other for other in range(len(header)) if other != smiles)]
+        self._order = [smiles, *(index for index in range(len(header)) if index != smiles)]
         self.write(header)
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:

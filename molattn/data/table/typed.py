@@ -82,13 +82,17 @@ class FrameTable(Table):
         rows = zip(*(self.frame.iloc[:, k].array for k in range(len(self.header))), strict=True)
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
-            cells, code, reason = list[str](), "", ""
+            cells = list[str]()
+            code = ""
+            reason = ""
             for value, is_missing in zip(values, gaps, strict=True):
                 if isinstance(value, Chem.Mol):
                     try:
                         value = read_molecule(value, NO_LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as error:
-                        value, code, reason = error.smiles, error.code, error.reason
+                        value = error.smiles
+                        code = error.code
+                        reason = error.reason
                 elif isinstance(value, np.floating):  # in single precision with the same digits
                     value = float(str(value))
                 cells.append("" if is_missing else cell_text(value))
@@ -103,7 +107,8 @@ class ParquetTable(Table):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         with self._open() as file:
-            self.schema, self._count = file.schema_arrow, file.metadata.num_rows
+            self.schema = file.schema_arrow
+            self._count = file.metadata.num_rows
         self.header = list(self.schema.names)
         self.check_header()
 
@@ -173,9 +178,9 @@ class ParquetWriter(TableWriter):
 
 def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
     """Return the types of the columns of an output."""
-    own = (table and table.schema) or _texts(table.header if table else ())
+    input_fields = (table and table.schema) or _texts(table.header if table else ())
     new = [pa.field(valid_text(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
-    return pa.schema([*own, *new])
+    return pa.schema([*input_fields, *new])
 
 
 class XlsxTable(Table):
@@ -194,7 +199,7 @@ class XlsxTable(Table):
         self._openpyxl = _openpyxl(self.path)
         errors = zipfile.BadZipFile, OSError
         with _reading(self.path, "Excel workbook", errors), zipfile.ZipFile(source.path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
+            size = sum(member.file_size for member in archive.infolist())
         source.check_expansion(size)
         self._first_rows = self._read_first_rows()
         self._header_at = next(iter(self._first_rows), ("", 0))
@@ -210,8 +215,10 @@ class XlsxTable(Table):
         first with most filled cells, as a list of columns has their names too. If none has the
         default column of SMILES, another usual name counts, such as Structure.
         """
-        own = [v for k, v in vars(options).items() if k.endswith(("_column", "_columns"))]
-        chained = chain(columns, *([v] if isinstance(v, str) else v or () for v in own))
+        column_options = [
+            v for k, v in vars(options).items() if k.endswith(("_column", "_columns"))
+        ]
+        chained = chain(columns, *([v] if isinstance(v, str) else v or () for v in column_options))
         names = {name.lower() for name in chained}
         sheets = dict(reversed(self._first_rows))  # with their first rows
         check_one_of("sheet", options.sheet or self._header_at[0], [*sheets][::-1])
@@ -319,7 +326,8 @@ class XlsxWriter(TableWriter):
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
         self._openpyxl = _openpyxl("--output")
-        self._file, self._number = file, 0
+        self._file = file
+        self._number = 0
         self._book = self._openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("Sheet1")
         facts = (getattr(types, "metadata", None) or {}).get(b"readable")
@@ -331,19 +339,19 @@ class XlsxWriter(TableWriter):
         titles = [self._headings.get(name, [name])[0] for name in header]
         self._columns = ["Structure"] * self._has_structures + titles
         if self._headings or self._has_structures:
-            self._lay_out({one[0] for one in self._headings.values() if one[2]})
+            self._lay_out({heading[0] for heading in self._headings.values() if heading[2]})
         self._append([self._heading_cell(name) for name in self._columns])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
-        found = [
+        row = [
             self._rounded_cell(cell) if is_titled and isinstance(cell, float) else self._cell(cell)
             for cell, is_titled in zip(cells, self._is_titled, strict=True)
         ]
         if self._has_structures:
-            found.insert(0, None)
+            row.insert(0, None)
             self._draw(structure)
-        self._append(found)
+        self._append(row)
 
     def close(self) -> None:
         """Write the workbook."""
@@ -355,9 +363,9 @@ class XlsxWriter(TableWriter):
             for letter, width in zip("ABCD", (45, 45, 20, 110), strict=True):
                 sheet.column_dimensions[letter].width = width
             words = "Heading", "Column", "Unit", "Meaning"
-            sheet.append([self._heading_cell(one) for one in words])
+            sheet.append([self._heading_cell(word) for word in words])
             for name, (title, meaning, _, unit) in self._headings.items():
-                sheet.append([self._text_cell(one) for one in (title, name, unit, meaning)])
+                sheet.append([self._text_cell(text) for text in (title, name, unit, meaning)])
         self._book.save(self._file)
 
     def _lay_out(self, details: set[str]) -> None:
@@ -368,7 +376,8 @@ class XlsxWriter(TableWriter):
             is_wide = number == 1 or "smiles" in title.lower()
             width = 24 if is_wide else min(24, max(11, len(title) // 2))
             column = self._sheet.column_dimensions[letter]
-            column.width, column.hidden = width, title in details
+            column.width = width
+            column.hidden = title in details
             column.outlineLevel = int(column.hidden)
 
     def _heading_cell(self, text: str) -> Any:
