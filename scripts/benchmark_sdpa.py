@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from molattn.graph import CompleteGraphs
-from molattn.nn.dense_attention import PairInputs
-from molattn.nn.fused_attention import fused_attention
+from molattn.nn.dense.fused import fused_attention
+from molattn.nn.dense.plain import PairInputs
 
 
 def main() -> None:

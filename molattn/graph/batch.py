@@ -14,7 +14,7 @@ from molattn.graph.complete import CompleteGraphs, OnDevice
 from molattn.record import NO_EDGE, MoleculeRecord
 
 ROW_MULTIPLE = 128
-"""Linear maps on a CPU have a multiple of so many rows (:func:`molattn.nn.linear.linear`).
+"""Linear maps on a CPU have a multiple of so many rows (:func:`molattn.nn.dense.linear.linear`).
 
 oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each; the
 number of rows differs from batch to batch. Batches have such a number, so that nothing is copied.

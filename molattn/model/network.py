@@ -18,10 +18,10 @@ from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.graph.complete import join_pairs
 from molattn.graph.transforms import random_walks
 from molattn.model.config import MolAttnConfig
+from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
 from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, map_edges
-from molattn.nn.linear import Linear
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options

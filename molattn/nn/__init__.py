@@ -2,25 +2,25 @@
 
 from molattn.nn import functional as functional
 from molattn.nn.attention_bias import AttentionBias, DistanceBias, PathBias
-from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
-from molattn.nn.edge_attention import EdgeAttentionConv
-from molattn.nn.edge_set import PMA, EdgeSetAttention
-from molattn.nn.egt import EGTConv
+from molattn.nn.conv.attention_conv import AttentionConv
+from molattn.nn.conv.edge_attention import EdgeAttentionConv
+from molattn.nn.conv.egt import EGTConv
+from molattn.nn.conv.gaan import GaANConv
+from molattn.nn.conv.graph_network import GraphNetwork
+from molattn.nn.conv.grit import GRITConv
+from molattn.nn.conv.mat import MATConv
+from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import AttentionBlock, Encoder
 from molattn.nn.functional import SCORES, Score
-from molattn.nn.gaan import GaANConv
 from molattn.nn.graph_inputs import edge_features, map_edges
-from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.graph_transformer import GraphTransformerBlock
-from molattn.nn.grit import GRITConv
-from molattn.nn.linear import Linear
-from molattn.nn.mat import MATConv
+from molattn.nn.pairs.edge_set import PMA, EdgeSetAttention
+from molattn.nn.pairs.triplets import EdgeTransformerConv, TripletAggregate, TripletAttention
 from molattn.nn.prediction_head import PREDICTION_HEADS, FourierHead, MLPFourierHead, MLPHead
 from molattn.nn.readout import READOUTS, Readout
 from molattn.nn.registry import LAYERS, Layer, check_network
-from molattn.nn.triplets import EdgeTransformerConv, TripletAggregate, TripletAttention
 
 __all__ = [
     "AttentionBias",

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from molattn.nn.linear import Linear
+from molattn.nn.dense.linear import Linear
 from molattn.nn.resettable import Resettable
 
 

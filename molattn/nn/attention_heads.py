@@ -9,9 +9,9 @@ from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
+from molattn.nn.dense.linear import Linear
 from molattn.nn.functional import SCORES
 from molattn.nn.graph_inputs import Edges
-from molattn.nn.linear import Linear
 from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 

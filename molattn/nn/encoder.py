@@ -5,8 +5,8 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 
+from molattn.nn.dense.linear import Linear
 from molattn.nn.graph_inputs import Nodes, one_set
-from molattn.nn.linear import Linear
 from molattn.nn.resettable import Resettable
 
 

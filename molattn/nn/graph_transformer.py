@@ -9,9 +9,9 @@ from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
+from molattn.nn.dense.linear import Linear
 from molattn.nn.encoder import AttentionBlock
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Nodes, edge_features, edge_list, one_set
-from molattn.nn.linear import Linear
 
 
 class GraphTransformerBlock(AttentionBlock):

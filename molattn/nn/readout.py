@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
 from molattn.errors import InputError, quoted
-from molattn.nn.edge_set import PMA
+from molattn.nn.pairs.edge_set import PMA
 from molattn.nn.resettable import Resettable
 from molattn.utils.registry import Registry
 

@@ -13,14 +13,14 @@ from molattn.errors import InputError, check_one_of, quoted
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_bias import PathBias
 from molattn.nn.attention_heads import COMBINES
-from molattn.nn.edge_attention import EdgeAttentionConv
-from molattn.nn.egt import EGTConv
+from molattn.nn.conv.edge_attention import EdgeAttentionConv
+from molattn.nn.conv.egt import EGTConv
+from molattn.nn.conv.gaan import GaANConv
+from molattn.nn.conv.graph_network import GraphNetwork
+from molattn.nn.conv.grit import GRITConv
+from molattn.nn.conv.mat import MATConv
 from molattn.nn.functional import SCORES
-from molattn.nn.gaan import GaANConv
 from molattn.nn.graph_inputs import EdgeAttr, edge_features
-from molattn.nn.graph_network import GraphNetwork
-from molattn.nn.grit import GRITConv
-from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import readout_makers
 from molattn.nn.resettable import Resettable

@@ -12,7 +12,7 @@ from molattn.config.training import Target
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
-from molattn.nn.linear import Linear
+from molattn.nn.dense.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
 from molattn.utils.process_group import summed

@@ -108,7 +108,7 @@ def without_onednn() -> Iterator[None]:
 
     oneDNN compiles code for each number of rows, and torch caches the code of the last 1,024 of
     them: hundreds of megabytes if most batches differ in size, even though
-    :mod:`molattn.nn.linear` rounds their numbers of rows.
+    :mod:`molattn.nn.dense.linear` rounds their numbers of rows.
     """
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False

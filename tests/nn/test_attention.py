@@ -19,8 +19,8 @@ from molattn.nn import (
     Linear,
 )
 from molattn.nn.attention_heads import neighbor_max, neighbor_mean
-from molattn.nn.dense_attention import PairInputs, dense_attention
-from molattn.nn.fused_attention import fused_attention
+from molattn.nn.dense.fused import fused_attention
+from molattn.nn.dense.plain import PairInputs, dense_attention
 
 from .conftest import assert_near
 

@@ -16,9 +16,9 @@ from molattn.nn import (
     TripletAggregate,
 )
 
-from . import test_edge_set as edge_set
 from .conftest import DOUBLE, assert_near
-from .test_edge_set import linear, randomize_norms
+from .pairs import test_edge_set as edge_set
+from .pairs.test_edge_set import linear, randomize_norms
 
 NODES, EDGES = 6, 4
 norm = partial(edge_set.norm, epsilon=1e-5)

@@ -10,7 +10,7 @@ from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv, GaANConv
 from molattn.nn.graph_inputs import EdgeList
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 
 def fully_connected(p, name, vector):

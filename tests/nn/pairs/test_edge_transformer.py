@@ -5,7 +5,7 @@ import torch
 
 from molattn.nn import EdgeTransformerConv
 
-from .conftest import DOUBLE
+from ..conftest import DOUBLE
 from .test_triplets import HEADS, WIDTH, every_graph, graph_by_graph, linear
 
 

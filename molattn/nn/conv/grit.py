@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
-from molattn.nn.dense_attention import Attended, sum_dtype
+from molattn.nn.conv.attention_conv import AttentionConv, edge_update_linear, optional_linear
+from molattn.nn.dense.linear import Linear
+from molattn.nn.dense.plain import Attended, sum_dtype
 from molattn.nn.graph_inputs import EdgeAttr, Edges, check_shape, map_edges
-from molattn.nn.linear import Linear
 
 
 class GRITConv(AttentionConv):

@@ -5,10 +5,10 @@ from typing import Any, Optional, Union
 
 from torch import Tensor
 
-from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
-from molattn.nn.dense_attention import Attended, sum_dtype
+from molattn.nn.conv.attention_conv import AttentionConv, edge_update_linear, optional_linear
+from molattn.nn.dense.linear import Linear
+from molattn.nn.dense.plain import Attended, sum_dtype
 from molattn.nn.graph_inputs import EdgeAttr, Edges, map_edges
-from molattn.nn.linear import Linear
 
 
 class EGTConv(AttentionConv):

@@ -10,7 +10,7 @@ from torch_geometric.nn import GATv2Conv, TransformerConv
 from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
 COMBINES = ["linear", "concat", "mean", "max", "weighted"]

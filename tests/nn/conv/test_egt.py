@@ -7,7 +7,7 @@ import torch
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import EGTConv
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 
 def numpy_egt(p, x, e, edge_index, *, heads, clip, scale_degree):

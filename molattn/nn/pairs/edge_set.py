@@ -13,9 +13,9 @@ from torch_geometric.utils import softmax
 
 from molattn.errors import check_one_of
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import AttentionConv, optional_linear
+from molattn.nn.conv.attention_conv import AttentionConv, optional_linear
+from molattn.nn.dense.linear import Linear
 from molattn.nn.graph_inputs import Graph, check_shape
-from molattn.nn.linear import Linear
 from molattn.nn.resettable import Resettable
 
 

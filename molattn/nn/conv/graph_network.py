@@ -9,10 +9,17 @@ from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.errors import check_one_of
-from molattn.nn.attention_conv import HOOKS, STEPS, PlainMessagePassing, check_unknown, layer_repr
-from molattn.nn.dense_attention import Attended
-from molattn.nn.edge_attention import EdgeAttentionConv
-from molattn.nn.edge_update import PairMessages
+from molattn.nn.conv.attention_conv import (
+    HOOKS,
+    STEPS,
+    PlainMessagePassing,
+    check_unknown,
+    layer_repr,
+)
+from molattn.nn.conv.edge_attention import EdgeAttentionConv
+from molattn.nn.dense.edge_update import PairMessages
+from molattn.nn.dense.linear import Linear
+from molattn.nn.dense.plain import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
@@ -23,7 +30,6 @@ from molattn.nn.graph_inputs import (
     read_globals,
     read_graph,
 )
-from molattn.nn.linear import Linear
 from molattn.nn.resettable import Resettable
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")

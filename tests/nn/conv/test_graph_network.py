@@ -10,9 +10,9 @@ from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv, GraphNetwork
-from molattn.nn.graph_network import EDGE_INPUTS, GLOBAL_INPUTS, NODE_INPUTS, REDUCERS
+from molattn.nn.conv.graph_network import EDGE_INPUTS, GLOBAL_INPUTS, NODE_INPUTS, REDUCERS
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 NODE, EDGE, GLOBAL = 4, 3, 5
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from molattn._torch_compat import is_transformed
 from molattn.graph.complete import Block, CompleteGraphs
-from molattn.nn.dense_attention import (
+from molattn.nn.dense.plain import (
     Attended,
     BlockView,
     PairInputs,
@@ -34,7 +34,7 @@ def fused_attention(
     return_weights: bool = False,
     return_logits: bool = False,
 ) -> Attended:
-    """Compute :func:`~molattn.nn.dense_attention.dense_attention` of inner products in one step."""
+    """Compute :func:`~molattn.nn.dense.plain.dense_attention` of inner products in one step."""
     returned: Any = {"return_weights": return_weights, "return_logits": return_logits}
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():

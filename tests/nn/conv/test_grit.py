@@ -7,7 +7,7 @@ import torch
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import GRITConv
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 
 def numpy_grit(p, x, e, edge_index, degree=None, *, heads, clip=5, epsilon=1e-10):

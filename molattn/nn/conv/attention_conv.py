@@ -18,7 +18,10 @@ from molattn._torch_compat import has_hooks
 from molattn.errors import check_one_of
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths, split_width
-from molattn.nn.dense_attention import (
+from molattn.nn.dense.edge_update import PairMessages
+from molattn.nn.dense.fused import fused_attention, without_autocast
+from molattn.nn.dense.linear import Linear, is_plain, linear_together
+from molattn.nn.dense.plain import (
     Attended,
     PairInputs,
     ScoreMod,
@@ -26,7 +29,6 @@ from molattn.nn.dense_attention import (
     dense_attention,
     weighted_values,
 )
-from molattn.nn.edge_update import PairMessages
 from molattn.nn.functional import (
     DenseRows,
     Neighborhoods,
@@ -34,7 +36,6 @@ from molattn.nn.functional import (
     check_temperature,
     normalize,
 )
-from molattn.nn.fused_attention import fused_attention, without_autocast
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
@@ -47,7 +48,6 @@ from molattn.nn.graph_inputs import (
     read_globals,
     read_graph,
 )
-from molattn.nn.linear import Linear, is_plain, linear_together
 
 _COLDEST = 1e-6  # divided by less, logits may overflow
 _SUMS = ("sum", "add")
@@ -279,7 +279,7 @@ class AttentionConv(PlainMessagePassing):
     def updated_edges(self, attr: EdgeAttr, messages: Any) -> Tensor:
         """Edges of edge features and of messages, in a layer that updates edges.
 
-        Messages are ``[E, H, V]``, or :class:`~molattn.nn.edge_update.PairMessages`, of which
+        Messages are ``[E, H, V]``, or :class:`~molattn.nn.dense.edge_update.PairMessages`, of which
         ``dense()`` is that.
         """
         assert self.lin_edge_out is not None
@@ -354,7 +354,7 @@ class AttentionConv(PlainMessagePassing):
             score_mod: Applied to each logit by itself, before the bias.
             return_weights: Also return the weights before gate and dropout, and the logits.
             return_messages: Also return the weighted values, after gate and dropout, of complete
-                graphs as :class:`~molattn.nn.edge_update.PairMessages`.
+                graphs as :class:`~molattn.nn.dense.edge_update.PairMessages`.
         """
         if self.attn_bias is not None:
             learned = map_edges(self.attn_bias, edge_attr).to(projected[0].dtype)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
 from molattn.errors import check_one_of
-from molattn.nn.attention_conv import AttentionConv
+from molattn.nn.conv.attention_conv import AttentionConv
+from molattn.nn.dense.linear import Linear
 from molattn.nn.functional import Neighborhoods, normalize
-from molattn.nn.linear import Linear
 
 _EPSILON = 1e-6  # of the row normalization of bonds, as in the authors' code
 

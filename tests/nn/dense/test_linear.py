@@ -7,7 +7,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.nn import functional as F
 
-from molattn.nn.linear import linear
+from molattn.nn.dense.linear import linear
 
 X, W, B = (300, 40), (50, 40), (50,)
 

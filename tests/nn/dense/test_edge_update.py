@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import EdgeAttentionConv, GraphNetwork
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 WIDTH, HEADS, CODES = 5, 2, 4
 SIZES = [3, 1, 0, 5, 2]
@@ -194,7 +194,7 @@ def test_mixed_precision(edge_dim, options):
 
 @pytest.mark.parametrize("coded", [False, True], ids=["features", "codes"])
 def test_edges_keep_their_digits_where_attention_is_in_half_precision(coded, monkeypatch):
-    monkeypatch.setattr("molattn.nn.dense_attention.working_dtype", lambda x: x.dtype)  # on a GPU
+    monkeypatch.setattr("molattn.nn.dense.plain.working_dtype", lambda x: x.dtype)  # on a GPU
     graph, conv = CompleteGraphs(SIZES), make(NARROW).float()
     torch.nn.init.zeros_(conv.lin_edge_out.weight)
     x, _, listed, pairs = random_inputs(graph, NARROW, coded)
@@ -209,7 +209,7 @@ def test_edges_keep_their_digits_where_attention_is_in_half_precision(coded, mon
 @pytest.mark.parametrize("edge_dim", [NARROW, WIDE])
 def test_single_precision(edge_dim, options, intel, monkeypatch):
     """Whichever library multiplies."""
-    monkeypatch.setattr("molattn.nn.linear._INTEL", intel)
+    monkeypatch.setattr("molattn.nn.dense.linear._INTEL", intel)
     graph, conv = CompleteGraphs(SIZES), make(edge_dim, **options)
     x, features, _, pairs = random_inputs(graph, edge_dim)
     expected = conv(graph.nodes_to_rows(x), graph, pairs)[1]

@@ -8,10 +8,10 @@ from torch.nn import functional as F
 from torch_geometric.typing import PairTensor
 
 from molattn.errors import check_one_of
-from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
+from molattn.nn.conv.attention_conv import AttentionConv, optional_linear
+from molattn.nn.dense.linear import Linear
 from molattn.nn.graph_inputs import Globals
-from molattn.nn.linear import Linear
 
 
 class GaANConv(AttentionConv):

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch_geometric.typing import PairTensor
 
 from molattn._torch_compat import has_hooks
-from molattn.nn.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_widths
-from molattn.nn.edge_update import PairMessages, update_edges
+from molattn.nn.conv.attention_conv import AttentionConv, edge_update_linear, optional_linear
+from molattn.nn.dense.edge_update import PairMessages, update_edges
+from molattn.nn.dense.linear import Linear, is_plain
 from molattn.nn.graph_inputs import EdgeAttr, Globals, edge_features
-from molattn.nn.linear import Linear, is_plain
 
 
 class EdgeAttentionConv(AttentionConv):

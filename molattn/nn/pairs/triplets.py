@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from molattn._torch_compat import is_transformed
 from molattn.graph.complete import Block, CompleteGraphs, join_pairs
 from molattn.nn.attention_heads import split_width
+from molattn.nn.dense.linear import Linear
 from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.graph_inputs import EdgeAttr, check_shape, edge_features
-from molattn.nn.linear import Linear
 from molattn.nn.resettable import Resettable
 
 _CHUNK = 2**21  # numbers of triples that are in memory at once

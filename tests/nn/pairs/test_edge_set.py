@@ -20,7 +20,7 @@ from molattn.testing import (
     assert_stable,
 )
 
-from .conftest import DOUBLE, EDGE_DIM, HEADS, NODE_DIM, OUT, assert_near
+from ..conftest import DOUBLE, EDGE_DIM, HEADS, NODE_DIM, OUT, assert_near
 
 D = OUT // HEADS
 EPSILON = 1e-8  # of the authors' layer normalization

@@ -7,7 +7,7 @@ import torch
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import MATConv
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 
 def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas, temperature):

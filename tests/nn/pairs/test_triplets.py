@@ -9,7 +9,8 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from molattn.graph import CodedEdges, CompleteGraphs
-from molattn.nn import EdgeTransformerConv, TripletAggregate, TripletAttention, triplets
+from molattn.nn import EdgeTransformerConv, TripletAggregate, TripletAttention
+from molattn.nn.pairs import triplets
 from molattn.testing import (
     assert_batch_invariant,
     assert_graphs_independent,
@@ -18,7 +19,7 @@ from molattn.testing import (
     assert_stable,
 )
 
-from .conftest import DOUBLE, assert_near
+from ..conftest import DOUBLE, assert_near
 
 WIDTH, HEADS = 6, 2
 SIZES = [3, 1, 5, 2, 0, 5]  # one padded block

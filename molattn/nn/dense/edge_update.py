@@ -16,10 +16,10 @@ from torch import Tensor
 
 from molattn._torch_compat import is_transformed
 from molattn.graph.complete import CodedEdges, CompleteGraphs
-from molattn.nn.dense_attention import PairInputs, sum_dtype, weighted_values
-from molattn.nn.fused_attention import differentiable_gradients, without_autocast
+from molattn.nn.dense.fused import differentiable_gradients, without_autocast
+from molattn.nn.dense.linear import add_product, product
+from molattn.nn.dense.plain import PairInputs, sum_dtype, weighted_values
 from molattn.nn.graph_inputs import EdgeAttr
-from molattn.nn.linear import add_product, product
 
 # Numbers in a tensor of a part: 2 MB on a CPU; on a GPU as many as keep it busy.
 _NUMBERS, _NUMBERS_ON_GPU = 1 << 19, 1 << 25

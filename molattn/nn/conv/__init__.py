@@ -1,0 +1,1 @@
+"""Attention layers, one in each module, and their base class."""

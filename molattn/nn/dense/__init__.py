@@ -1,0 +1,1 @@
+"""Attention over all pairs of complete graphs, edge updates and linear maps."""

@@ -1,0 +1,1 @@
+"""Layers whose tokens are pairs of nodes or edges."""
