@@ -1,4 +1,4 @@
-"""Answers: predictions as JSON, JSON lines or a file, explanations, and drawings."""
+"""Answers: predictions as JSON or a file, explanations, and drawings."""
 
 import json
 from collections.abc import AsyncIterator
@@ -148,6 +148,17 @@ def dumps(value: Any) -> bytes:
     """Return JSON types as a line of JSON; bytes of a table that are not UTF-8 become U+FFFD."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode(errors="surrogateescape").decode(errors="replace").encode()
+
+
+async def json_chunks(work: Work, answers: AsyncIterator[list[Molecule]]) -> AsyncIterator[bytes]:
+    """Yield the parts of a :class:`PredictResponse`, in which each molecule is a line."""
+    head = dumps({"model": work.served.name, "level": work.level})
+    yield head.removesuffix(b"}") + b',"molecules":['
+    separator = b"\n"
+    async for batch in answers:
+        yield separator + b",\n".join(map(dumps, batch))
+        separator = b",\n"
+    yield b"\n]}\n"
 
 
 async def file_chunks(

@@ -15,7 +15,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
@@ -33,12 +32,13 @@ from molattn.serve.answers import (
     dumps,
     explain_prediction,
     file_chunks,
+    json_chunks,
     molecules,
 )
 from molattn.serve.batching import Predicted, Work, Worker, in_thread, table_options
-from molattn.serve.bodies import CSV, EXPLAIN_BODIES, FILES, JSON, NDJSON, PREDICT_BODIES
+from molattn.serve.bodies import CSV, EXPLAIN_BODIES, FILES, JSON, PREDICT_BODIES
 from molattn.serve.catalog import Catalog, ModelsResponse
-from molattn.serve.guard import APIError, Guard, Metrics
+from molattn.serve.guard import APIError, Guard
 from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
 
@@ -52,10 +52,9 @@ _PAGE = Path(__file__).parent / "page"
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
 _QUICK = 64  # molecules, at most, of a request that is read beside others
-_PREDICT = """JSON gives JSON, JSON lines give JSON lines, and a file gives CSV as `molattn predict`
-writes it. `Accept` may name JSON lines or the type of a file in place of these. Each line of JSON
-lines is an object, of an answer a `Molecule`. The parameters are for bodies other than JSON, which
-has fields of these names and defaults. Files have no `neighbors`."""
+_PREDICT = """JSON gives JSON, and a file gives CSV as `molattn predict` writes it. `Accept` may
+name JSON, CSV, Excel or SDF in place of these. The parameters are for bodies other than JSON, which
+has fields of these names and defaults. Answers that are files have no `neighbors`."""
 _ERRORS_OF_BODIES = bodies.error_responses(408, 413, 415, 422, 429)
 
 
@@ -70,8 +69,7 @@ Held = Annotated[ExitStack, Depends(_held)]
 
 def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     """Return the application of some models, to be called through ``state.guard``."""
-    metrics = Metrics(lambda: worker.reserved)
-    worker = Worker(config, metrics)
+    worker = Worker(config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -89,7 +87,8 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.guard, app.state.worker = Guard(app, config, metrics), worker
+    app.state.guard = Guard(app, config)
+    app.state.worker = worker
     expected = APIError, MolattnError, RequestValidationError, HTTPException, ClientDisconnect
     for kind in (*expected, Exception):
         app.add_exception_handler(kind, _answer_error)
@@ -98,15 +97,6 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     if config.token:
         check = Depends(_check_token(config.token))
         guarded = APIRouter(dependencies=[check], responses=bodies.error_responses(401))
-
-    @guarded.get(
-        "/metrics",
-        summary="Numbers of the server, in the format of Prometheus",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def numbers() -> Response:
-        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @guarded.get("/models", summary="The models, their tasks and what is known of them")
     async def models() -> ModelsResponse:
@@ -155,7 +145,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         request: Request, options: Annotated[bodies.PredictOptions, Query()], held: Held
     ) -> Response:
         kind = bodies.content_type(request, PREDICT_BODIES)
-        answer = bodies.accepted(request, kind if kind in (JSON, NDJSON) else CSV)
+        answer = bodies.accepted(request, JSON if kind == JSON else CSV)
         stop = threading.Event()
         held.callback(stop.set)
         if kind == JSON:
@@ -180,7 +170,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if neighbors and not served.has_neighbors:
             raise InputError("neighbors: expected 0: the model keeps no training molecules")
         if neighbors and answer in FILES:
-            raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {NDJSON}")
+            raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {JSON}")
         predicted = worker.predict(work, stop)
         remarks = quote("; ".join(table.remarks))
         if len(remarks) > _MOST_REMARKS:  # what clients take is limited; cut between words
@@ -190,13 +180,11 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             reading = table_options(config, work.smiles_column, work.level)
             chunks = file_chunks(work, reading, FILES[answer], predicted)
             return StreamingResponse(chunks, media_type=answer, headers=headers)
-        found = _molecules(work, predicted, neighbors, worker)
-        if answer == NDJSON:
-            lines = (b"".join(dumps(one) + b"\n" for one in batch) async for batch in found)
-            return StreamingResponse(lines, media_type=answer, headers=headers)
-        every = await bodies.unless_gone(request, _all(found))
-        whole: PredictResponse = {"model": served.name, "level": work.level, "molecules": every}
-        return Response(dumps(whole), media_type=JSON)
+        chunks = json_chunks(work, _molecules(work, predicted, neighbors, worker))
+        if kind == JSON:  # whole, so that an error has its status
+            text = await bodies.unless_gone(request, _joined(chunks))
+            return Response(text, media_type=JSON)
+        return StreamingResponse(chunks, media_type=JSON, headers=headers)
 
 
 async def _molecules(
@@ -209,8 +197,8 @@ async def _molecules(
             yield molecules(work, batch, 0)
 
 
-async def _all(batches: AsyncIterator[list[Molecule]]) -> list[Molecule]:
-    return [molecule async for batch in batches for molecule in batch]
+async def _joined(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
 
 
 def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:

@@ -21,7 +21,7 @@ from molattn.inference.streaming import (
 )
 from molattn.model.module import batches
 from molattn.serve.catalog import ServedModel
-from molattn.serve.guard import APIError, Metrics
+from molattn.serve.guard import APIError
 
 Predicted = list[tuple[ReadRow, Cells, str]]
 """Rows, the cells of their predictions, and the reason codes of those without one."""
@@ -90,8 +90,8 @@ class Worker:
     order in which they came; a request has one batch in the queue at a time.
     """
 
-    def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
-        self._config, self._metrics = config, metrics
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
         self._queue: asyncio.Queue[_Task] = asyncio.Queue()
         self.reserved = 0
         self._predicting = ThreadPoolExecutor(1, "molattn-predict")
@@ -188,11 +188,9 @@ class Worker:
                 task.rows = list(islice(new, task.count))
         rows = [row for task in tasks for row in task.rows or ()]
         for batch in batches(rows, self._config.batch_size, lambda row: row.record):
-            self._metrics.batches.observe(len(batch))
             with inference_context(served.model, self._config.threads):
-                for row, cells, code in compute_rows(served.spec(level), batch):
-                    self._metrics.molecules.labels(served.name, code or "predicted").inc()
-                    results.append((row, cells[0], code))
+                predicted = compute_rows(served.spec(level), batch)
+                results += [(row, cells[0], code) for row, cells, code in predicted]
         return results
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,13 +20,16 @@ from molattn.explain import METHODS
 from molattn.serve.catalog import LEVEL, ServedModel
 from molattn.serve.guard import APIError, Error
 
-JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
+JSON = "application/json"
+CSV = "text/csv"
+_EXCEL = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+_SDF = "chemical/x-mdl-sdfile"
 FILES = {
     CSV: "csv",
     "text/tab-separated-values": "tsv",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    _EXCEL: "xlsx",
     "application/vnd.apache.parquet": "parquet",
-    "chemical/x-mdl-sdfile": "sdf",
+    _SDF: "sdf",
     "chemical/x-daylight-smiles": "smi",
 }
 """Content types of files, each with the format (:data:`molattn.data.table.FORMATS`)."""
@@ -127,24 +130,18 @@ class ExplainRequest(_Strict):
     height: int = Field(340, ge=150, le=2000, description="Height of the picture, in pixels.")
 
 
-class _Line(_Strict):
-    smiles: str | None
-    partner: str | None = None
-    features: dict[str, FiniteFloat | None] | None = None
-
-
 _TEXT = {"schema": {"type": "string"}}
-_FILES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in FILES}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
 PREDICT_BODIES: dict[str, dict[str, Any]] = {
     JSON: {
         "schema": PredictRequest.model_json_schema(),
         "example": {"smiles": ["CCO", "c1ccccc1O"]},
     },
-    NDJSON: {**_TEXT, "example": '{"smiles": "CCO"}\n{"smiles": "c1ccccc1O"}\n'},
-    **_FILES,
+    **dict.fromkeys(FILES, _BINARY),
     CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
 }
-PREDICT_ANSWERS = {"content": {NDJSON: _TEXT, **_FILES, CSV: _TEXT}}
+PREDICT_ANSWERS = {"content": {CSV: _TEXT, _EXCEL: _BINARY, _SDF: _BINARY}}
+"""Content of answers that are files; all others are JSON."""
 EXPLAIN_BODIES = {
     JSON: {"schema": ExplainRequest.model_json_schema(), "example": {"smiles": "c1ccccc1O"}}
 }
@@ -165,10 +162,10 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
 
 
 def accepted(request: Request, default: str) -> str:
-    """Return the first type of an answer, JSON lines or a file, that ``Accept`` names."""
+    """Return the first type of an answer that ``Accept`` names: JSON, CSV, Excel or SDF."""
     entries = request.headers.get("accept", "").lower().split(",")
     names = (entry.partition(";")[0].strip() for entry in entries)
-    return next((name for name in names if name in (NDJSON, *FILES)), default)
+    return next((name for name in names if name in (JSON, CSV, _EXCEL, _SDF)), default)
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:
@@ -184,12 +181,8 @@ async def read_json(request: Request, kind: type[Body]) -> Body:
             raise APIError(413, "too_large", message, {"Connection": "close"})
 
     await _receive(request, add)
-    return _parse(kind, bytes(body))
-
-
-def _parse(kind: type[Body], text: bytes) -> Body:
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(bytes(body))
     except ValidationError as error:
         raise InputError(validation_line(error.errors(include_url=False))) from None
 
@@ -227,17 +220,18 @@ class _MoleculeTable(Table):
 
     path = Path("body")
 
-    def __init__(self, served: ServedModel, rows: Callable[[], Iterable[list[Any]]]) -> None:
+    def __init__(self, served: ServedModel, columns: Sequence[Sequence[Any]]) -> None:
         model = served.model.config
         partner = [model.partner_column] if model.partner_column else []
         self.header = ["smiles", *partner, *model.features]
-        self._texts, self._rows = 1 + len(partner), rows
+        self._texts = 1 + len(partner)
+        self._columns = columns
 
     def __iter__(self) -> Iterator[Row]:
-        for number, values in enumerate(self._rows(), start=1):
-            texts, numbers = values[: self._texts], values[self._texts :]
-            cells = ["null" if text is None else text for text in texts]
-            yield Row(number, [*cells, *("" if n is None else repr(n) for n in numbers)])
+        for row, values in enumerate(zip(*self._columns, strict=True), start=1):
+            cells = ["null" if text is None else text for text in values[: self._texts]]
+            numbers = ("" if n is None else repr(n) for n in values[self._texts :])
+            yield Row(row, [*cells, *numbers])
 
 
 def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -> Table:
@@ -252,7 +246,7 @@ def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -
     check_inputs(served, body.partner is not None, features)
     partner = [] if body.partner is None else [body.partner]
     columns = [body.smiles, *partner, *(features[name] for name in served.model.config.features)]
-    return _MoleculeTable(served, lambda: map(list, zip(*columns, strict=True)))
+    return _MoleculeTable(served, columns)
 
 
 def check_inputs(served: ServedModel, has_partner: bool, features: Iterable[str]) -> None:
@@ -271,34 +265,13 @@ def file_table(
     path: Path, kind: str, served: ServedModel, options: PredictOptions, stop: threading.Event
 ) -> tuple[Table, int]:
     """Return the table of a body of a type, and the number of its rows; all are read once."""
-    if kind == NDJSON:
-        table: Table = _MoleculeTable(served, lambda: _line_values(path, served))
-    else:
-        table = open_table(Source(path, "body"), FILES[kind], options=options)
-        table.use(options, *served.model.config.input_columns)
+    table = open_table(Source(path, "body"), FILES[kind], options=options)
+    table.use(options, *served.model.config.input_columns)
     count = 0
     for count, _ in enumerate(table, start=1):  # noqa: B007
         if stop.is_set():
             raise MolattnError("stopped")
     return table, count
-
-
-def _line_values(path: Path, served: ServedModel) -> Iterator[list[Any]]:
-    model = served.model.config
-    with open(path, "rb") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                line = _parse(_Line, text)
-                features, has_partner = line.features or {}, line.partner is not None
-                if model.has_partner:
-                    has_partner = "partner" in line.model_fields_set
-                check_inputs(served, has_partner, features)
-            except InputError as error:
-                raise InputError(f"line {number}: {error}") from None
-            partner = [line.partner] if model.has_partner else []
-            yield [line.smiles, *partner, *(features[name] for name in model.features)]
 
 
 def validation_line(errors: Iterable[Any]) -> str:

@@ -1,20 +1,10 @@
-"""What every request passes: which host, which origin, how large; its errors and its numbers."""
+"""What every request passes: which host, which origin, how large; and its errors."""
 
 import logging
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    ProcessCollector,
-    generate_latest,
-)
 from pydantic import Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -23,10 +13,9 @@ from typing_extensions import TypedDict
 
 from molattn.config import ServeConfig
 from molattn.config.inference import is_loopback
-from molattn.version import __version__
 
 _log = logging.getLogger(__package__)
-_ENDPOINTS = frozenset("/ /models /predict /explain /depict /physchem /health /metrics".split())
+_ENDPOINTS = frozenset("/ /models /predict /explain /depict /physchem /health".split())
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
@@ -60,37 +49,8 @@ class APIError(Exception):
         return JSONResponse(self._content, self._status, self._headers)
 
 
-class Metrics:
-    """Counts requests, molecules and batches; ``waiting`` returns the molecules not answered."""
-
-    def __init__(self, waiting: Callable[[], float]) -> None:
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        info = Info("molattn", "Version of molattn.", registry=registry)
-        info.info({"version": __version__})
-        text, labels = "Requests by endpoint and status.", ["endpoint", "status"]
-        self._requests = Counter("molattn_requests", text, labels, registry=registry)
-        text = "Time from the head of a request to the end of its response."
-        self._seconds = Histogram("molattn_request_seconds", text, labels[:1], registry=registry)
-        text, labels = "Molecules by model and outcome.", ["model", "outcome"]
-        self.molecules = Counter("molattn_molecules", text, labels, registry=registry)
-        text, sizes = "Molecules that were predicted together.", [2**power for power in range(10)]
-        self.batches = Histogram("molattn_batch_molecules", text, buckets=sizes, registry=registry)
-        text = "Molecules of requests that are not answered."
-        Gauge("molattn_waiting_molecules", text, registry=registry).set_function(waiting)
-
-    def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count a request."""
-        self._requests.labels(endpoint, str(status)).inc()
-        self._seconds.labels(endpoint).observe(seconds)
-
-    def text(self) -> bytes:
-        """Return all numbers."""
-        return generate_latest(self._registry)
-
-
 class Guard:
-    """Middleware that refuses requests before anything is done for them, and counts all.
+    """Middleware that refuses requests before anything is done for them.
 
     - A server of this machine alone answers only to its own names, so that a foreign page cannot
       reach it through a name of its own that it points here (DNS rebinding). A page of another
@@ -99,8 +59,8 @@ class Guard:
     - A body that is too large is refused.
     """
 
-    def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
+        self._app = app
         self._most = config.max_request_size * 10**6
         self._only_local = is_loopback(config.host)
 
@@ -109,7 +69,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, start, size = 500, time.perf_counter(), 0
+        size = 0
         endpoint = scope["path"] if scope["path"] in _ENDPOINTS else "other"
 
         async def counted_receive() -> Message:
@@ -122,9 +82,7 @@ class Guard:
             return message
 
         async def marked_send(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -140,8 +98,6 @@ class Guard:
             kind = type(error).__name__
             _log.error("%s: %s at %s, line %s", endpoint, kind, last.filename, last.lineno)
             raise  # the connection is closed
-        finally:
-            self._metrics.request(endpoint, status, time.perf_counter() - start)
 
     def _refusal(self, headers: Headers) -> APIError | None:
         host, origin = headers.get("host", ""), headers.get("origin")

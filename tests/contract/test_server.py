@@ -1,7 +1,6 @@
 """What the server answers."""
 
 import csv
-import json
 import urllib.parse
 
 import pytest
@@ -14,13 +13,12 @@ from .conftest import ask, serving
 LARGE = "C" * 2_001
 
 
-def test_health_models_and_metrics(address, model):
+def test_health_and_models(address, model):
     assert ask(f"{address}/health").status == 200
     found = ask(f"{address}/models")
     assert found.status == 200
     assert model.name in found.text
     assert "admet" in found.text
-    assert ask(f"{address}/metrics").kind.startswith("text/plain")
 
 
 def test_the_page_and_the_description_load_nothing_from_elsewhere(address):
@@ -79,20 +77,17 @@ def test_a_request_chooses_its_model(address):
     assert max(herg["probabilities"], key=herg["probabilities"].get) == herg["class"]
 
 
-def test_tables_and_lines_in_and_out(address):
+def test_tables_in_and_out(address):
     body = b"name,smiles\na,CCO\nb,C(C\nc,CCC\n"
     answer = ask(f"{address}/predict", body, "text/csv")
     rows = list(csv.DictReader(answer.text.splitlines()))
     assert [row["name"] for row in rows] == ["a", "b", "c"]
     assert [row["error"] for row in rows] == ["", "parenthesis", ""]
     assert [row["logS_predicted"] != "" for row in rows] == [True, False, True]
-    answer = ask(f"{address}/predict", body, "text/csv", Accept="application/x-ndjson")
-    values = [value_of(json.loads(line)) for line in answer.text.splitlines()]
+    answer = ask(f"{address}/predict", body, "text/csv", Accept="application/json")
+    values = [value_of(molecule) for molecule in answer.json["molecules"]]
     assert [value is None for value in values] == [False, True, False]
     assert values[0] == pytest.approx(float(rows[0]["logS_predicted"]), rel=1e-4)
-    lines = b'{"smiles": "CCO"}\n{"smiles": "CCC"}\n'
-    answer = ask(f"{address}/predict", lines, "application/x-ndjson")
-    assert [json.loads(line)["smiles"] for line in answer.text.splitlines()] == ["CCO", "CCC"]
     block = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")).encode() + b"$$$$\n"
     answer = ask(f"{address}/predict", block * 2, "chemical/x-mdl-sdfile")
     assert len(list(csv.DictReader(answer.text.splitlines()))) == 2

@@ -10,7 +10,6 @@ from molattn.config import ServeConfig
 from molattn.serve import batching
 from molattn.serve.batching import Work, Worker
 from molattn.serve.bodies import PredictRequest, json_table
-from molattn.serve.guard import Metrics
 
 from ..conftest import HANGING
 from .conftest import run_apart
@@ -45,7 +44,7 @@ def run(monkeypatch):
         return [one async for batch in worker.predict(work, threading.Event()) for one in batch]
 
     async def whole(served, requests, cancelled, options):
-        worker = Worker(ServeConfig(**options), Metrics(lambda: 0))
+        worker = Worker(ServeConfig(**options))
         running = asyncio.create_task(worker.run())
         try:
             first = asyncio.ensure_future(predict(worker, served, 0.9, "N"))

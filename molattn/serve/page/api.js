@@ -85,20 +85,22 @@ export function predictTable({ body, type, column }, options, { accept, signal, 
 
 // The number of molecules of a table, how it was read, and an iterator of their answers, in order.
 export async function answersOf(asked, options, signal, onWait) {
-  const response = await predictTable(asked, options, { accept: "application/x-ndjson", signal, onWait });
+  const response = await predictTable(asked, options, { accept: "application/json", signal, onWait });
   const total = Number(response.headers.get("X-Molattn-Rows"));
   const remarks = decodeURIComponent(response.headers.get("X-Molattn-Remarks") ?? "");
   return { total, remarks, answers: answers(response.body, total) };
 }
 
+// Each molecule is a line of the answer.
 async function* answers(stream, total) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let [rest, read] = ["", 0];
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     const lines = (rest + part.value).split("\n");
     rest = lines.pop();
-    read += lines.length;
-    yield* lines.map((line) => JSON.parse(line));
+    const molecules = lines.filter((line) => line.startsWith('{"smiles"'));
+    read += molecules.length;
+    yield* molecules.map((line) => JSON.parse(line.replace(/,$/, "")));
   }
   if (read !== total) throw refusal(0, "rows", `The server stopped after ${read} of ${total} molecules.`);
 }
