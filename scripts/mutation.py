@@ -168,8 +168,8 @@ def run_tests(copy: Path, tests: Path) -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 1)
-        os.dup2(nothing.fileno(), 2)
+        for descriptor in (1, 2):
+            os.dup2(nothing.fileno(), descriptor)  # noqa: TID251 (also what C libraries print)
         sys.exit(int(pytest.main([*OPTIONS, str(tests)])))
 
 

@@ -89,12 +89,8 @@ def grammar_error(text: object) -> tuple[ReasonCode, str]:
         return "not_text", f"expected text, got {type(text).__name__}"
     if not text or text.isspace():
         return "empty", "the text is empty"
-    for index, character in enumerate(text, start=1):
-        named = f"character {index} is U+{ord(character):04X}"
-        if not character.isascii():
-            return "non_ascii", f"{named}, but SMILES are plain ASCII"
-        if not character.isprintable() and character not in "\t\r\n\v\f":
-            return "control_character", f"{named}, a control character"
+    if (error := _character_error(text)) is not None:
+        return error
     if text.lower() in _MISSING:
         return "missing_value", "it marks a missing value"
     for code, pattern, reason in _FORMATS:
@@ -103,6 +99,16 @@ def grammar_error(text: object) -> tuple[ReasonCode, str]:
                 return "whitespace", "more text follows the SMILES after a space"
             return code, reason
     return _structure_error(text)
+
+
+def _character_error(text: str) -> tuple[ReasonCode, str] | None:
+    for index, character in enumerate(text, start=1):
+        named = f"character {index} is U+{ord(character):04X}"
+        if not character.isascii():
+            return "non_ascii", f"{named}, but SMILES are plain ASCII"
+        if not character.isprintable() and character not in "\t\r\n\v\f":
+            return "control_character", f"{named}, a control character"
+    return None
 
 
 def _structure_error(text: str) -> tuple[ReasonCode, str]:

@@ -79,7 +79,7 @@ class PackedMolecules:
         cls, parts: "Sequence[tuple[PackedMolecules, NDArray[np.integer[Any]]]]"
     ) -> "PackedMolecules":
         """Copy molecules, by their indices, of collections with the same featurizer."""
-        taken = [packed._take(np.asarray(select, dtype=np.intp)) for packed, select in parts]
+        taken = [cls._take(packed, np.asarray(select, dtype=np.intp)) for packed, select in parts]
         atom_starts, bond_starts = (
             np.cumsum(np.concatenate([[0], *map(np.diff, starts)]))
             for starts in zip(*((one.atom_starts, one.bond_starts) for one in taken), strict=True)

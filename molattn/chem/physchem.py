@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rdkit import Chem
-from rdkit.Chem import QED, rdMolDescriptors
+from rdkit.Chem import QED, Descriptors, rdMolDescriptors
 from rdkit.Chem.FilterCatalog import FilterCatalog, FilterCatalogParams
 from typing_extensions import TypedDict
 
@@ -38,7 +38,7 @@ def _violations(mol: Chem.Mol) -> float:
 
 _calculate: Any = rdMolDescriptors
 PROPERTIES: dict[str, _Property] = {
-    "mw": _Property("Molecular weight", "g/mol", 500, _LIPINSKI, _calculate._CalcMolWt),
+    "mw": _Property("Molecular weight", "g/mol", 500, _LIPINSKI, Descriptors.MolWt),
     "clogp": _Property("cLogP", "", 5, f"{_CRIPPEN}; {_LIPINSKI}", _clogp),
     "tpsa": _Property("TPSA", "\N{ANGSTROM SIGN}²", 140, f"{_ERTL}; {_VEBER}", _calculate.CalcTPSA),
     "hbd": _Property(

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, compress, islice
 from typing import Any, NamedTuple
 
@@ -199,8 +200,9 @@ class MoleculeReader:
 
         blocks = new_molecules()
         first = list(islice(blocks, self.num_workers))  # no more processes than blocks
-        own = replace(self)  # without the cache, which processes do not need
-        for read in parallel_map(own._read_block, chain(first, blocks), len(first)):
+        # A copy has no cache, which processes do not need.
+        read_block = partial(MoleculeReader._read_block, replace(self))
+        for read in parallel_map(read_block, chain(first, blocks), len(first)):
             block, found, new = pending.popleft()
             found.update(zip(new, read, strict=True))
             for text in found:

@@ -134,7 +134,8 @@ class CompleteGraphs(OnDevice):
         self._cache: dict[str, Any] = {}  # see _derived
         count = np.asarray(self.sizes, dtype=np.int64)
         self._all_as_length = _of_length(int((count * (count - (not self_loops))).sum()))
-        self._edges_as_length: Optional[Tensor] = self._all_as_length  # None = not counted
+        # None = not counted; see _of_length.
+        self.edges_as_length: Optional[Tensor] = self._all_as_length
         order = np.argsort(count, kind="stable")
         row_start, pair_start, width = (np.zeros_like(count) for _ in range(3))
         blocks: list[Block] = []
@@ -253,9 +254,9 @@ class CompleteGraphs(OnDevice):
             )
         fewer = self._map(lambda t: t)
         fewer.kept = kept
-        fewer._edges_as_length = None
+        fewer.edges_as_length = None
         if kept.device.type == "cpu":  # for the number of a GPU one would have to wait
-            fewer._edges_as_length = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
+            fewer.edges_as_length = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
         return fewer
 
     def pair_rows(self, edge_index: Tensor) -> Tensor:
@@ -268,7 +269,7 @@ class CompleteGraphs(OnDevice):
     @property
     def num_edges(self) -> int:
         """Number of edges, without padding."""
-        return len(self.edge_row if self._edges_as_length is None else self._edges_as_length)
+        return len(self.edge_row if self.edges_as_length is None else self.edges_as_length)
 
     @property
     def is_listed(self) -> bool:
@@ -286,10 +287,8 @@ class CompleteGraphs(OnDevice):
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
         moved = copy.copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(moved, name, move(value))
-        moved._cache = {}
+        tensors = {name: move(t) for name, t in vars(self).items() if isinstance(t, Tensor)}
+        vars(moved).update(tensors, _cache={})
         return moved
 
     # From flat nodes and edges to rows, and back.
@@ -376,7 +375,7 @@ class CompleteGraphs(OnDevice):
         row = self.pair_rows(index)
         if self.kept is None:
             return index, row
-        counted = self._edges_as_length
+        counted = self.edges_as_length
         kept = true_places(self.kept[row], None if counted is None else len(counted))
         return index[:, kept], row[kept]
 

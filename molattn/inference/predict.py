@@ -1,10 +1,10 @@
 """Predictions and learned embeddings for the molecules in a table."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import compress, repeat
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -29,6 +29,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.confidence import CONFIDENCES
+from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.predictor import PredictionColumns
 from molattn.model.readable import headings
@@ -214,7 +215,8 @@ def prediction_spec(
         InputError: A number of neighbors that the model does not have.
     """
     columns = PredictionColumns(model)
-    fields, names = dict[str, str](), dict[str, str]()
+    names: dict[str, str] = {}
+    nearest = None
     if neighbors is not None:
         model.check_neighbors(neighbors, "neighbors")
         fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
@@ -226,10 +228,11 @@ def prediction_spec(
             for number in range(1, neighbors + 1)
             for name, kind in fields.items()
         }
+        nearest = partial(_neighbor_cells, model, neighbors, [*fields])
     return OutputSpec(
         "predicting",
         {**columns.columns, **names},
-        partial(_predictions, model, columns, level, batch_size, neighbors, [*fields]),
+        partial(_predictions, model, columns, level, batch_size, nearest),
         model.config.input_fields(fingerprint=model.uncertainty is not None),
     )
 
@@ -239,8 +242,7 @@ def _predictions(
     columns: PredictionColumns,
     level: float,
     batch_size: int,
-    neighbors: int | None,
-    fields: Sequence[str],
+    neighbor_cells: Callable[[KernelInputs], Iterator[list[Any]]] | None,
     rows: Sequence[ReadRow],
     records: list[MoleculeRecord],
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
@@ -253,14 +255,20 @@ def _predictions(
     known = [*compress(fingerprints, is_finite)]
     prediction = model.prediction(outputs[:, is_finite], known, level)
     position = iter(range(len(prediction.prediction)))
-    near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
-    for index, good in enumerate(is_finite):
-        if not good:
+    nearest = repeat([], len(rows)) if neighbor_cells is None else neighbor_cells(inputs)
+    for is_usable, cells in zip(is_finite, nearest, strict=True):
+        if is_usable:
+            yield [[*columns.cells(prediction, next(position)), *cells]]
+        else:
             yield "not_finite"
-            continue
-        nearest = [one for by_row in near.values() for one in by_row[index]]
-        cells: list[Any] = [getattr(one, name) for one in nearest for name in fields]
-        yield [[*columns.cells(prediction, next(position)), *cells]]
+
+
+def _neighbor_cells(
+    model: MolAttn, count: int, fields: Sequence[str], inputs: KernelInputs
+) -> Iterator[list[Any]]:
+    """Yield the cells of each row that describe its nearest training molecules."""
+    for tasks in zip(*model.neighbors_of_inputs(inputs, count).values(), strict=True):
+        yield [getattr(neighbor, name) for task in tasks for neighbor in task for name in fields]
 
 
 def embed_table(

@@ -138,7 +138,7 @@ class MolAttn(Predictor):
                 )
             # Kernels are of the Gaussian process.
             others = replace(model.config, kernels=first.config.kernels)
-            difference = first.config.difference(others) or first._scaling_difference(model)
+            difference = first.config.difference(others) or cls._scaling_difference(first, model)
             if difference:
                 raise InputError(
                     f"ensemble: model {number} differs from model 1 in {difference}; expected "

@@ -94,7 +94,8 @@ class Predictor(NetworkModule):
         transformed scale. With ``members`` it returns the uncalibrated prediction of each instead,
         ``[members, n, num_outputs]``. For ``as_given`` see :meth:`as_given`.
         """
-        records = (self.as_given() if as_given else self)._records(smiles, partners)
+        reader = (self.as_given() if as_given else self).reader(partners, numbers=True)
+        records = reader.all(smiles, partners)
         outputs = self.predict_outputs(records, batch_size, features=features)
         if members:
             return self.in_own_units(outputs).clip(*self.output_limits)

@@ -97,13 +97,7 @@ def read_graph(
     if isinstance(edge_attr, Tensor) and edge_attr.dim() == 1:
         edge_attr = edge_attr.unsqueeze(-1)
     if isinstance(edges, CompleteGraphs):
-        if pair[0] is not pair[1] or layer.flow != "source_to_target":
-            raise ValueError("CompleteGraphs: expected one set of nodes and the default flow")
-        if pair[0].size(0) != edges.num_rows:
-            raise ValueError(
-                f"x: got {pair[0].size(0)} nodes, expected {edges.num_rows} rows of the complete "
-                "graphs: use graphs.nodes_to_rows(x), and graphs.rows_to_nodes(out) on the result"
-            )
+        _check_complete(layer, pair, edges)
     if size and any(n not in (None, len(of)) for n, of in zip(size, pair, strict=True)):
         raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
     if not pair[0].is_floating_point():
@@ -122,6 +116,16 @@ def read_graph(
     elif edge_attr is not None:
         check_shape("edge_attr", edge_attr, edges.num_pairs, layer.edge_dim)
     return pair, edges, edge_attr
+
+
+def _check_complete(layer: Reader, pair: PairTensor, graphs: CompleteGraphs) -> None:
+    if pair[0] is not pair[1] or layer.flow != "source_to_target":
+        raise ValueError("CompleteGraphs: expected one set of nodes and the default flow")
+    if pair[0].size(0) != graphs.num_rows:
+        raise ValueError(
+            f"x: got {pair[0].size(0)} nodes, expected {graphs.num_rows} rows of the complete "
+            "graphs: use graphs.nodes_to_rows(x), and graphs.rows_to_nodes(out) on the result"
+        )
 
 
 def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> PairTensor:

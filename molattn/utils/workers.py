@@ -4,7 +4,7 @@
 and so does Ray's ``ActorPool``.
 """
 
-import ctypes
+import ctypes  # noqa: TID251 (for mallopt, which Python does not call)
 import logging
 import os
 import pickle

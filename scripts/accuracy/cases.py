@@ -166,6 +166,33 @@ def table_options() -> argparse.ArgumentParser:
     return parser
 
 
+def _find_files(source: str, splits: Path | None) -> tuple[Path, Path | None, str | None]:
+    """Return the file of a dataset, the file of its splits, and the method to make splits by."""
+    path = Path(source)
+    if source != path.stem:
+        return path, splits, None
+    if development_set := find_set(SHARED, source):
+        return development_set, splits, METHODS[development_set.parent.name]
+    splits = splits or SHARED / "splits" / f"{source}.json"
+    return SHARED / f"{source}.csv", splits if splits.is_file() else None, None
+
+
+def _check_columns(
+    path: Path, header: Sequence[str], smiles_column: str, target_column: str | None
+) -> str:
+    """Return the column to learn, if the header has it and the column of SMILES."""
+    others = [name for name in header if name not in (smiles_column, CLIFF)]
+    if target_column is None and len(others) == 1:
+        (target_column,) = others
+    for option, column in (("smiles", smiles_column), ("target", target_column)):
+        if column not in header:
+            raise InputError(
+                f"{path}: got {quoted(column)} as --{option}-column, "
+                f"expected one of {', '.join(header)}"
+            )
+    return str(target_column)
+
+
 def load_dataset(
     source: str, smiles_column: str, target_column: str | None, splits: Path | None
 ) -> Dataset:
@@ -181,12 +208,7 @@ def load_dataset(
     Raises:
         InputError: A file cannot be read or lacks something.
     """
-    path, method = Path(source), None
-    if source == path.stem and (found := find_set(SHARED, source)):
-        path, method = found, METHODS[found.parent.name]
-    elif source == path.stem:
-        path, splits = SHARED / f"{source}.csv", splits or SHARED / "splits" / f"{source}.json"
-        splits = splits if splits.is_file() else None
+    path, splits, method = _find_files(source, splits)
     unpack = gzip.open if path.suffix == ".gz" else open
     try:
         with unpack(path, "rt", newline="", encoding="utf-8") as file:
@@ -196,18 +218,10 @@ def load_dataset(
             f"data {quoted(source)}: {path} cannot be read ({error}), expected the path of a CSV "
             f"file, or the name of one in {SHARED}"
         ) from error
-    others = [name for name in header if name not in (smiles_column, CLIFF)]
-    if target_column is None and len(others) == 1:
-        (target_column,) = others
-    for option, column in (("smiles", smiles_column), ("target", target_column)):
-        if column not in header:
-            raise InputError(
-                f"{path}: got {quoted(column)} as --{option}-column, "
-                f"expected one of {', '.join(header)}"
-            )
+    target_column = _check_columns(path, header, smiles_column, target_column)
     smiles, cells = (
         [line[header.index(column)] if len(line) == len(header) else "" for line in lines]
-        for column in (smiles_column, str(target_column))
+        for column in (smiles_column, target_column)
     )
     try:
         task = infer_task("y", cells)

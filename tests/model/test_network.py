@@ -151,7 +151,7 @@ def test_mat_reads_the_distance_in_bonds_and_the_bond(text):
 
 @pytest.mark.slow  # the compiler takes half a minute
 def test_the_whole_network_is_compiled_once_for_all_layouts():
-    torch._dynamo.reset()
+    torch.compiler.reset()
     net = NetworkConfig(width=16, heads=2, layers=2, dropout=0.0, head_dropout=0.0)
     model = MolAttn(MolAttnConfig("y", net))
     counter = CompileCounterWithBackend("eager")

@@ -28,7 +28,7 @@ def tensors(out):
 def test_compiled_once_for_all_sizes(traced_subject):
     """In values and gradients; sizes 0 and 1 are always cases of their own to the compiler."""
     subject = traced_subject
-    torch._dynamo.reset()
+    torch.compiler.reset()
     conv = subject.make(dtype=torch.float32)
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend=counter)
@@ -108,7 +108,7 @@ LAYOUTS = [[9, 8, 1, 2, 11, 2, 2], [2, 30, 3, 2, 2, 30, 30, 3], [5, 9, 2]]
 
 
 def test_compiled_once_for_all_complete_graphs(traced_subject):
-    torch._dynamo.reset()
+    torch.compiler.reset()
     conv = traced_subject.make(dtype=torch.float32)
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend=counter)

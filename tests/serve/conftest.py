@@ -50,9 +50,11 @@ def served(catalog):
     @contextmanager
     def opened(models=None, **options):
         config = ServeConfig(**options)
-        guard = make_app(models or catalog, config).state.guard
-        with TestClient(guard, base_url="http://localhost", raise_server_exceptions=False) as one:
-            one.worker = guard._app.state.worker
+        state = make_app(models or catalog, config).state
+        with TestClient(
+            state.guard, base_url="http://localhost", raise_server_exceptions=False
+        ) as one:
+            one.worker = state.worker
             yield one
 
     return opened

@@ -103,7 +103,7 @@ def test_equals_gatv2_conv_with_its_key_as_value():
     assert_same_gradients(got, expected, [x, e])
 
 
-def numpy_layer(conv, x, edge_index, e, u, batch):
+def numpy_layer(conv, x, edge_index, e, u, batch):  # noqa: C901 (every choice of the layer)
     """The equations of the class docstring, edge by edge."""
     p = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
     heads, width = conv.heads, conv.head_channels
