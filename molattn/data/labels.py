@@ -34,11 +34,12 @@ _NO_TARGET = re.compile(
 )
 """Names of columns of structures, names, identifiers and splits, in lower case."""
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
-_POSITIVE = re.compile(r"\(?\+.*|.*\+\)?|t(rue)?|y(es)?|active|pos(itive)?|toxic|hit")
-_NEGATIVE = re.compile(
-    r"\(?[-\u2212].*|.*[-\u2212]\)?|0|f(alse)?|no?|neg(ative)?|inactive|non.+|not?[\s_-].+"
-)
-_NEGATION = r"(a|dis|il|im|in|ir|non?|not|un)[\s_-]?"  # before the name of the other class
+_POSITIVE_NAMES = frozenset("true t yes y positive pos active toxic hit".split())
+_NEGATIVE_NAMES = frozenset("0 false f no n negative neg inactive".split())
+_NEGATIVE_WORDS = ("no", "non", "not")  # at the start of a name of several words
+_NEGATIVE_PREFIXES = ("non", "un", "in", "im", "ir", "il", "dis", "a")  # of the other class
+_PLUS_SIGNS = ("+",)
+_MINUS_SIGNS = ("-", "\u2212")
 _BINARY_NUMBERS = ({0.0, 1.0}, {-1.0, 1.0})
 _MOST_CLASSES_FOUND = 20
 _MOST_CLASSES = 1000
@@ -134,18 +135,31 @@ def positive_class(classes: Sequence[str]) -> str | None:
     """Return which of two classes is the positive one by their names; None if they do not tell.
 
     If exactly one is negative, it is the other: a minus sign at an end (``BBB-``), 0, false, no,
-    negative, inactive, ``non`` or the word ``not`` or ``no`` at the start, or the other class after
-    a prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
+    negative, inactive, the word ``no``, ``non`` or ``not`` at the start, or the other class after a
+    prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
     positive, active, toxic or hit. Case does not matter.
     """
-    first, second = (label.casefold() for label in classes)
-    is_positive = [
-        bool(_NEGATIVE.fullmatch(word) or re.fullmatch(_NEGATION + re.escape(base), word))
-        for word, base in ((second, first), (first, second))
-    ]
+    first, second = (label.casefold().strip("()") for label in classes)
+    is_positive = [_is_negative(second, first), _is_negative(first, second)]
     if sum(is_positive) != 1:
-        is_positive = [_POSITIVE.fullmatch(word) is not None for word in (first, second)]
+        is_positive = [
+            name in _POSITIVE_NAMES or _has_sign(name, _PLUS_SIGNS) for name in (first, second)
+        ]
     return classes[is_positive.index(True)] if sum(is_positive) == 1 else None
+
+
+def _is_negative(name: str, opposite: str) -> bool:
+    first_word, *further_words = re.split(r"[\s_-]", name)
+    return (
+        name in _NEGATIVE_NAMES
+        or _has_sign(name, _MINUS_SIGNS)
+        or (first_word in _NEGATIVE_WORDS and bool(further_words))
+        or any(name == prefix + opposite for prefix in _NEGATIVE_PREFIXES)
+    )
+
+
+def _has_sign(name: str, signs: tuple[str, ...]) -> bool:
+    return name.startswith(signs) or name.endswith(signs)
 
 
 def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:

@@ -78,6 +78,9 @@ def test_labels_say_what_they_are(cells, kind, classes):
         ("+", "-"),
         ("1", "-1"),
         ("toxic", "safe"),
+        ("blocker", "nonblocker"),
+        ("BBB+", "(BBB\N{MINUS SIGN})"),
+        ("permeable", "impermeable"),
     ],
 )
 def test_the_positive_class_follows_from_the_names(positive, negative):
