@@ -2,49 +2,43 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
-from rdkit.Chem import rdDepictor, rdDistGeom, rdForceFieldHelpers
+from rdkit.Chem import rdDistGeom, rdForceFieldHelpers
 
 from molattn.chem.parse import quiet
 from molattn.errors import InputError, quoted
 
-Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
-
-_METHODS: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")
-_ATTEMPTS = 20  # of each method
-_SECONDS = 10  # of each method, checked between attempts
+_ATTEMPTS = 20
+_SECONDS = 10  # checked between attempts
 _FRAGMENT_GAP = 4.0  # angstrom; about a van der Waals contact
 _FORCE_FIELD_STEPS = 500
 
 
 class ConformerWarning(UserWarning):
-    """No three-dimensional coordinates were found; the molecule has those of its 2D depiction."""
+    """ETKDGv3 found no three-dimensional coordinates; the molecule has no conformer."""
 
 
 class Conformer(NamedTuple):
     """Coordinates in angstrom ``float64 [n, 3]``, in the order of the atoms, and their method.
 
-    It is ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (from random coordinates),
-    ``distance_geometry`` (without torsion preferences, knowledge), or ``depiction`` (flat).
+    The method is ``given`` for the molecule's own coordinates, otherwise ``etkdg``.
     """
 
     coordinates: NDArray[np.float64]
-    method: Method
+    method: Literal["given", "etkdg"]
 
 
 @dataclass(frozen=True)
 class ConformerGenerator:
     """Generates conformers with ETKDGv3, minimized with MMFF94, or UFF where it lacks parameters.
 
-    If ETKDGv3 fails, it is repeated from random coordinates, then with distance geometry only; if
-    that fails too, the coordinates are those of the 2D depiction, with a
-    :class:`ConformerWarning`. The conformer has no hydrogen atoms that the molecule does not have,
-    and does not depend on how the SMILES is written. Fragments are placed side by side; distances
-    between them are arbitrary.
+    A molecule for which ETKDGv3 fails has none, with a :class:`ConformerWarning`. The conformer has
+    no hydrogen atoms that the molecule does not have, and does not depend on how the SMILES is
+    written. Fragments are placed side by side; distances between them are arbitrary.
 
     Args:
         seed: Random seed, from 0, which also decides about unspecified stereocenters.
@@ -55,16 +49,18 @@ class ConformerGenerator:
 
     Example:
         >>> from molattn.chem import parse_smiles
-        >>> found = ConformerGenerator(seed=1)(parse_smiles("CCO"))
-        >>> found.coordinates.shape, found.method
+        >>> conformer = ConformerGenerator(seed=1)(parse_smiles("CCO"))
+        >>> conformer.coordinates.shape, conformer.method
         ((3, 3), 'etkdg')
     """
 
     seed: int = 0
     max_atoms: int = 500
 
-    def __call__(self, mol: Chem.Mol) -> Conformer:
+    def __call__(self, mol: Chem.Mol) -> Optional[Conformer]:
         """Return a conformer of a sanitized molecule; its own, if it has one in three dimensions.
+
+        None if ETKDGv3 finds none.
 
         Raises:
             InputError: The molecule's own coordinates are not finite.
@@ -76,26 +72,17 @@ class ConformerGenerator:
             return Conformer(points, "given")
         with quiet:
             canonical, order = _canonical(mol)
-            points, method = self._generate(canonical)
-        if method == "depiction":
-            name = quoted(Chem.MolToSmiles(mol))
-            reason = f"{name}: flat coordinates: no conformer was found"
-            warnings.warn(reason, ConformerWarning, stacklevel=2)
-        return Conformer(points[np.argsort(order)], method)
-
-    def _generate(self, mol: Chem.Mol) -> Conformer:
-        full = Chem.AddHs(mol)
-        for method in _METHODS if full.GetNumAtoms() <= self.max_atoms else ():
+            full = Chem.AddHs(canonical)
             parameters = rdDistGeom.ETKDGv3()
             parameters.randomSeed = self.seed
-            parameters.maxIterations, parameters.timeout = _ATTEMPTS, _SECONDS
-            parameters.useRandomCoords = method != "etkdg"
-            parameters.useBasicKnowledge = method != "distance_geometry"
-            parameters.useExpTorsionAnglePrefs = method != "distance_geometry"
-            if _embed(full, parameters):
-                return Conformer(_side_by_side(mol, _coordinates(full)), method)
-        rdDepictor.Compute2DCoords(mol)
-        return Conformer(_coordinates(mol), "depiction")
+            parameters.maxIterations = _ATTEMPTS
+            parameters.timeout = _SECONDS
+            if full.GetNumAtoms() <= self.max_atoms and _embed(full, parameters):
+                points = _side_by_side(canonical, _coordinates(full))
+                return Conformer(points[np.argsort(order)], "etkdg")
+        name = quoted(Chem.MolToSmiles(mol))
+        warnings.warn(f"{name}: no conformer was found", ConformerWarning, stacklevel=2)
+        return None
 
 
 def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, list[int]]:
@@ -129,7 +116,8 @@ def _embed(mol: Chem.Mol, parameters: rdDistGeom.EmbedParameters) -> bool:
 
 def _side_by_side(mol: Chem.Mol, points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Separate the fragments, which are all embedded around the origin, along the first axis."""
-    moved, end = points[: mol.GetNumAtoms()].copy(), -_FRAGMENT_GAP
+    moved = points[: mol.GetNumAtoms()].copy()
+    end = -_FRAGMENT_GAP
     fragments = Chem.GetMolFrags(mol)
     for fragment in map(list, fragments if len(fragments) > 1 else ()):
         moved[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()

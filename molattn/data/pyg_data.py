@@ -50,8 +50,9 @@ def from_smiles(
         ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
         ``edge_index`` ``[2, E]`` of ordered pairs, sorted by sender, ``edge_attr``
         ``int64 [E, P]`` (codes, columns ``featurizer.pair_names``) and ``smiles``. With a
-        conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``, the method that
-        generated it (``Conformer.method``; ``depiction`` = flat).
+        conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``
+        (``Conformer.method``); neither if none was found, which
+        ``pre_filter=lambda data: "pos" in data`` of PyG's datasets leaves out.
 
     Raises:
         InputError: Other ``pairs``.
@@ -146,7 +147,8 @@ def _with_coordinates(
 ) -> Data:
     if conformer:
         generator = ConformerGenerator() if conformer is True else conformer
-        geometry = generator(mol)
+        if (geometry := generator(mol)) is None:
+            return data
         data.pos = torch.from_numpy(geometry.coordinates).float()
         data.pos_method = geometry.method
     return data

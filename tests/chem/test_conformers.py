@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Geometry import Point3D
 
-from molattn.chem import ConformerGenerator, ConformerWarning, conformers, parse_smiles
+from molattn import from_smiles
+from molattn.chem import ConformerGenerator, ConformerWarning, parse_smiles
 
-FULLERENE = (
-    "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
-    "c%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41"
-)
 NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocenters that no shape can have
 conformer = ConformerGenerator()
 
@@ -65,31 +62,22 @@ def test_coordinates_of_the_molecule_are_used_as_they_are():
     np.testing.assert_array_equal(found.coordinates, points)
 
 
-@pytest.mark.parametrize(
-    "smiles,method",
-    [
-        ("C", "etkdg"),
-        ("[H][H]", "etkdg"),
-        ("[U]", "etkdg"),
-        (FULLERENE, "distance_geometry"),
-        ("CC(C)(C)C(C(C)(C)C)(C(C)(C)C)C(C)(C)C", "etkdg_random"),
-    ],
-)
-def test_a_method_that_fails_is_followed_by_the_next(smiles, method, monkeypatch):
-    monkeypatch.setattr(conformers, "_SECONDS", 0)  # no limit: the attempts alone decide
-    monkeypatch.setattr(conformers, "_ATTEMPTS", 5)
+@pytest.mark.parametrize("smiles", ["C", "[H][H]", "[U]"])
+def test_the_smallest_molecules_have_a_conformer(smiles):
     found = conformer(parse_smiles(smiles))
-    assert found.method == method
+    assert found.method == "etkdg"
     assert np.isfinite(found.coordinates).all()
 
 
-def test_a_molecule_without_geometry_gets_its_drawing_and_a_warning():
-    with pytest.warns(ConformerWarning, match="flat coordinates"):
-        found = conformer(parse_smiles(NO_GEOMETRY))
-    assert found.method == "depiction"
-    assert not found.coordinates[:, 2].any()
-    table = distances(found.coordinates) + np.eye(len(found.coordinates))
-    assert table.min() > 0.5
+@pytest.mark.parametrize("generator", [conformer, ConformerGenerator(max_atoms=20)])
+def test_a_molecule_without_geometry_or_of_too_many_atoms_has_none_and_a_warning(generator):
+    smiles = NO_GEOMETRY if generator is conformer else "C" * 10
+    with pytest.warns(ConformerWarning, match="no conformer was found"):
+        assert generator(parse_smiles(smiles)) is None
+    with pytest.warns(ConformerWarning):
+        data = from_smiles(smiles, conformer=generator)
+    assert "pos" not in data
+    assert data.num_nodes == parse_smiles(smiles).GetNumAtoms()
 
 
 def test_fragments_stand_side_by_side():
