@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from molattn.errors import InputError as InputError
     from molattn.errors import MolattnError as MolattnError
     from molattn.errors import SmilesError as SmilesError
-    from molattn.evaluation.comparison import compare as compare
+    from molattn.evaluation.compare.comparison import compare as compare
     from molattn.model.model import MolAttn as MolAttn
     from molattn.model.model import MolAttnConfig as MolAttnConfig
     from molattn.sklearn import MolAttnClassifier as MolAttnClassifier
@@ -31,7 +31,7 @@ _HOMES = {
     "MolAttnConfig": "model.config",
     "from_mol": "data.pyg_data",
     "from_smiles": "data.pyg_data",
-    "compare": "evaluation.comparison",
+    "compare": "evaluation.compare.comparison",
     "train": "api",
     "__version__": "version",
 }

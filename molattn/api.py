@@ -10,10 +10,10 @@ from rich.console import Console
 
 from molattn.config import TrainConfig
 from molattn.errors import InputError
-from molattn.evaluation.metrics import Scores
-from molattn.evaluation.run_files import write_run
-from molattn.evaluation.scoring import RunScores, score_run
-from molattn.evaluation.tables import print_scores, run_tables
+from molattn.evaluation.report.run_files import write_run
+from molattn.evaluation.report.tables import print_scores, run_tables
+from molattn.evaluation.scores.metrics import Scores
+from molattn.evaluation.scores.scoring import RunScores, score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.resolve import NO_MODEL
 from molattn.training.run import TrainingRun

@@ -33,7 +33,7 @@ from commands import (
 )
 
 from molattn.data.table import BUNDLED_TARGET, bundled_dataset
-from molattn.evaluation.metrics import score_tasks
+from molattn.evaluation.scores.metrics import score_tasks
 from molattn.task import Task
 
 _BINARY = {"bace", "bbbp"}

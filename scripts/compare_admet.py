@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from accuracy.development import SCORES, main_scores
 
-from molattn.evaluation.tables import format_score
+from molattn.evaluation.report.tables import format_score
 
 RESAMPLES = 500
 

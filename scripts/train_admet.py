@@ -26,8 +26,8 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.evaluation.cross_validation import cross_validate
-from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.tables import score_cell
+from molattn.evaluation.report.tables import score_cell
+from molattn.evaluation.scores.metrics import metrics_of
 from molattn.model.artefact import PACKAGED
 from molattn.model.training_set import Endpoint
 

@@ -92,8 +92,8 @@ def _known_descriptors() -> Iterator[None]:
 def without_figures() -> Iterator[None]:
     """Leave out the figures of runs, which take most of the time of a small training."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("molattn.evaluation.run_files.run_plots", lambda *_: {})
-        patch.setattr("molattn.evaluation.run_files.learning_curve", MagicMock())
+        patch.setattr("molattn.evaluation.report.run_files.run_plots", lambda *_: {})
+        patch.setattr("molattn.evaluation.report.run_files.learning_curve", MagicMock())
         yield
 
 

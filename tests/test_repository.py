@@ -38,8 +38,8 @@ def python(code, *, cwd=ROOT, **environment):
         ("molattn.cli", "torch rdkit pandas scipy"),
         ("molattn.model.artefact", "torch rdkit pandas"),
         ("molattn.data.check", "torch pandas"),
-        ("molattn.evaluation.comparison_page", "torch matplotlib sklearn"),
-        ("molattn.evaluation.run_list", "torch matplotlib sklearn"),
+        ("molattn.evaluation.compare.comparison_page", "torch matplotlib sklearn"),
+        ("molattn.evaluation.compare.run_list", "torch matplotlib sklearn"),
         # It loads molattn.graph; torch-geometric loads pandas by itself.
         ("molattn.nn", "rdkit lightning matplotlib"),
     ],

@@ -78,7 +78,7 @@ def predict(
     console = make_console(stderr=True)
     table = input_table(inputs, config)
     reuse_memory()
-    from molattn.evaluation.tables import print_label_scores
+    from molattn.evaluation.report.tables import print_label_scores
     from molattn.inference import predict_table
     from molattn.inference.parts import resume_hint
     from molattn.inference.streaming import with_workers

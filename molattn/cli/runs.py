@@ -63,9 +63,9 @@ def compare(
             and comparison.csv; by default a new one in runs/. An earlier comparison is replaced.
     """
     console = make_console()
-    from molattn.evaluation.comparison import comparison_table, read_runs
-    from molattn.evaluation.comparison_page import write_comparison
-    from molattn.evaluation.tables import print_tables
+    from molattn.evaluation.compare.comparison import comparison_table, read_runs
+    from molattn.evaluation.compare.comparison_page import write_comparison
+    from molattn.evaluation.report.tables import print_tables
     from molattn.training.run_folder import free_folder
 
     output = output or free_folder(Path("runs/comparison"))
@@ -94,7 +94,7 @@ def runs(
     console = make_console()
     from rich.table import Table
 
-    from molattn.evaluation.run_list import ListedRun, list_runs
+    from molattn.evaluation.compare.run_list import ListedRun, list_runs
 
     found = list_runs(folder)
     if output is not None:

@@ -189,7 +189,7 @@ def train(
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.cross_validation import cross_validate
-    from molattn.evaluation.tables import print_scores
+    from molattn.evaluation.report.tables import print_scores
 
     summary = cross_validate(config, folder, console)
     if not summary:  # in another process than the first
@@ -200,9 +200,9 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
 
 
 def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
-    from molattn.evaluation.run_files import write_run
-    from molattn.evaluation.scoring import score_run
-    from molattn.evaluation.tables import print_scores
+    from molattn.evaluation.report.run_files import write_run
+    from molattn.evaluation.report.tables import print_scores
+    from molattn.evaluation.scores.scoring import score_run
     from molattn.training.run import train
     from molattn.utils.console import step_progress
     from molattn.utils.process_group import process_rank

@@ -3,7 +3,7 @@
 Public names are those below and :func:`molattn.evaluation.cross_validation.cross_validate`.
 """
 
-from molattn.evaluation.metrics import METRICS as METRICS
-from molattn.evaluation.metrics import Metric as Metric
-from molattn.evaluation.metrics import TaskScores as TaskScores
-from molattn.evaluation.metrics import score_tasks as score_tasks
+from molattn.evaluation.scores.metrics import METRICS as METRICS
+from molattn.evaluation.scores.metrics import Metric as Metric
+from molattn.evaluation.scores.metrics import TaskScores as TaskScores
+from molattn.evaluation.scores.metrics import score_tasks as score_tasks

@@ -18,12 +18,17 @@ from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows, undivided
 from molattn.data.table import Table, escape_formula, free_name, open_table, write_table
-from molattn.evaluation.metrics import score_tasks
-from molattn.evaluation.model_card import save_with_card
-from molattn.evaluation.plots import TaskResults, task_results
-from molattn.evaluation.run_files import write_fold_page, write_histories, write_run, write_skipped
-from molattn.evaluation.scoring import member_facts, score_run
-from molattn.evaluation.tables import MODELS
+from molattn.evaluation.report.model_card import save_with_card
+from molattn.evaluation.report.plots import TaskResults, task_results
+from molattn.evaluation.report.run_files import (
+    write_fold_page,
+    write_histories,
+    write_run,
+    write_skipped,
+)
+from molattn.evaluation.report.tables import MODELS
+from molattn.evaluation.scores.metrics import score_tasks
+from molattn.evaluation.scores.scoring import member_facts, score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty import Prediction
 from molattn.training.loop import check_processes

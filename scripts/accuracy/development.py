@@ -8,7 +8,7 @@ NeurIPS Datasets and Benchmarks 2021), each task with the metric of its leaderbo
 
 from pathlib import Path
 
-from molattn.evaluation.metrics import METRICS, Metric
+from molattn.evaluation.scores.metrics import METRICS, Metric
 
 METHODS = {"potency": "random", "admet": "scaffold"}
 """Type of split of each folder."""

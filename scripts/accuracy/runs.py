@@ -11,7 +11,7 @@ import numpy as np
 from commands import CommandError, Commands, read_predictions, write_smiles
 
 from molattn.errors import InputError
-from molattn.evaluation.metrics import score_tasks
+from molattn.evaluation.scores.metrics import score_tasks
 
 from .cases import Case, Dataset, case_of
 from .development import CLIFF_RMSE, SCORES

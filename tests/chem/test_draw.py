@@ -8,7 +8,7 @@ from molattn.chem import draw
 from molattn.chem.draw import differing_atoms, draw_molecule, laid_out
 from molattn.chem.limits import is_fast
 from molattn.errors import MolattnError
-from molattn.evaluation.molecules import molecule_image
+from molattn.evaluation.report.molecules import molecule_image
 
 PEPTIDE = "N[C@@H](Cc1ccccc1)C(=O)" * 12 + "O"
 

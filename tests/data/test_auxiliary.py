@@ -12,7 +12,7 @@ from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, split_rows
 from molattn.data.table import open_table
 from molattn.errors import InputError
-from molattn.evaluation.run_files import write_skipped
+from molattn.evaluation.report.run_files import write_skipped
 from molattn.task import Task
 
 from ..conftest import rows_of, saved

@@ -4,7 +4,7 @@ import torch
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig
-from molattn.evaluation.scoring import score_confidence
+from molattn.evaluation.scores.scoring import score_confidence
 from molattn.model.confidence import grades, guess_error
 from molattn.model.target_transform import LogTransform, TargetTransform
 from molattn.model.training_set import TrainingSet

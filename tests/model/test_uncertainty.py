@@ -7,7 +7,7 @@ import torch
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
-from molattn.evaluation.scoring import score_uncertainty
+from molattn.evaluation.scores.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import LogTransform, TargetTransform, YeoJohnsonTransform

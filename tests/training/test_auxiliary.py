@@ -10,8 +10,8 @@ import torch
 from molattn.config import DataConfig, GaussianProcessConfig, ReportConfig, TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.evaluation.cross_validation import cross_validate
-from molattn.evaluation.run_files import write_run
-from molattn.evaluation.scoring import score_run
+from molattn.evaluation.report.run_files import write_run
+from molattn.evaluation.scores.scoring import score_run
 from molattn.model.model import MolAttn
 from molattn.training.run import train
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.data.table import bundled_dataset
-from molattn.evaluation.scoring import score_run
+from molattn.evaluation.scores.scoring import score_run
 from molattn.training.run import train
 
 OPTIONS = {

@@ -5,8 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from molattn.evaluation.metrics import main_metric
-from molattn.evaluation.tables import MODELS, format_interval, score_cell, scored_rows, target_label
+from molattn.evaluation.report.tables import (
+    MODELS,
+    format_interval,
+    score_cell,
+    scored_rows,
+    target_label,
+)
+from molattn.evaluation.scores.metrics import main_metric
 from molattn.task import Task
 from molattn.training.run_folder import final_folder
 from molattn.utils.console import counted

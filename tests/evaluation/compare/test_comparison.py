@@ -14,9 +14,9 @@ import molattn
 from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.errors import InputError
-from molattn.evaluation.comparison import tukey_hsd
+from molattn.evaluation.compare.comparison import tukey_hsd
 
-from ..conftest import assert_fits_and_can_be_read, rows_of
+from ...conftest import assert_fits_and_can_be_read, rows_of
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 

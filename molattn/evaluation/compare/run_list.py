@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
-from molattn.evaluation.metrics import main_metric
-from molattn.evaluation.tables import scored_rows, tasks_of
+from molattn.evaluation.report.tables import scored_rows, tasks_of
+from molattn.evaluation.scores.metrics import main_metric
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, final_folder, has_checkpoint
 from molattn.utils.files import UNFINISHED, locked, read_json
 

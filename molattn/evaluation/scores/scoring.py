@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from molattn.data.store import MOST_BASELINE_ROWS
 from molattn.errors import quoted
-from molattn.evaluation.metrics import TaskScores, score_tasks
+from molattn.evaluation.scores.metrics import TaskScores, score_tasks
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn

@@ -19,14 +19,14 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from molattn.config import ReportConfig, TrainConfig
 from molattn.config.yaml_file import read_config_file
-from molattn.evaluation.run_files import interval_promise, write_run
-from molattn.evaluation.scoring import constant_prediction, forest_prediction, score_run
-from molattn.evaluation.tables import format_interval, print_scores, score_tables
+from molattn.evaluation.report.run_files import interval_promise, write_run
+from molattn.evaluation.report.tables import format_interval, print_scores, score_tables
+from molattn.evaluation.scores.scoring import constant_prediction, forest_prediction, score_run
 from molattn.model.model import MolAttn
 from molattn.task import Task
 from molattn.training.run import train
 
-from ..conftest import assert_fits_and_can_be_read, rows_of
+from ...conftest import assert_fits_and_can_be_read, rows_of
 
 EVIL = "logS <script>alert(1)</script>"
 KIND = 'k & "<img src=x onerror=alert(2)>"'

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from molattn.evaluation.headline import make_headline
+from molattn.evaluation.report.headline import make_headline
 from molattn.task import Task
 
 Y, CLASS = Task("y", unit="mg"), Task("toxic", "binary", ("no", "yes"))

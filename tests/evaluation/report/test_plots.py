@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from molattn.evaluation.metrics import score_tasks
-from molattn.evaluation.plots import (
+from molattn.evaluation.report.plots import (
     learning_curve,
     run_plots,
     task_results,
 )
+from molattn.evaluation.scores.metrics import score_tasks
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task
 from molattn.training.run_folder import Epoch, History

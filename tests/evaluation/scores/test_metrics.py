@@ -11,7 +11,7 @@ from torchmetrics.functional.classification import (
 )
 
 from molattn.evaluation import score_tasks
-from molattn.evaluation.metrics import metrics_of
+from molattn.evaluation.scores.metrics import metrics_of
 from molattn.task import Task
 
 Y = Task("y")

@@ -19,8 +19,13 @@ from molattn.data.labels import label_values
 from molattn.data.table import escape_formula, listed, name_column, open_table
 from molattn.data.table.base import valid_text
 from molattn.errors import InputError, matching
-from molattn.evaluation.metrics import METRICS, metrics_of, percentile_interval, sample_scores
-from molattn.evaluation.tables import tasks_of
+from molattn.evaluation.report.tables import tasks_of
+from molattn.evaluation.scores.metrics import (
+    METRICS,
+    metrics_of,
+    percentile_interval,
+    sample_scores,
+)
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE
 from molattn.utils.files import read_json

@@ -12,8 +12,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from molattn.evaluation.metrics import BINS, METRICS, Scores, confidence_bins
-from molattn.evaluation.tables import format_score, target_label
+from molattn.evaluation.report.tables import format_score, target_label
+from molattn.evaluation.scores.metrics import BINS, METRICS, Scores, confidence_bins
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import History

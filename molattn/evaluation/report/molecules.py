@@ -11,11 +11,11 @@ from molattn.chem.draw import draw_molecule
 from molattn.data.dataset import TrainingTable
 from molattn.data.table import name_column
 from molattn.errors import MolattnError
-from molattn.evaluation.tables import format_score, target_label
+from molattn.evaluation.report.tables import format_score, target_label
 from molattn.utils.html import data_image
 
 if TYPE_CHECKING:
-    from molattn.evaluation.plots import TaskResults
+    from molattn.evaluation.report.plots import TaskResults
 
 _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
 _WORST = 8

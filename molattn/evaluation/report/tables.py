@@ -11,7 +11,7 @@ from rich.table import Table
 from molattn.config import DataConfig, TrainConfig
 from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
-from molattn.evaluation.metrics import metrics_of, score_tasks
+from molattn.evaluation.scores.metrics import metrics_of, score_tasks
 from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, print_line

@@ -17,13 +17,17 @@ from molattn.data.dataset import SkippedRow, TrainingTable
 from molattn.data.splitting import Leakage, leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
-from molattn.evaluation.headline import make_headline
-from molattn.evaluation.metrics import main_metric
-from molattn.evaluation.model_card import save_with_card
-from molattn.evaluation.molecules import Point, plot_points, worst_molecules
-from molattn.evaluation.plots import TaskResults, learning_curve, run_plots, save_plot, task_results
-from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.tables import (
+from molattn.evaluation.report.headline import make_headline
+from molattn.evaluation.report.model_card import save_with_card
+from molattn.evaluation.report.molecules import Point, plot_points, worst_molecules
+from molattn.evaluation.report.plots import (
+    TaskResults,
+    learning_curve,
+    run_plots,
+    save_plot,
+    task_results,
+)
+from molattn.evaluation.report.tables import (
     confidence_table,
     format_score,
     interval_table,
@@ -34,6 +38,8 @@ from molattn.evaluation.tables import (
     target_label,
     tasks_of,
 )
+from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.scoring import RunScores
 from molattn.model.predictor import (
     PredictionColumns,
     cell_text,
@@ -53,7 +59,7 @@ from molattn.training.run_folder import (
 from molattn.utils.files import write_file, write_json
 from molattn.utils.html import data_image, page_environment
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
 _MOST_TASKS = 12
 _WIDE = 900  # pixels: a plot of several panels
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
@@ -73,7 +79,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     These are the model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv`` (of an
     ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
     ``report.html``, ``learning_curve.png`` and, of test rows, the plots of
-    :func:`molattn.evaluation.plots.run_plots`.
+    :func:`molattn.evaluation.report.plots.run_plots`.
     """
     save_with_card(run.model, run.config, scores.metrics, folder)
     write_config_file(folder / CONFIG_FILE, run.config)

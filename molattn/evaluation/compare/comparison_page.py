@@ -10,16 +10,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from molattn.data.table import escape_formula
-from molattn.evaluation.comparison import RunPredictions
-from molattn.evaluation.metrics import METRICS, main_metric
-from molattn.evaluation.molecules import molecule_image
-from molattn.evaluation.tables import ScoreTable, format_interval, format_score, target_label
+from molattn.evaluation.compare.comparison import RunPredictions
+from molattn.evaluation.report.molecules import molecule_image
+from molattn.evaluation.report.tables import ScoreTable, format_interval, format_score, target_label
+from molattn.evaluation.scores.metrics import METRICS, main_metric
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import PAGE_FILE
 from molattn.utils.files import atomic_folder, check_output_folder, write_file
 from molattn.utils.html import page_environment
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
 _TABLE_FILE = "comparison.csv"
 _MOST_TASKS = 12
 _MOST_MOLECULES = 8

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
-from molattn.evaluation.headline import make_headline
-from molattn.evaluation.metrics import metrics_of
-from molattn.evaluation.tables import score_cell, scored_rows, split_text, tasks_of
+from molattn.evaluation.report.headline import make_headline
+from molattn.evaluation.report.tables import score_cell, scored_rows, split_text, tasks_of
+from molattn.evaluation.scores.metrics import metrics_of
 from molattn.model.artefact import MODEL_FILES
 from molattn.model.model import MolAttn
 from molattn.utils.files import write_file

@@ -1,0 +1,1 @@
+"""The report of a run: tables, plots, its page and its model card."""

@@ -1,0 +1,1 @@
+"""Metrics, and the scores of the predictions and intervals of a run."""
