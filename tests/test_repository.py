@@ -81,12 +81,12 @@ def test_commands_that_need_no_network_load_no_torch(tmp_path):
 
 
 def test_a_prediction_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
-    """Nor do its workers: no modules that PyG generates, no folder of torch's compiler."""
+    """No modules that PyG generates, no folder of torch's compiler."""
     import molattn
 
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it in this process
     molattn.MolAttn(molattn.MolAttnConfig("y")).save_pretrained(tmp_path / "model")
-    words = ["predict", str(tmp_path / "model"), "CCO", "--num-workers", "1"]
+    words = ["predict", str(tmp_path / "model"), "CCO"]
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     code = f"from molattn.cli import main; raise SystemExit(main({words}))"

@@ -160,11 +160,19 @@ def test_labels_of_the_input_are_scored(model, small, tmp_path):
     assert "120" in done.err
 
 
-def test_worker_processes_write_the_same_bytes(model, small, tmp_path):
-    for workers in (0, 2):
+def test_a_worker_process_writes_the_same_bytes_and_leaves_no_file(
+    model, small, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it in this process
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))  # of this process
+    for workers in (0, 1):
         words = [model, small, "--num-workers", workers, "--batch-size", 16]
         succeed("predict", *words, "--output", tmp_path / f"{workers}.csv")
-    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.parametrize("method", ["integrated_gradients", "occlusion"])

@@ -52,10 +52,10 @@ NETWORKS = {
     "egt": {"update_edges": True},
     "grit": {"layers": 1},
 }
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS if name > "edge_attention"]
 
 
-@pytest.mark.parametrize("layer", ["edge_attention", *SLOW])  # the exporter takes 10 s
+@pytest.mark.slow  # the exporter takes 10 s; the next test has the default layer
+@pytest.mark.parametrize("layer", NETWORKS)
 def test_every_layer_has_its_numbers_for_all_sizes(layer):
     network = NetworkConfig(**{**SMALL, "layer": layer, **NETWORKS[layer]})
     members = 2 if layer == "egt" else 1
@@ -81,7 +81,7 @@ def trained():
         "target_transforms": (LogTransform(), TargetTransform(), TargetTransform()),
         "standardize": True,
     }
-    network = NetworkConfig(**SMALL | {"layers": 1})
+    network = NetworkConfig(**SMALL | {"layers": 1, "update_edges": True})
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)
@@ -104,7 +104,12 @@ def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
     content, exported = to_onnx(model)
     session = session_of(content)
     expected = model.predict(smiles, **given)
-    np.testing.assert_allclose(run(session, smiles, 5, **given)[0], expected, rtol=1e-5)
+    predictions, embeddings = run(session, smiles, 5, **given)
+    np.testing.assert_allclose(predictions, expected, rtol=1e-5)
+    vectors = model.embed(smiles, partners=given["partners"])
+    np.testing.assert_allclose(embeddings, vectors, atol=1e-4)
+    few = {name: values[:7] for name, values in given.items()}
+    np.testing.assert_allclose(run(session, smiles[:7], 1, **few)[0], expected[:7], rtol=1e-5)
     assert 0 < (expected[:, 0] == 100).mean() < 1
     names = [one.name for one in session.get_inputs()]
     assert names == ["atoms", "pairs", "partner_atoms", "partner_pairs", "features"]
