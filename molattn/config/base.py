@@ -90,9 +90,11 @@ def input_error(cls: Any, error: ValidationError) -> InputError:
         cls = cls.sections()[path.pop(0)]
     name = str(path[0])
     if first["type"] == "unexpected_keyword_argument":
-        known = [one.name for one in fields(cls)]  # pyright: ignore[reportArgumentType]
-        return InputError(f"unknown option{did_you_mean(name, known)}", option=name)
-    expected = dict.fromkeys(_expected(one["msg"]) for one in errors if name in one["loc"])
+        names = [option.name for option in fields(cls)]  # pyright: ignore[reportArgumentType]
+        return InputError(f"unknown option{did_you_mean(name, names)}", option=name)
+    expected = dict.fromkeys(
+        _expected(problem["msg"]) for problem in errors if name in problem["loc"]
+    )
     message = f"got {quoted(first['input'])}, expected {' or '.join(expected)}"
     return InputError(message, option=name)
 
@@ -149,13 +151,15 @@ class RunConfig:
     @cache
     def options(cls) -> dict[str, Option]:
         """Return the options of all sections, by name."""
-        found = {}
+        options = {}
         for section, kind in cls.sections().items():
             hints = get_type_hints(kind)
-            for one in fields(kind):
-                from_pretrained = one.metadata.get("from_pretrained", True)
-                found[one.name] = Option(section, hints[one.name], one.default, from_pretrained)
-        return found
+            for option in fields(kind):
+                from_pretrained = option.metadata.get("from_pretrained", True)
+                options[option.name] = Option(
+                    section, hints[option.name], option.default, from_pretrained
+                )
+        return options
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""
@@ -169,8 +173,8 @@ class RunConfig:
         """Return the command of this run, with paths or with the names of files alone."""
         files = getattr(self, self.file_key())
         files = (files,) if isinstance(files, str) else files
-        shown = str if with_paths else lambda path: Path(path).name
-        words = ["molattn", command, *map(shown, files)]
+        format_path = str if with_paths else lambda path: Path(path).name
+        words = ["molattn", command, *map(format_path, files)]
         for name, value in self.changes().items():
             option = "--" + name.replace("_", "-")
             if isinstance(value, bool):
@@ -180,7 +184,7 @@ class RunConfig:
                 is_path = name in ("exclude", "auxiliary_data") or (
                     name == "init_from" and Path(values[0]).is_absolute()
                 )
-                words += [option, *map(shown if is_path else str, values)]
+                words += [option, *map(format_path if is_path else str, values)]
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,13 +203,13 @@ class RunConfig:
         Raises:
             InputError: An unknown option, or a value that an option cannot have.
         """
-        known = cls.options()
+        declared = cls.options()
         sections: dict[str, dict[str, Any]] = {section: {} for section in cls.sections()}
         for name, value in options.items():
-            if name not in known:
-                raise InputError(f"unknown option{did_you_mean(name, known)}", option=name)
-            is_tuple = get_origin(known[name].kind) is tuple and not isinstance(value, Mapping)
-            sections[known[name].section][name] = _as_tuple(value) if is_tuple else value
+            if name not in declared:
+                raise InputError(f"unknown option{did_you_mean(name, declared)}", option=name)
+            is_tuple = get_origin(declared[name].kind) is tuple and not isinstance(value, Mapping)
+            sections[declared[name].section][name] = _as_tuple(value) if is_tuple else value
         return cls(**{cls.file_key(): files}, **sections)
 
 
@@ -219,9 +223,10 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
     """Check that a resumed run has its options, as far as they do not say ``RESUMABLE``."""
-    was, now = former.to_dict(), latter.to_dict()
+    was = former.to_dict()
+    now = latter.to_dict()
     for section, kind in former.sections().items():
-        names = [one.name for one in fields(kind) if not one.metadata.get("resumable")]
+        names = [option.name for option in fields(kind) if not option.metadata.get("resumable")]
         check_same_values(was[section], {name: now[section][name] for name in names}, folder)
 
 

@@ -191,7 +191,8 @@ class DataConfig(TableColumns):
     auxiliary_weight: NonNegative = 1.0
 
     def __post_init__(self) -> None:
-        has_folds, needs = self.folds is not None, "needs --auxiliary-columns"
+        has_folds = self.folds is not None
+        needs = "needs --auxiliary-columns"
         check_unused(
             self,
             (not self.auxiliary_columns, "auxiliary_data auxiliary_weight", needs),
@@ -261,7 +262,8 @@ class DataConfig(TableColumns):
 
     def _check_length(self, name: str, *others: int) -> None:
         """Check that an option has a value for each target, or one of the other numbers."""
-        got, targets = len(getattr(self, name)), len(self.target_columns) or 1
-        if got not in (targets, *others):
-            message = f"got {got} values for {targets} target columns, expected one for each"
+        count = len(getattr(self, name))
+        targets = len(self.target_columns) or 1
+        if count not in (targets, *others):
+            message = f"got {count} values for {targets} target columns, expected one for each"
             raise InputError(message, option=name)

@@ -45,9 +45,11 @@ LAYER_ARGUMENTS = {
 """Options that go to the attention layer, if it has them, each with the argument that it sets."""
 
 
-def _assignments(given: Any) -> Any:
-    is_mapping = isinstance(given, Mapping)
-    return tuple(f"{name}={one}" for name, one in given.items()) if is_mapping else given
+def _assignments(arguments: Any) -> Any:
+    is_mapping = isinstance(arguments, Mapping)
+    return (
+        tuple(f"{name}={value}" for name, value in arguments.items()) if is_mapping else arguments
+    )
 
 
 _Assignments = Annotated[tuple[str, ...], BeforeValidator(_assignments)]
@@ -299,9 +301,9 @@ class TrainConfig(RunConfig):
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.
         is_known = start in ("auto", "none", "base", "base-large", "base-minimol", "base-small")
-        names = {one.name for one in fields(NetworkConfig)}
+        names = {option.name for option in fields(NetworkConfig)}
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
-        names = {one.name for one in fields(SupervisedConfig)} - {"seed", "threads", "device"}
+        names = {option.name for option in fields(SupervisedConfig)} - {"seed", "threads", "device"}
         check_unused(self.training, (True, " ".join(sorted(names)), reason))
         check_unused(self.data, (True, "task_weights morgan_counts auxiliary_weight", reason))
         self.fine_tuning.check_unset(reason)

@@ -191,11 +191,14 @@ class MaskedLoader(ResumableLoader):
         return self._data.store.sizes(self._rows[rows])
 
     def batch(
-        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.int64],
+        index: tuple[int, int],
+        positions: NDArray[np.int64] | None = None,
     ) -> MaskedBatch:
         """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`.
 
-        All masks of a batch are drawn whatever the part, so that they do not depend on it.
+        All masks of a batch are drawn whatever the positions, on which they do not depend.
         """
         random = np.random.default_rng([self._mask_seed, _MASKS, *index])
         store = self._data.store
@@ -207,7 +210,7 @@ class MaskedLoader(ResumableLoader):
         unmasked = np.sort(order[count:])
         sizes = store.sizes(self._rows[rows]).tolist()
         drawn = {n: draw_atoms(sizes[n], config.masked_atoms, random) for n in masked.tolist()}
-        batch_rows = np.arange(len(rows)) if part is None else part
+        batch_rows = np.arange(len(rows)) if positions is None else positions
         store_rows = self._rows[rows[batch_rows if len(batch_rows) else [0]]]
         records = store.unpack(store_rows)
         molecules = self._model.collate(records)

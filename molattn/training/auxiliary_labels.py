@@ -28,8 +28,8 @@ class AuxiliaryLabels:
     """
 
     tasks: tuple[Task, ...]
-    own: Array  # of the rows of the targets, NaN where missing, [n, A]
-    others: Array  # of other rows, [m, A]
+    row_labels: Array  # of the rows of the targets, NaN where missing, [n, A]
+    other_labels: Array  # of other rows, [m, A]
     molecules: Molecules  # of other rows, m
     is_early: NDArray[np.bool_]  # whether their molecules have no validation row, [m]
     keys: list[str]  # what identifies other rows
@@ -44,32 +44,36 @@ class AuxiliaryLabels:
         A row of the targets gets the labels of its molecule from wherever they are, the first of
         each column.
         """
-        chosen, _ = table.auxiliary_rows(split, with_validation=True)
+        learned, _ = table.auxiliary_rows(split, with_validation=True)
         early, _ = table.auxiliary_rows(split)
-        labels = _scaled(auxiliary, chosen)
-        places: dict[Any, int] = {}
-        for place, row in enumerate(rows.tolist()):
-            places.setdefault(_identity(table, row), place)
-        found = [places.get(_identity(auxiliary, row)) for row in chosen.tolist()]
-        own = np.full((len(rows), labels.shape[1]), np.nan)
-        for place, one in zip(found, labels, strict=True):
-            if place is not None:
-                own[place] = np.where(np.isnan(own[place]), one, own[place])
-        is_other = np.array([place is None for place in found]) & ~np.isnan(labels).all(axis=1)
+        labels = _scaled(auxiliary, learned)
+        positions: dict[Any, int] = {}
+        for position, row in enumerate(rows.tolist()):
+            positions.setdefault(_identity(table, row), position)
+        matches = [positions.get(_identity(auxiliary, row)) for row in learned.tolist()]
+        row_labels = np.full((len(rows), labels.shape[1]), np.nan)
+        for position, values in zip(matches, labels, strict=True):
+            if position is not None:
+                row_labels[position] = np.where(
+                    np.isnan(row_labels[position]), values, row_labels[position]
+                )
+        is_other = np.array([position is None for position in matches])
+        is_other &= ~np.isnan(labels).all(axis=1)
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(is_other))
-        kept = np.sort(drawn[: max(MOST_SHARED_ROWS - len(rows), 0)])
-        labels, chosen = labels[kept], chosen[kept]
+        sampled = np.sort(drawn[: max(MOST_SHARED_ROWS - len(rows), 0)])
+        labels = labels[sampled]
+        learned = learned[sampled]
         keys = [
-            (_identity(auxiliary, row), one.tolist())
-            for row, one in zip(chosen.tolist(), labels, strict=True)
+            (_identity(auxiliary, row), values.tolist())
+            for row, values in zip(learned.tolist(), labels, strict=True)
         ]
-        lines = np.array([auxiliary.rows[row].line for row in chosen], dtype=np.int64)
+        lines = np.array([auxiliary.rows[row].line for row in learned], dtype=np.int64)
         return cls(
             auxiliary.tasks,
-            own,
+            row_labels,
             labels,
-            auxiliary.molecules(chosen),
-            np.isin(chosen, early),
+            auxiliary.molecules(learned),
+            np.isin(learned, early),
             [*map(repr, keys)],
             np.where(lines < SECOND, lines, -1),
         )
@@ -82,16 +86,20 @@ class AuxiliaryLabels:
             inputs: Those of all n rows, and of the m.
         """
         count, width = first["targets"].shape
-        others = np.flatnonzero(self.is_early | (count == len(self.own)))
+        others = np.flatnonzero(self.is_early | (count == len(self.row_labels)))
         targets = np.full((count + len(others), width + len(self.tasks)), np.nan)
-        targets[:count, :width], targets[:count, width:] = first["targets"], self.own[:count]
-        targets[count:, width:] = self.others[others]
+        targets[:count, :width] = first["targets"]
+        targets[:count, width:] = self.row_labels[:count]
+        targets[count:, width:] = self.other_labels[others]
         weights, more = (
-            np.ones(size) if one is None else one
-            for one, size in ((first["weights"], count), (self.molecules.weights, len(self.others)))
+            np.ones(size) if row_weights is None else row_weights
+            for row_weights, size in (
+                (first["weights"], count),
+                (self.molecules.weights, len(self.other_labels)),
+            )
         )
         return first | {
-            "inputs": inputs[np.concatenate([np.arange(count), len(self.own) + others])],
+            "inputs": inputs[np.concatenate([np.arange(count), len(self.row_labels) + others])],
             "targets": targets,
             "weights": np.concatenate([weights, more[others]]),
             "keys": [*first["keys"], *(self.keys[row] for row in others)],
@@ -108,12 +116,13 @@ def _identity(table: TrainingTable, row: int) -> tuple[Any, ...]:
 
 def _scaled(auxiliary: TrainingTable, rows: Rows) -> Array:
     """Return labels ``[n, A]``: of unit variance, or classes."""
-    labels, known = auxiliary.targets[rows], auxiliary.labels_or_bounds[rows]
-    transforms, _ = target_transforms(auxiliary.tasks, ("auto",), labels, known)
+    labels = auxiliary.targets[rows]
+    values = auxiliary.labels_or_bounds[rows]
+    transforms, _ = target_transforms(auxiliary.tasks, ("auto",), labels, values)
     labels = transformed_labels(torch.from_numpy(labels), transforms).numpy()
     for task, column in zip(auxiliary.tasks, labels.T, strict=True):
-        known = column[~np.isnan(column)]
-        if task.kind == "regression" and len(known) and known.std() > 0.0:
-            column -= known.mean()
-            column /= known.std()
+        values = column[~np.isnan(column)]
+        if task.kind == "regression" and len(values) and values.std() > 0.0:
+            column -= values.mean()
+            column /= values.std()
     return labels

@@ -47,17 +47,21 @@ class ResumableLoader(ABC):
     """
 
     def __init__(self, count: int, batch_size: int, seed: int | None = None) -> None:
-        self.count, self.batch_size = count, batch_size
+        self.count = count
+        self.batch_size = batch_size
         self._seed = seed
         self._epoch = self._position = 0
 
     @abstractmethod
     def batch(
-        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.int64],
+        index: tuple[int, int],
+        positions: NDArray[np.int64] | None = None,
     ) -> Any:
         """Return a batch of these rows, whose index is its epoch and its number therein.
 
-        A process computes the ``part`` at these positions in ``rows``; None = all. If there are
+        A process computes the rows at these ``positions`` in ``rows``; None = all. If there are
         none, it gets one molecule without targets, for gradients of 0.
         """
 
@@ -76,18 +80,20 @@ class ResumableLoader(ABC):
         for position in range(first, len(self)):
             self._position = position + 1
             rows = order[position * self.batch_size : (position + 1) * self.batch_size]
-            part = None if num_processes() == 1 else self._part(rows)
-            yield self.batch(rows, (self._epoch, position), part)
+            positions = None if num_processes() == 1 else self._positions(rows)
+            yield self.batch(rows, (self._epoch, position), positions)
 
-    def _part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Deal the rows out to the processes, the largest molecules first, there and back."""
-        largest, count = np.argsort(-self.sizes(rows), kind="stable"), num_processes()
+        largest = np.argsort(-self.sizes(rows), kind="stable")
+        count = num_processes()
         turn = np.arange(len(rows)) % (2 * count)
         return np.sort(largest[np.minimum(turn, 2 * count - 1 - turn) == process_rank()])
 
     def set_epoch(self, epoch: int) -> None:
         """Start an epoch at its first batch."""
-        self._epoch, self._position = epoch, 0
+        self._epoch = epoch
+        self._position = 0
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of its batches already yielded."""
@@ -95,7 +101,8 @@ class ResumableLoader(ABC):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Resume from there."""
-        self._epoch, self._position = state["epoch"], state["position"]
+        self._epoch = state["epoch"]
+        self._position = state["position"]
 
 
 class LabeledLoader(ResumableLoader):
@@ -105,7 +112,8 @@ class LabeledLoader(ResumableLoader):
         self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None
     ) -> None:
         super().__init__(len(molecules.records), batch_size, seed)
-        self._model, self._molecules = model, molecules
+        self._model = model
+        self._molecules = molecules
 
     @cached_property
     def _atoms(self) -> list[Tensor]:
@@ -122,27 +130,39 @@ class LabeledLoader(ResumableLoader):
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of each row, with those of a second molecule."""
         records = [self._molecules.records[row] for row in rows.tolist()]
-        partners = (0 if one.partner is None else one.partner.num_atoms for one in records)
-        return np.array([one.num_atoms + more for one, more in zip(records, partners, strict=True)])
+        partners = (0 if record.partner is None else record.partner.num_atoms for record in records)
+        return np.array(
+            [record.num_atoms + more for record, more in zip(records, partners, strict=True)]
+        )
 
     def batch(
-        self, rows: NDArray[np.int64], index: tuple[int, int], part: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.int64],
+        index: tuple[int, int],
+        positions: NDArray[np.int64] | None = None,
     ) -> LabeledBatch:
         """Return a batch; see :meth:`ResumableLoader.batch`."""
-        is_empty = part is not None and not len(part)
-        if part is not None:
-            rows = rows[:1] if is_empty else rows[part]
-        known, dtype = self._molecules, number_type()
-        targets = torch.tensor(known.targets[rows], dtype=dtype)
-        bounds = None if known.bounds is None else torch.tensor(known.bounds[:, rows], dtype=dtype)
+        is_empty = positions is not None and not len(positions)
+        if positions is not None:
+            rows = rows[:1] if is_empty else rows[positions]
+        molecules = self._molecules
+        dtype = number_type()
+        targets = torch.tensor(molecules.targets[rows], dtype=dtype)
+        bounds = (
+            None
+            if molecules.bounds is None
+            else torch.tensor(molecules.bounds[:, rows], dtype=dtype)
+        )
         if is_empty:
             targets.fill_(torch.nan)
             bounds = None
         return LabeledBatch(
-            self._model.collate([known.records[row] for row in rows]),
+            self._model.collate([molecules.records[row] for row in rows]),
             targets,
-            None if known.weights is None else torch.tensor(known.weights[rows]).float(),
-            None if known.features is None else torch.tensor(known.features[rows], dtype=dtype),
+            None if molecules.weights is None else torch.tensor(molecules.weights[rows]).float(),
+            None
+            if molecules.features is None
+            else torch.tensor(molecules.features[rows], dtype=dtype),
             bounds,
             torch.cat([self._atoms[row] for row in rows]) if self._atoms else None,
         )

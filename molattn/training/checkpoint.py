@@ -69,7 +69,8 @@ class RunCheckpoint:
         check_same_values(before["model"], self.identity["model"], self.folder)
         for line in version_changes(before["versions"]):
             print_line(console, line)
-        epochs, step = len(checkpoint[STATE_KEY]["curve"]), checkpoint["global_step"]
+        epochs = len(checkpoint[STATE_KEY]["curve"])
+        step = checkpoint["global_step"]
         print_line(console, f"Resuming after epoch {epochs}, step {step}")
         return checkpoint
 
@@ -106,7 +107,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     def restored(value: dict[str, Any]) -> Any:
         if _TENSOR in value:
             return file.get_tensor(value[_TENSOR])
-        return {int(key) if key.isdecimal() else key: item for key, item in value.items()}
+        return {int(key) if key.isdecimal() else key: content for key, content in value.items()}
 
     try:
         with safe_open(path, framework="pt") as file:

@@ -70,13 +70,14 @@ class PretrainedWeights:
         Raises:
             InputError: There are fewer blocks than to be frozen, or a custom encoder or readout.
         """
-        for one in (model, self.model):
-            for part, kind in one.config.custom_parts:
+        for source in (model, self.model):
+            for part, kind in source.config.custom_parts:
                 if part != "head":
                     reason = f"{self.name} cannot be used with a custom {part} ({kind})"
                     raise InputError(reason, option="init_from")
         index = member % len(self.model.nets)
-        (new,), old = model.nets, self.model.nets[index]
+        (new,) = model.nets
+        old = self.model.nets[index]
         children = dict(old.named_children())
         names = [*_BACKBONE, *(name for name in _HEAD if keeps_head and name in children)]
         for name in names:
@@ -85,8 +86,8 @@ class PretrainedWeights:
         if keeps_head:
             for name, buffer in model.named_buffers(recurse=False):
                 buffer.copy_(self.model.get_buffer(name))
-            known = self.model.config.target_transforms
-            model.config = replace(model.config, target_transforms=known)
+            transforms = self.model.config.target_transforms
+            model.config = replace(model.config, target_transforms=transforms)
         assert options.freeze != "auto"  # resolved before
         model.freeze(options.freeze)
         copied = tuple(f"nets.0.{name}." for name in names)
@@ -100,6 +101,8 @@ class PretrainedWeights:
         if plan.head_steps:
             message += f"; first only the head is trained (--head-steps {options.head_steps})"
         weights = [*model.parameters()]
-        if frozen := sum(one.numel() for one in weights if not one.requires_grad):
-            message += f"; {frozen:,} of {sum(one.numel() for one in weights):,} weights frozen"
+        if frozen := sum(weight.numel() for weight in weights if not weight.requires_grad):
+            message += (
+                f"; {frozen:,} of {sum(weight.numel() for weight in weights):,} weights frozen"
+            )
         return plan, message

@@ -23,7 +23,8 @@ from molattn.utils.spooled_list import Joined
 
 Array = NDArray[np.float64]
 
-MAX_LEARNED, MAX_HELD_OUT = 100_000, 20_000
+MAX_LEARNED = 100_000
+MAX_HELD_OUT = 20_000
 _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
@@ -48,7 +49,8 @@ def add_gaussian_process(
         :meth:`molattn.MolAttn.predict_outputs`, before the Gaussian process learns from them: their
         labels determine only the shares.
     """
-    start, validation = time.perf_counter(), table.molecules(split.val)
+    start = time.perf_counter()
+    validation = table.molecules(split.val)
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
@@ -56,7 +58,8 @@ def add_gaussian_process(
     rows = _Rows(model, config, table, split)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
         rows.select_kernels(console)
-    gp, held_out = rows.fit(rows.size), np.arange(rows.size, len(rows.keys))
+    gp = rows.fit(rows.size)
+    held_out = np.arange(rows.size, len(rows.keys))
     if config.gaussian_process.predictor == "both":
         gp = replace(gp, shares=rows.shares(gp, held_out))
     if len(held_out) == len(split.val):
@@ -96,19 +99,25 @@ class _Rows:
         def scaled(labels: Array) -> Array:
             return model.scale(torch.from_numpy(labels)).double().numpy()
 
-        self.model, self.config, self.size = model, config, len(train)
+        self.model = model
+        self.config = config
+        self.size = len(train)
         self.lines = np.array([table.rows[row].line for row in rows])
         self.keys = [_key(table, row) for row in rows.tolist()]
-        records, features, self.auxiliary = molecules.records, molecules.features, None
-        self.learned = np.array([one.identity for one in records], dtype=np.uint64)
+        records = molecules.records
+        features = molecules.features
+        self.auxiliary = None
+        self.learned = np.array([record.identity for record in records], dtype=np.uint64)
         if table.auxiliary is not None:
-            other = AuxiliaryLabels.of(table, table.auxiliary, split, rows, seed)
-            self.auxiliary, records = other, Joined(records, other.molecules.records)
+            auxiliary = AuxiliaryLabels.of(table, table.auxiliary, split, rows, seed)
+            self.auxiliary = auxiliary
+            records = Joined(records, auxiliary.molecules.records)
             if features is not None:
-                features = np.concatenate([features, other.molecules.features])  # pyright: ignore
-            self.lines = np.concatenate([self.lines, other.lines])
+                features = np.concatenate([features, auxiliary.molecules.features])  # pyright: ignore
+            self.lines = np.concatenate([self.lines, auxiliary.lines])
         self.network, self.inputs = model.network_outputs(records, features=features)
-        self.weights, self.labels = molecules.weights, scaled(molecules.targets)
+        self.weights = molecules.weights
+        self.labels = scaled(molecules.targets)
         self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]
 
     def fit(self, count: int) -> GaussianProcessHead:
@@ -122,7 +131,7 @@ class _Rows:
         if self.bounds is None:
             return gp
         low, high = (bound[:count] for bound in self.bounds)
-        starts = [part.start for part in output_slices(self.model.config.tasks)]
+        starts = [columns.start for columns in output_slices(self.model.config.tasks)]
         predicted = gp.predict(first["inputs"])[:, starts]
         violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
         if np.isnan(violated).all():

@@ -84,12 +84,12 @@ def fit(
         checkpoint = None  # takes no memory during the training
         _run(trainer, module, validation, steps)
     _log_early_stop(module, console)
-    kept = module.best["epoch"] or len(module.curve)
+    saved_epoch = module.best["epoch"] or len(module.curve)
     if module.best["epoch"]:
         objective.trained.load_state_dict(module.best["weights"])
     objective.cpu().eval()
     frozen = sum(w.numel() for w in objective.trained.parameters() if not w.requires_grad)
-    return History(module.curve, kept, timer.time_elapsed(), trainer.global_step, frozen)
+    return History(module.curve, saved_epoch, timer.time_elapsed(), trainer.global_step, frozen)
 
 
 def check_processes(config: TrainingLoopConfig) -> None:
@@ -111,7 +111,9 @@ def _trainer(
     checkpoint: dict[str, Any] | None,
     callbacks: list[pl.Callback],
 ) -> pl.Trainer:
-    config, count, folder = module.config, num_processes(), broadcast(run and run.folder)
+    config = module.config
+    count = num_processes()
+    folder = broadcast(run and run.folder)
     saves = SaveCheckpoint(folder and folder / CHECKPOINT_FILE, config.checkpoint_steps)
     devices: dict[str, Any] = {"devices": 1}
     if count > 1:
@@ -152,7 +154,8 @@ class _CheckpointIO(CheckpointIO):
     """Saves the state of Lightning without pickle; the checkpoint to load is already in memory."""
 
     def __init__(self, run: RunCheckpoint | None, checkpoint: dict[str, Any] | None) -> None:
-        self.run, self.checkpoint = run, checkpoint
+        self.run = run
+        self.checkpoint = checkpoint
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -161,7 +164,8 @@ class _CheckpointIO(CheckpointIO):
         write_checkpoint(Path(path), {**checkpoint, RUN_KEY: identity})
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        checkpoint, self.checkpoint = self.checkpoint, None
+        checkpoint = self.checkpoint
+        self.checkpoint = None
         return checkpoint or {}
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -169,7 +173,8 @@ class _CheckpointIO(CheckpointIO):
 
 
 def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
-    config, count = module.config, len(module.curve)
+    config = module.config
+    count = len(module.curve)
     if count < config.num_epochs:
         is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
         stagnant = f"no improvement (--patience {config.patience})"
@@ -187,10 +192,12 @@ def _run(
     handler = signal.getsignal(signal.SIGINT)
     path = None if steps is None else CHECKPOINT_FILE
     epochs, batches = divmod(steps or 0, len(module.loader))
-    count, size = module.loader.count, module.loader.batch_size
-    total, done = module.config.num_epochs * count, epochs * count + batches * size
+    count = module.loader.count
+    size = module.loader.batch_size
+    total = module.config.num_epochs * count
+    rows_seen = epochs * count + batches * size
     try:
-        with row_progress(module.console, "training", total, done=done) as module.advance:
+        with row_progress(module.console, "training", total, done=rows_seen) as module.advance:
             trainer.fit(module, module.loader, validation, ckpt_path=path)
     except SystemExit as error:
         # Lightning replaces KeyboardInterrupt by SystemExit, and leaves the signal ignored.

@@ -41,7 +41,9 @@ class LabeledObjective(Objective):
 
     def __init__(self, model: MolAttn, loss: "TaskLoss", plan: FineTuningPlan) -> None:
         super().__init__()
-        self.model, self.loss, self.plan = model, loss, plan
+        self.model = model
+        self.loss = loss
+        self.plan = plan
 
     @property
     def trained(self) -> MolAttn:
@@ -54,7 +56,8 @@ class LabeledObjective(Objective):
             output = self.model(batch.molecules, batch.features)
         else:
             (output,) = self.model.member_outputs(batch.molecules, batch.features, batch.atoms)
-        scale, bounds = self.model.scale, batch.bounds
+        scale = self.model.scale
+        bounds = batch.bounds
         if bounds is not None:
             bounds = torch.stack([scale(limits) for limits in bounds])
         total, weight = self.loss(output, scale(batch.targets), batch.weights, bounds)
@@ -93,11 +96,11 @@ class TaskLoss(nn.Module):
         self.config = config
         slices = output_slices(tasks)
         self._multiclass = [
-            (index, part)
-            for index, (task, part) in enumerate(zip(tasks, slices, strict=True))
+            (index, columns)
+            for index, (task, columns) in enumerate(zip(tasks, slices, strict=True))
             if task.kind == "multiclass"
         ]
-        self.register_buffer("outputs", torch.tensor([part.start for part in slices]))
+        self.register_buffer("outputs", torch.tensor([columns.start for columns in slices]))
         self.register_buffer("is_class", torch.tensor([bool(task.classes) for task in tasks]))
         self.register_buffer("is_binary", torch.tensor([task.kind == "binary" for task in tasks]))
         columns = zip(tasks, targets.unbind(1), strict=True)
@@ -125,25 +128,26 @@ class TaskLoss(nn.Module):
                 there is none; by default no target is censored.
         """
         output = output.float()
-        known = ~target.isnan()
+        has_label = ~target.isnan()
         # Masking only the loss would leave NaN in the gradient.
-        filled = torch.where(known, target, 0.0)
+        filled = torch.where(has_label, target, 0.0)
         predicted = output[:, self.outputs]
         if bounds is not None:
             is_censored = ~bounds.isnan().all(dim=0)
             nearest = predicted.detach().fmax(bounds[0]).fmin(bounds[1])  # which pass over NaN
             filled = torch.where(is_censored, nearest, filled)
-            known = known | is_censored
-        losses, smoothing = self._errors(predicted, filled), self.config.label_smoothing
+            has_label = has_label | is_censored
+        losses = self._errors(predicted, filled)
+        smoothing = self.config.label_smoothing
         smoothed = filled * (1.0 - smoothing) + 0.5 * smoothing
         binary = functional.binary_cross_entropy_with_logits(predicted, smoothed, reduction="none")
         losses = torch.where(self.is_binary, binary, losses)
         classes = torch.where(self.is_class, filled, 0.0).long()
-        for index, part in self._multiclass:
+        for index, columns in self._multiclass:
             losses[:, index] = functional.cross_entropy(
-                output[:, part], classes[:, index], reduction="none", label_smoothing=smoothing
+                output[:, columns], classes[:, index], reduction="none", label_smoothing=smoothing
             )
-        weights = known * self.task_weights
+        weights = has_label * self.task_weights
         weighted = losses * self.class_weights.gather(0, classes) * weights
         if row_weights is not None:
             weighted = weighted * row_weights.unsqueeze(1)

@@ -44,8 +44,12 @@ class TrainingModule(pl.LightningModule):
         on_epoch: Callable[[Epoch], None] | None = None,
     ) -> None:
         super().__init__()
-        self.objective, self.loader, self.config = objective, loader, config
-        self.timer, self.console, self.on_epoch = timer, console, on_epoch
+        self.objective = objective
+        self.loader = loader
+        self.config = config
+        self.timer = timer
+        self.console = console
+        self.on_epoch = on_epoch
         self.advance: Callable[[int], None] = lambda rows: None  # counts rows
         self.steps = config.num_epochs * len(loader)
         self.head_steps = min(objective.plan.head_steps, self.steps // 2)
@@ -84,8 +88,8 @@ class TrainingModule(pl.LightningModule):
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
         moved = (
-            part if part is None or isinstance(part, int) else to_device(part, device)
-            for part in batch
+            value if value is None or isinstance(value, int) else to_device(value, device)
+            for value in batch
         )
         return type(batch)(*moved)
 
@@ -188,7 +192,8 @@ class TrainingModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         state = checkpoint[STATE_KEY]
         self.curve = [Epoch(*epoch) for epoch in state["curve"]]
-        self.best, self._epoch_start = state["best"], state["epoch_start"]
+        self.best = state["best"]
+        self._epoch_start = state["epoch_start"]
         self._sums = {name: sums.to(self.device) for name, sums in state["sums"].items()}
         self._random_state = state["random_state"]
 
@@ -219,7 +224,8 @@ class SaveCheckpoint(Checkpoint):
     """
 
     def __init__(self, path: Path | None, steps: int) -> None:
-        self.path, self.steps = path, steps
+        self.path = path
+        self.steps = steps
         self.handler = signal.getsignal(signal.SIGTERM)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -252,11 +258,11 @@ class SaveCheckpoint(Checkpoint):
 
 def _interrupt(trainer: pl.Trainer) -> Interrupted | None:
     """Return the signal that came to this process or to another one, if any."""
-    found = pending_interrupt()
+    interrupt = pending_interrupt()
     if num_processes() == 1:
-        return found
-    is_any = trainer.strategy.reduce_boolean_decision(found is not None, all=False)
-    return found or (Interrupted(signal.SIGTERM) if is_any else None)
+        return interrupt
+    is_any = trainer.strategy.reduce_boolean_decision(interrupt is not None, all=False)
+    return interrupt or (Interrupted(signal.SIGTERM) if is_any else None)
 
 
 def new_optimizer(
@@ -271,11 +277,11 @@ def new_optimizer(
     decayed = {p for name, p in trained.items() if p.ndim >= 2 and not name.endswith(".directions")}
     # The full learning rate comes first: it is the one that is logged.
     for factor in sorted({1.0, *(factors.get(name, 1.0) for name in trained)}, reverse=True):
-        some = [p for name, p in trained.items() if factors.get(name, 1.0) == factor]
+        weights = [p for name, p in trained.items() if factors.get(name, 1.0) == factor]
         rate = factor * config.learning_rate
-        rest = [p for p in some if p not in decayed]
-        groups.append({"params": [p for p in some if p in decayed], "lr": rate})
-        groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
+        undecayed = [p for p in weights if p not in decayed]
+        groups.append({"params": [p for p in weights if p in decayed], "lr": rate})
+        groups.append({"params": undecayed, "lr": rate, "weight_decay": 0.0})
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )

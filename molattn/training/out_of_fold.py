@@ -39,20 +39,25 @@ class OutOfFold:
 
     @classmethod
     def of_model(
-        cls, model: MolAttn, table: TrainingTable, rows: NDArray[np.int64], known: FingerprintIndex
+        cls,
+        model: MolAttn,
+        table: TrainingTable,
+        rows: NDArray[np.int64],
+        fingerprints: FingerprintIndex,
     ) -> "OutOfFold":
-        """Predict some rows of a table with a model whose training molecules are ``known``."""
-        molecules, tasks = table.molecules(rows), model.config.tasks
+        """Predict rows of a table with a model, by the fingerprints of its training molecules."""
+        molecules = table.molecules(rows)
+        tasks = model.config.tasks
         network, inputs = model.network_outputs(molecules.records, features=molecules.features)
 
-        def own(outputs: Array) -> Array:
-            given = torch.from_numpy(model.to_transformed(outputs))
-            return own_units(given, tasks, model.config.target_transforms).numpy()
+        def in_own_units(outputs: Array) -> Array:
+            values = torch.from_numpy(model.to_transformed(outputs))
+            return own_units(values, tasks, model.config.target_transforms).numpy()
 
         head = model.gaussian_process
-        process = None if head is None else own(head.predict(inputs))
-        similarity = known.task_similarity(table.fingerprints(rows), len(tasks))
-        return cls(rows, own(network), process, similarity)
+        process = None if head is None else in_own_units(head.predict(inputs))
+        similarity = fingerprints.task_similarity(table.fingerprints(rows), len(tasks))
+        return cls(rows, in_own_units(network), process, similarity)
 
     @classmethod
     def joined(cls, folds: Sequence["OutOfFold"]) -> "OutOfFold":
@@ -68,8 +73,10 @@ class OutOfFold:
     @classmethod
     def read(cls, path: Path) -> "OutOfFold":
         """Read the file that :meth:`write` wrote, as :func:`read_checkpoint` does."""
-        found = read_checkpoint(path).items()
-        arrays: dict[str, Any] = {name: one if one is None else one.numpy() for name, one in found}
+        contents = read_checkpoint(path).items()
+        arrays: dict[str, Any] = {
+            name: tensor if tensor is None else tensor.numpy() for name, tensor in contents
+        }
         return cls(**arrays)
 
     def write(self, path: Path) -> None:
@@ -97,7 +104,8 @@ def calibrate_out_of_fold(
     of the ``folds`` are trained as this one is, on about as many rows; ``fingerprints`` are those
     of the molecules that this one has learned from.
     """
-    tasks, whole = model.config.tasks, OutOfFold.joined(folds)
+    tasks = model.config.tasks
+    whole = OutOfFold.joined(folds)
     labels = _labels(model, table, whole.rows)
     network = _transformed(model, table, whole.rows, whole.network)
     process = _transformed(model, table, whole.rows, whole.process)
@@ -124,13 +132,13 @@ def out_of_fold_coverage(
         For each regression by name the ``coverage`` in folds with enough other labels for the level
         (None without any) and the ``count`` of their labels.
     """
-    starts = [part.start for part in output_slices(model.config.tasks)]
+    starts = [columns.start for columns in output_slices(model.config.tasks)]
     scores = [
         np.abs(_labels(model, table, fold.rows) - _combined(model, table, fold)[:, starts])
         / difficulty(fold.similarity)
         for fold in folds
     ]
-    found: dict[str, dict[str, float | int | None]] = {}
+    coverages: dict[str, dict[str, float | int | None]] = {}
     for index, task in enumerate(model.config.tasks):
         if task.kind != "regression":
             continue
@@ -138,15 +146,15 @@ def out_of_fold_coverage(
         later = len(columns) if is_rolling else 1
         others = [[*columns[:n], *columns[n + later :]] for n in range(len(columns))]
         bounds = [
-            ConformalScores.from_scores(np.concatenate(one or [np.zeros(0)])).bound(level)
-            for one in others
+            ConformalScores.from_scores(np.concatenate(fold_scores or [np.zeros(0)])).bound(level)
+            for fold_scores in others
         ]
         pairs = zip(columns, bounds, strict=True)
         inside = [fold <= bound for fold, bound in pairs if np.isfinite(bound)]
         count = sum(map(len, inside))
         coverage = float(np.concatenate(inside).mean()) if count else None
-        found[task.name] = {"coverage": coverage, "count": count}
-    return found
+        coverages[task.name] = {"coverage": coverage, "count": count}
+    return coverages
 
 
 def _labels(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Array:
@@ -167,16 +175,18 @@ def _transformed(
     """
     if outputs is None:
         return None
-    found, tasks = outputs.copy(), model.config.tasks
-    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    transformed = outputs.copy()
+    tasks = model.config.tasks
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         if task.kind == "regression":
-            transform, values = model.config.target_transforms[index], outputs[..., part]
+            transform = model.config.target_transforms[index]
+            values = outputs[..., columns]
             labels = table.targets[rows, index]
             positive = labels[labels > 0.0]
             if transform.kind == "log" and len(positive):
                 values = np.where(values > 0.0, values, positive.min())
-            found[..., part] = transform.forward(torch.from_numpy(values)).numpy()
-    return found
+            transformed[..., columns] = transform.forward(torch.from_numpy(values)).numpy()
+    return transformed
 
 
 def _combined(model: MolAttn, table: TrainingTable, fold: OutOfFold) -> Array:

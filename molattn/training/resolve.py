@@ -66,7 +66,8 @@ def load_pretrained(
     is no model. An ``InputError`` if another option of the network is not that of the model.
     """
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
-    options, network = getattr(config, section), config.network
+    options = getattr(config, section)
+    network = config.network
     check_network(network)
     if not {"heads", "width", "combine"} & set(varied):
         check_head_width(network)
@@ -79,16 +80,18 @@ def load_pretrained(
         return replace(config, **{section: replace(options, init_from=name)}), None
     weights = PretrainedWeights.load(name, featurizer)
     pretrained = weights.model.config.network
-    for key, got, expected in _differences(network, pretrained, varied):
+    for key, value, expected in _differences(network, pretrained, varied):
         raise InputError(
-            f"got {got}, but the model of --init-from {name} has {expected}; use {expected}, leave "
-            "it out, or use --init-from none",
+            f"got {value}, but the model of --init-from {name} has {expected}; use {expected}, "
+            "leave it out, or use --init-from none",
             option=key,
         )
     copied = {name: getattr(pretrained, name) for name in _PRETRAINED_OPTIONS}
-    other = [f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)]
-    if other:
-        weights = replace(weights, inherited=f" with its {', '.join(other)}")
+    inherited = [
+        f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)
+    ]
+    if inherited:
+        weights = replace(weights, inherited=f" with its {', '.join(inherited)}")
     options = replace(options, init_from=weights.name)
     return replace(config, network=replace(network, **copied), **{section: options}), weights
 
@@ -121,11 +124,12 @@ def _differences(
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the options that are neither at their default nor as in the pretrained model."""
     for name, default in _PRETRAINED_OPTIONS.items():
-        got, expected = getattr(network, name), getattr(pretrained, name)
+        value = getattr(network, name)
+        expected = getattr(pretrained, name)
         if name in varied:
-            got = "multiple values"
-        if got not in (default, expected):
-            yield name, got, expected
+            value = "multiple values"
+        if value not in (default, expected):
+            yield name, value, expected
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,8 @@ def resolve(
     """
     remarks = []
     only_classes = all(task.kind != "regression" for task in table.learned_tasks)
-    training, tuning = config.training, config.fine_tuning
+    training = config.training
+    tuning = config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
         steps = -(-len(table.learned(split)[0].records) // training.batch_size)
@@ -182,7 +187,7 @@ def resolve(
         remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
     if tuning.freeze == "auto":
         tables = (table,) if table.auxiliary is None else (table, table.auxiliary)
-        labels = sum(np.count_nonzero(~np.isnan(one.targets)) for one in tables)
+        labels = sum(np.count_nonzero(~np.isnan(source.targets)) for source in tables)
         few = only_classes and labels <= _FEW_LABELS
         is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
         freezes = base is not None and few and is_default and not keeps_head
@@ -215,19 +220,21 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
     )
 
 
-def _have_logarithms(known: MolAttnConfig, table: TrainingTable, split: Split) -> bool:
+def _have_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) -> bool:
     """Return whether all labels are positive of which a model predicts the logarithm."""
-    is_log = [transform.kind == "log" for transform in known.target_transforms]
-    return not any((one.labels_or_bounds[:, is_log] <= 0.0).any() for one in table.learned(split))
+    is_log = [transform.kind == "log" for transform in config.target_transforms]
+    return not any(
+        (molecules.labels_or_bounds[:, is_log] <= 0.0).any() for molecules in table.learned(split)
+    )
 
 
-def _same_task(one: Task, other: Task) -> bool:
-    is_same = (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes)
-    return is_same and len({one.unit, other.unit} - {""}) < 2
+def _same_task(new: Task, old: Task) -> bool:
+    is_same = (new.name, new.kind, new.classes) == (old.name, old.kind, old.classes)
+    return is_same and len({new.unit, old.unit} - {""}) < 2
 
 
-def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:
-    return task.kind != "regression" or wanted in ("auto", known.kind)
+def _same_transform(task: Task, transform: TargetTransform, wanted: str) -> bool:
+    return task.kind != "regression" or wanted in ("auto", transform.kind)
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:

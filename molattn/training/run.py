@@ -73,12 +73,13 @@ class TrainingJob:
     @property
     def sources(self) -> dict[str, tuple[str, str | None]]:
         """Data and initial weights: each as the subject of a message, and its SHA-256."""
-        name, digest = self.config.fine_tuning.init_from, self.base and self.base.digest
+        name = self.config.fine_tuning.init_from
+        digest = self.base and self.base.digest
         data = f"{self.table.path}: the file", self.table.digest
-        found = {"data": data, "init_from": (f"--init-from: the model {name}", digest)}
-        if (other := self.table.auxiliary) is not None:
-            found["auxiliary"] = f"{other.path}: the auxiliary columns", other.digest
-        return found
+        sources = {"data": data, "init_from": (f"--init-from: the model {name}", digest)}
+        if (auxiliary := self.table.auxiliary) is not None:
+            sources["auxiliary"] = f"{auxiliary.path}: the auxiliary columns", auxiliary.digest
+        return sources
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,7 +133,10 @@ def train(
 
 def train_on_split(job: TrainingJob) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`."""
-    config, table, split, base = job.config, job.table, job.split, job.base
+    config = job.config
+    table = job.table
+    split = job.split
+    base = job.base
     with step_progress(job.console, "comparing training and test molecules"):
         leakage = find_leakage(table, split, config.training.seed, base and base.fingerprints)
     for line in (*_split_lines(split, table, config.data), *leakage.lines()):
@@ -167,17 +171,17 @@ def read_rows(
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     counts = f"{len(table.rows)} rows used, {len(table.skipped)} skipped"
     reasons = [f"{table.unit} {row.line}: {row.reason}" for row in table.skipped[:3]]
-    shown = f" ({'; '.join(reasons)})" if reasons else ""
-    lines = [f"{table.path}{remarks}: {counts}{shown}"]
+    examples = f" ({'; '.join(reasons)})" if reasons else ""
+    lines = [f"{table.path}{remarks}: {counts}{examples}"]
     if (changed := table.standardized) is not None:
         lines.append(f"standardized: the molecules of {changed} of {len(table.rows)} rows changed")
     elif mixtures := sum("." in (record.smiles or "") for record in table.records):
         rows = f"the molecules of {mixtures} of {len(table.rows)} rows are salts or mixtures"
         lines.append(f"{rows}, used as they are (--standardize: their largest fragment, neutral)")
-    if (other := table.auxiliary) is not None:
-        skipped = [row.reason for row in other.skipped if row.code != "no_label"]
-        remarks = f" ({', '.join(other.remarks)})" if other.remarks else ""
-        line = f"{other.path}{remarks}: {len(other.rows)} rows with auxiliary labels"
+    if (auxiliary := table.auxiliary) is not None:
+        skipped = [row.reason for row in auxiliary.skipped if row.code != "no_label"]
+        remarks = f" ({', '.join(auxiliary.remarks)})" if auxiliary.remarks else ""
+        line = f"{auxiliary.path}{remarks}: {len(auxiliary.rows)} rows with auxiliary labels"
         lines.append(f"{line}, {len(skipped)} skipped ({skipped[0]})" if skipped else line)
     for line in (*lines, *describe_tasks(table, config.data)):
         print_line(console, line)
@@ -190,7 +194,9 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
 
     Returns the model, and of each member the history and the outputs for the validation rows.
     """
-    config, table, split = job.config, job.table, job.split
+    config = job.config
+    table = job.table
+    split = job.split
     resolved = resolve(config, table, split, job.base)
     for line in (*resolved.remarks, *missing_classes(table, split)):
         print_line(job.console, line)
@@ -220,7 +226,8 @@ def fit_networks(
     folders = [None] * len(members)
     if job.folder is not None:
         folders = member_folders(job.folder, len(members))
-    models, histories = [], []
+    models = []
+    histories = []
     for number, (config, folder) in enumerate(zip(members, folders, strict=True)):
         if len(members) > 1:
             print_line(job.console, f"Member {number + 1} of {len(members)} (seed {config.seed})")
@@ -246,8 +253,10 @@ def _fit_network(
     on_epoch: Callable[[Epoch], None] | None,
 ) -> History:
     training, validation = job.table.learned(job.split)
-    targets, size = torch.from_numpy(training.targets), config.batch_size
-    data, weights = job.config.data, job.config.data.task_weights
+    targets = torch.from_numpy(training.targets)
+    size = config.batch_size
+    data = job.config.data
+    weights = data.task_weights
     if job.table.auxiliary is not None:
         weights = weights or (1.0,) * len(job.table.tasks)
         weights += (data.auxiliary_weight,) * len(job.table.auxiliary.tasks)
@@ -269,12 +278,14 @@ def _new_model(
     job: TrainingJob, resolved: ResolvedConfig, number: int
 ) -> tuple[MolAttn, FineTuningPlan, list[str]]:
     """Return a new model that is scaled, how to train it, and log lines on that."""
-    table, split = job.table, job.split
+    table = job.table
+    split = job.split
     with building_network():
         model = job.make_model(resolved.model)
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
-    plan, lines = FineTuningPlan(), []
+    plan = FineTuningPlan()
+    lines = []
     keeps_head = resolved.keeps_head and not model.config.custom_parts
     if job.base is not None:
         options = resolved.fine_tuning
@@ -306,7 +317,8 @@ def _without_auxiliary(model: MolAttn, job: TrainingJob) -> MolAttn:
     tasks = job.table.tasks
     transforms = model.config.target_transforms[: len(tasks)]
     config = replace(model.config, tasks=tasks, target_transforms=transforms, custom_parts=())
-    smaller, weights = job.make_model(config), model.state_dict()
+    smaller = job.make_model(config)
+    weights = model.state_dict()
     sizes = {name: value.shape for name, value in smaller.state_dict().items()}
     for name, size in sizes.items():
         weights[name] = weights[name][tuple(map(slice, size))]
@@ -318,12 +330,16 @@ def _calibrate(
     model: MolAttn, job: TrainingJob, outputs: NDArray[np.float64], fingerprints: FingerprintIndex
 ) -> None:
     """Calibrate by at most 20,000 validation rows."""
-    config, table, split = job.config, job.table, job.split
+    config = job.config
+    table = job.table
+    split = job.split
     rows = sample_rows(table, split.val, MAX_CALIBRATION, config.training.seed)
     is_drawn = np.isin(split.val, rows)
-    rows, predicted = split.val[is_drawn], outputs[:, is_drawn]
+    rows = split.val[is_drawn]
+    predicted = outputs[:, is_drawn]
     trained = _fingerprints(config, table, split.train) if config.kernels else fingerprints
-    prints, targets = table.fingerprints(rows), table.targets[rows]
+    prints = table.fingerprints(rows)
+    targets = table.targets[rows]
     fitted = Uncertainty.fit(model.config, trained, prints, predicted, targets)
     model.uncertainty = replace(fitted, fingerprints=fingerprints)
     for line in model.uncertainty.calibration.lines():
@@ -354,14 +370,15 @@ def _training_set(
 ) -> TrainingSet:
     """Return what the model keeps of the training and validation rows."""
     rows = np.concatenate([split.train, split.val])
-    targets, kept = table.targets[rows], None
+    targets = table.targets[rows]
+    molecules = None
     if config.data.keep_training_molecules:
         lines = np.array([table.rows[row].line for row in rows])
         smiles = [str(table.smiles[row]) for row in rows.tolist()]
         prints = table.fingerprints(rows)
-        kept = TrainingMolecules.of(lines, smiles, targets, prints, fingerprints)
+        molecules = TrainingMolecules.of(lines, smiles, targets, prints, fingerprints)
     bounds = None if table.bounds is None else table.bounds[:, rows]
-    return TrainingSet.of(table.tasks, targets, kept, bounds)
+    return TrainingSet.of(table.tasks, targets, molecules, bounds)
 
 
 @contextmanager

@@ -121,9 +121,9 @@ def _filled(partial: Path, path: Path, resume: bool) -> Iterator[Path]:
         raise
     replace_folder(partial, path)
     # Last, so that an interruption before leaves a run that can be resumed.
-    leftovers = (entry for name in (".*.part", ".*.lock") for entry in path.rglob(name))
-    for entry in (*path.rglob(CHECKPOINT_FILE), *leftovers):
-        entry.unlink(missing_ok=True)
+    leftovers = (file for name in (".*.part", ".*.lock") for file in path.rglob(name))
+    for file in (*path.rglob(CHECKPOINT_FILE), *leftovers):
+        file.unlink(missing_ok=True)
 
 
 def unfinished_run(path: str | Path) -> Path | None:
@@ -139,7 +139,7 @@ def unfinished_run(path: str | Path) -> Path | None:
     if (path / RESULT_FILE).is_file() and (path / CONFIG_FILE).is_file():
         return None
     others = path.parent.glob(f"*{UNFINISHED}") if path.parent.is_dir() else ()
-    hint = did_you_mean(str(path), [str(final_folder(other)) for other in others])
+    hint = did_you_mean(str(path), [str(final_folder(folder)) for folder in others])
     raise InputError(f"--resume {path}: no unfinished run (no folder {partial}){hint}")
 
 
@@ -153,7 +153,8 @@ def final_folder(path: str | Path) -> Path:
 
 def free_folder(path: Path) -> Path:
     """Return the path, with a number if there is a run of that name, finished or not."""
-    candidate, number = path, 1
+    candidate = path
+    number = 1
     while candidate.exists() or _partial(candidate).exists():
         number += 1
         candidate = path.with_name(f"{path.name}-{number}")

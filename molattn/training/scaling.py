@@ -21,7 +21,8 @@ _UNUSED = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
 _CANDIDATES = ("none", "log", "yeo_johnson")
 _MIN_LABELS = 20
-_MARGIN, _MARGIN_PER_LABEL = 2.0, 0.1
+_MARGIN = 2.0
+_MARGIN_PER_LABEL = 0.1
 
 
 def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransform] = ()) -> None:
@@ -41,7 +42,8 @@ def target_scaling(targets: Array, tasks: Sequence[Task]) -> tuple[Array, Array]
 
     They are 0 and 1 for a classification; a constant target has scale 1.
     """
-    mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
+    mean = np.nanmean(targets, axis=0)
+    scale = np.nanstd(targets, axis=0)
     is_number = np.array([task.kind == "regression" for task in tasks])
     does_vary = is_number & _varies(mean, scale)
     return np.where(is_number, mean, 0.0), np.where(does_vary, scale, 1.0)
@@ -79,8 +81,8 @@ def _numbers(
 ) -> NDArray[np.floating]:
     record = records[row]
     partner = None if record.partner is None else record.partner.numbers
-    parts = [None if features is None else features[row], record.numbers, partner]
-    return np.concatenate([np.zeros(0), *(part for part in parts if part is not None)])
+    groups = [None if features is None else features[row], record.numbers, partner]
+    return np.concatenate([np.zeros(0), *(numbers for numbers in groups if numbers is not None)])
 
 
 def select_transform(
@@ -102,26 +104,28 @@ def select_transform(
     Returns:
         The transform, and the log-likelihood by the kind of each that was compared.
     """
-    known = labels[~np.isnan(labels)]
-    chosen, found = TargetTransform(), dict[str, float]()
-    if len(known) < _MIN_LABELS:
-        return chosen, found
-    margin = _MARGIN + _MARGIN_PER_LABEL * len(known)
+    measured = labels[~np.isnan(labels)]
+    best = TargetTransform()
+    likelihoods = dict[str, float]()
+    if len(measured) < _MIN_LABELS:
+        return best, likelihoods
+    margin = _MARGIN + _MARGIN_PER_LABEL * len(measured)
     for kind in _CANDIDATES:
-        if kind == "log" and not (positive and (known > 0.0).all()):
+        if kind == "log" and not (positive and (measured > 0.0).all()):
             continue
-        transform = _fit(kind, known)
-        given = torch.from_numpy(known)
-        values = transform.forward(given).numpy()
-        mean, scale = values.mean(), values.std()
+        transform = _fit(kind, measured)
+        tensor = torch.from_numpy(measured)
+        values = transform.forward(tensor).numpy()
+        mean = values.mean()
+        scale = values.std()
         if transform.kind != kind or not _varies(mean, scale):
             continue
-        jacobian = float(transform.log_jacobian(given).sum()) - len(known) * math.log(scale)
+        jacobian = float(transform.log_jacobian(tensor).sum()) - len(measured) * math.log(scale)
         squares = ((values - mean) / scale) ** 2
-        found[kind] = -0.5 * float(np.sum(squares + math.log(2.0 * math.pi))) + jacobian
-        if found[kind] > found.get(chosen.kind, -math.inf) + margin:
-            chosen = transform
-    return chosen, found
+        likelihoods[kind] = -0.5 * float(np.sum(squares + math.log(2.0 * math.pi))) + jacobian
+        if likelihoods[kind] > likelihoods.get(best.kind, -math.inf) + margin:
+            best = transform
+    return best, likelihoods
 
 
 def target_transforms(
@@ -142,16 +146,20 @@ def target_transforms(
         others: Further labels and bounds ``[m, T]``: no log by auto if one has no logarithm.
     """
     wanted = [*choices] * len(tasks) if len(choices) == 1 else choices
-    transforms, lines = [], []
+    transforms = []
+    lines = []
     for task, choice, labels, more in zip(tasks, wanted, training.T, others.T, strict=True):
-        transform, found = TargetTransform(), dict[str, float]()
+        transform = TargetTransform()
+        likelihoods = dict[str, float]()
         if task.kind == "regression" and choice == "auto":
-            transform, found = select_transform(labels, positive=not (more <= 0.0).any())
+            transform, likelihoods = select_transform(labels, positive=not (more <= 0.0).any())
         elif task.kind == "regression":
             transform = _fit(choice, labels[~np.isnan(labels)])
         transforms.append(transform)
         if transform.kind != "none":
-            scores = ", ".join(f"{kind} {one:.1f}" for kind, one in found.items())
+            scores = ", ".join(
+                f"{kind} {likelihood:.1f}" for kind, likelihood in likelihoods.items()
+            )
             remark = f" (log-likelihood: {scores})" if scores else ""
             lines.append(f"{quoted(task.name)}: {transform.describe()}{remark}")
     return tuple(transforms), lines
