@@ -38,7 +38,10 @@ from molattn.version import version_changes
 
 _RUN = "run.json"
 _OWN = re.compile(r"run\.json|\d+\.rows|\..*\.part")  # names of files in the folder
-_MOST_ROWS, _MOST_BYTES, _MOST_SECONDS = 10_000, 2**24, 30.0  # of a part
+# A part ends when it has any of these.
+_MOST_ROWS = 10_000
+_MOST_BYTES = 2**24
+_MOST_SECONDS = 30.0
 
 Tally = dict[str, Any]
 """What is counted in rows, by name: numbers, lists of numbers, or further such dicts."""
@@ -58,7 +61,9 @@ class OutputFile:
     """A table that is being written: of ``rows`` of the input, in which ``tally`` was counted."""
 
     def __init__(self, write: Callable[..., None]) -> None:
-        self.write, self.rows, self.tally = write, 0, Tally()
+        self.write = write
+        self.rows = 0
+        self.tally = Tally()
 
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block of the input that is written."""
@@ -70,7 +75,9 @@ class _Parts(OutputFile):
     """A table whose rows are kept in parts."""
 
     def __init__(self, path: Path, folder: Path, header: Sequence[str]) -> None:
-        self._path, self._folder, self._buffer = path, folder, BytesIO()
+        self._path = path
+        self._folder = folder
+        self._buffer = BytesIO()
         make: Any = output_format(path).write
         super().__init__(make(self._buffer, header, None).write)
         for part in sorted(folder.glob("*.rows")):
@@ -82,7 +89,9 @@ class _Parts(OutputFile):
             self.rows = int(part.stem)
         if self.rows:  # the header is in the first part
             self._buffer.truncate(self._buffer.seek(0))
-        self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
+        self._first = self.rows
+        self._tally = Tally()
+        self._start = time.monotonic()
 
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block; they reach the disk with those of other blocks."""
@@ -95,7 +104,9 @@ class _Parts(OutputFile):
             head = _head(self._first, self.rows, content) + b"\n"
             write_file(self._folder / f"{self.rows:012}.rows", head + content)
             self._buffer.truncate(self._buffer.seek(0))
-            self._first, self._tally, self._start = self.rows, Tally(), time.monotonic()
+            self._first = self.rows
+            self._tally = Tally()
+            self._start = time.monotonic()
 
     def finish(self) -> None:
         """Join the parts, and the rows after them."""
@@ -137,7 +148,9 @@ def open_output(
         with write_table(output, header, schema) as write:
             yield OutputFile(write)
         return
-    folder, run, kept = _folder(output), identity(), resume_hint(output).partition(";")[0]
+    folder = _folder(output)
+    run = identity()
+    kept = resume_hint(output).partition(";")[0]
     if resume and output.exists() and not kept:
         message = f"got an interrupted run of {output}, but {folder} does not exist"
         raise InputError(message, option="resume")

@@ -29,7 +29,9 @@ Array = NDArray[np.float64]
 
 _ONE_SIGMA = 0.6827  # coverage of mean ± standard deviation of a normal distribution
 _CANDIDATES = 3000  # whose covariance is computed
-_LEAST_STD, _LEAST_SHOWN, _MOST_NOISE = 1e-9, 0.1, 0.9
+_LEAST_STD = 1e-9
+_LEAST_SHOWN = 0.1
+_MOST_NOISE = 0.9
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
@@ -75,7 +77,8 @@ def select_batch(
     Source: Desautels et al., J. Mach. Learn. Res. 2014, 15, 4053 (hallucinated observations).
     """
     mean, covariance, noise, cost = candidates
-    variance, is_left = covariance.diagonal().copy(), np.ones(len(mean), dtype=bool)
+    variance = covariance.diagonal().copy()
+    is_left = np.ones(len(mean), dtype=bool)
     factors = np.zeros((min(count, len(mean)), len(mean)))
     for step in range(len(factors)):
         std = np.sqrt(np.maximum(variance, 1e-12 * covariance.diagonal()))
@@ -85,7 +88,8 @@ def select_batch(
         column = covariance[index] - factors[:step, index] @ factors[:step]
         factors[step] = column / np.sqrt(std[index] ** 2 + noise[index])
         variance -= factors[step] ** 2
-        is_left[index], best = False, max(best, float(mean[index]))
+        is_left[index] = False
+        best = max(best, float(mean[index]))
 
 
 def plan_table(
@@ -115,7 +119,8 @@ def plan_table(
     """
     config = config or PlanConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
-    target, costs = _Target(model, config), _costs(table, config.cost_column)
+    target = _Target(model, config)
+    costs = _costs(table, config.cost_column)
     numbers, predicted = target.best_rows(table, costs, console)
     chosen = target.choose(table, numbers, predicted, costs[numbers - 1])
     rows = _Chosen(table, chosen, ("rank", "acquisition", "reason"))
@@ -127,14 +132,16 @@ class _Target:
     """A target of a model, on its transformed scale, and with larger values as the better ones."""
 
     def __init__(self, model: MolAttn, config: PlanConfig) -> None:
-        tasks, names = model.config.tasks, [task.name for task in model.config.tasks]
+        tasks = model.config.tasks
+        names = [task.name for task in model.config.tasks]
         if config.target is None and len(tasks) > 1:
             raise InputError(f"expected one of {', '.join(names)}", option="target")
         self.name = names[0] if config.target is None else target_name(model, config.target)
         self.index = names.index(self.name) if self.name in names else -1
         if self.index < 0 or tasks[self.index].kind != "regression":
             raise InputError(f"got {quoted(self.name)}, expected a regression", option="target")
-        process, labels = model.gaussian_process, model.training_set and model.training_set.labels
+        process = model.gaussian_process
+        labels = model.training_set and model.training_set.labels
         if process is None or model.uncertainty is None or not labels:
             raise InputError("MODEL: expected a Gaussian process (--predictor both) and intervals")
         if not len(process.noises):
@@ -142,7 +149,9 @@ class _Target:
             error = min(part.bound(_ONE_SIGMA) / float(model.target_scale[self.index]), _MOST_NOISE)
             noises = np.full(len(process.means), error**2 / (1.0 - error**2))
             process = replace(process, noises=noises, labeled=process.weights != 0.0)
-        self.model, self.config, self.process = model, config, process
+        self.model = model
+        self.config = config
+        self.process = process
         self.sign = -1.0 if config.minimize else 1.0
         self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
         self.best = float(self._scaled(np.array([self.measured]))[0])
@@ -180,7 +189,8 @@ class _Target:
             message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
             raise InputError(f"{table.path}: {message}")
         low, mean, high = (self._scaled(found[one].to_numpy()) for one in columns)
-        std, numbers = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD), found.index.to_numpy() + 1
+        std = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD)
+        numbers = found.index.to_numpy() + 1
         scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
@@ -201,8 +211,10 @@ class _Target:
         self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
     ) -> dict[int, tuple[float | str, ...]]:
         """Choose among rows; return the new cells of each by its number, in order."""
-        config, model = self.config, self.model
-        rows, position = self.read(table, numbers.tolist()), dict[Any, int]()
+        config = self.config
+        model = self.model
+        rows = self.read(table, numbers.tolist())
+        position = dict[Any, int]()
         read = self.read(table, (1 + np.flatnonzero(self.measured_rows(table))).tolist())
         measured = {row.record.identity for row in read if row.record}
         for index, row in enumerate(rows):
@@ -246,7 +258,10 @@ class _Chosen(Table):
         cells: Mapping[int, tuple[float | str, ...]],
         columns: tuple[str, ...] = (),
     ) -> None:
-        self._table, self._cells, self.path, self.unit = table, cells, table.path, table.unit
+        self._table = table
+        self._cells = cells
+        self.path = table.path
+        self.unit = table.unit
         self.header = list(table.header)
         for name in columns:
             self.header.append(free_name(name, self.header))

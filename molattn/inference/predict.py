@@ -110,7 +110,8 @@ def predict_table(
                 print_line(console, line)
     else:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
-    tasks, width = model.config.tasks, len(model.config.output_names)
+    tasks = model.config.tasks
+    width = len(model.config.output_names)
     numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
 
@@ -118,7 +119,8 @@ def predict_table(
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
     """Compare the molecules whose fingerprints were kept with the training molecules."""
     positions, lengths = (np.array(tally[name], np.uint16) for name in ("positions", "lengths"))
-    known, found = model.uncertainty, split_fingerprints(positions, lengths)
+    known = model.uncertainty
+    found = split_fingerprints(positions, lengths)
     if known is None:
         return []
     is_known = known.fingerprints.contains(found)
@@ -169,7 +171,8 @@ class _TallyRows:
         given = [row.table_row for row, _ in rows]
         tally: Tally = {"unusable": {}, "censored": {}}
         for index, task in enumerate(self._tasks):
-            column, relation = self._labels[index], self._relations[index]
+            column = self._labels[index]
+            relation = self._relations[index]
             if column is None:
                 continue
             cells = [row.numeral(column) for row in given]

@@ -46,7 +46,8 @@ from molattn.utils.workers import check_ray, worker_map
 from molattn.version import package_versions
 
 _BLOCK_ROWS = 64  # rows of a block, or more: whole batches
-_ROWS_FOR_WORKERS, _MOST_WORKERS = 5000, 8  # a worker starts in the time of 2,000 rows
+_ROWS_FOR_WORKERS = 5000  # a worker starts in the time of 2,000 rows
+_MOST_WORKERS = 8
 
 Stream = TypeVar("Stream", bound=StreamConfig)
 Cells = Sequence[Union[float, int, str, None]]
@@ -146,7 +147,8 @@ def map_table(
             for cells, structure in written:
                 file.write(cells, structure)
             counts = RowCounts.of(tally)
-            tally["seconds"], start = time.perf_counter() - start, time.perf_counter()
+            tally["seconds"] = time.perf_counter() - start
+            start = time.perf_counter()
             file.commit(counts.total, tally)
             advance(counts.total, counts.errors)
     _print_counts(file.tally, model, console)
@@ -246,10 +248,12 @@ class OutputRows:
         config: StreamConfig,
         output: Path | IO[bytes],
     ) -> None:
-        self._model, self._keeps_columns = model.config, spec.keeps_columns
+        self._model = model.config
+        self._keeps_columns = spec.keeps_columns
         self._is_readable = bool(spec.headings)
         types = spec.columns if spec.keeps_columns else {"row": "int64", **spec.columns}
-        header, new = list(table.header) if spec.keeps_columns else [], dict[str, str]()
+        header = list(table.header) if spec.keeps_columns else []
+        new = dict[str, str]()
         names = [*types, *standardized_columns(model.config), "error"]
         for name in names:
             header.append(free_name(name, header))
@@ -270,7 +274,9 @@ class OutputRows:
 
         The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
         """
-        source, own, structure = row.table_row, list[object]([row.table_row.line]), ""
+        source = row.table_row
+        own = list[object]([row.table_row.line])
+        structure = ""
         if code and self._is_readable:
             code = f"{code}: {source.reason or reason_meaning(row.code or code)}"
         if self._keeps_columns:
@@ -301,7 +307,8 @@ class _RowReader:
         if config.partner_column is not None and not model.has_partner:
             raise InputError("the model takes one molecule per row", option="partner_column")
         table.check_featurizer(model.featurizer)
-        self._reader, self._in_order = model.reader(fields, config), fields.symbols
+        self._reader = model.reader(fields, config)
+        self._in_order = fields.symbols
         self._smiles = table.column(config.smiles_column, "--smiles-column")
         partner = config.partner_column or model.partner_column
         self._partner = None if partner is None else table.column(partner, "--partner-column")
@@ -330,9 +337,10 @@ class _RowReader:
             molecule, record = next(records)
             features, code = _features([row.numeral(column) for column in self._features])
             if isinstance(record, SmilesError):
-                record, code = None, record.code
-            found = None if code else record
-            yield ReadRow(row, row.cells[self._smiles], found, features, code, molecule)
+                code = record.code
+                record = None
+            read_record = None if code else record
+            yield ReadRow(row, row.cells[self._smiles], read_record, features, code, molecule)
 
 
 def has_parent(row: ReadRow, model: MolAttn) -> bool:

@@ -41,7 +41,8 @@ class DistanceBias(nn.Embedding):
 
     def __init__(self, heads: int, max_distance: int, column: int = -1) -> None:
         super().__init__(max_distance + 3, heads)
-        self.max_distance, self.column = max_distance, column
+        self.max_distance = max_distance
+        self.column = column
 
     def reset_parameters(self) -> None:
         """Reset the parameters."""

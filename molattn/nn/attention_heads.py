@@ -198,9 +198,11 @@ class HeadGate(Resettable):
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
         if isinstance(edges, CompleteGraphs) and not edges.is_listed:
-            most, mean = neighbor_max(edges, projected), neighbor_mean(edges, x_src)
+            most = neighbor_max(edges, projected)
+            mean = neighbor_mean(edges, x_src)
         else:
-            sender, receiver = edges.edge_index[0], edges.edge_index[1]
+            sender = edges.edge_index[0]
+            receiver = edges.edge_index[1]
             size = edges.rows_to_nodes(x_dst).size(0)
             pooled = (
                 scatter(edges.rows_to_nodes(x)[sender], receiver, 0, size, reduce)
@@ -223,7 +225,8 @@ def neighbor_mean(graph: CompleteGraphs, rows: Tensor) -> Tensor:
 
 def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
     """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
-    lowest, parts = torch.finfo(rows.dtype).min, []
+    lowest = torch.finfo(rows.dtype).min
+    parts = []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         x = block.rows(rows)
         if graph.self_loops and graph.kept is None:  # all nodes of a graph have the same neighbors

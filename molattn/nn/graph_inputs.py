@@ -134,7 +134,8 @@ def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> PairTensor:
         return x, x
     senders, receivers = x
     if receivers is None:
-        width, reverse = layer.target_channels, layer.flow == "target_to_source"
+        width = layer.target_channels
+        reverse = layer.flow == "target_to_source"
         if width < 0:
             raise ValueError("x: got (senders, None), which cannot be used with in_channels=-1")
         count = None if size is None else size[1]

@@ -95,7 +95,8 @@ class GraphTransformerBlock(AttentionBlock):
         edges, values = edge_list(edge_index)
         graphs = _graphs(x, edges, batch)
         e = edge_features(values if edge_attr is None else edge_attr)
-        node, edge = self.norm_conv(x), self.norm_edges(e)
+        node = self.norm_conv(x)
+        edge = self.norm_edges(e)
         update = self.conv(node, edge_index, edge, **options)
         if isinstance(update, tuple):
             update, updated = update
@@ -103,7 +104,8 @@ class GraphTransformerBlock(AttentionBlock):
         x = self._add(x, update, graphs)
         if self.lin_virtual is not None:
             index, count = graphs
-            nodes, of = edges.rows_to_nodes(node), edges.rows_to_nodes(index)
+            nodes = edges.rows_to_nodes(node)
+            of = edges.rows_to_nodes(index)
             mean = scatter(nodes, of, 0, count, "mean").index_select(0, index)
             x = self._add(x, F.silu(self.lin_virtual(mean)), graphs)
         x = self._add(x, self.ff(self.norm_ff(x)), graphs)

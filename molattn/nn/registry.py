@@ -228,7 +228,8 @@ def check_head_width(network: NetworkConfig) -> None:
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:
     """Return the options that the network's layer does not have."""
-    layer, arguments = LAYERS[network.layer], LAYER_ARGUMENTS.items()
+    layer = LAYERS[network.layer]
+    arguments = LAYER_ARGUMENTS.items()
     return tuple(name for name, of in arguments if not layer.has(of) or of in layer.always)
 
 

@@ -87,11 +87,13 @@ def row_progress(
     )
     task = bar.add_task("", total=total, completed=done)
     start = last = time.monotonic()
-    rows, errors = done, 0
+    rows = done
+    errors = 0
 
     def advance(count: int, failed: int = 0) -> None:
         nonlocal rows, errors, last
-        rows, errors = rows + count, errors + failed
+        rows = rows + count
+        errors = errors + failed
         bar.update(task, completed=rows)
         if not bar.disable or time.monotonic() < last + _SECONDS_PER_LINE:
             return

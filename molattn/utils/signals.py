@@ -46,7 +46,8 @@ def interrupts_deferred() -> Iterator[None]:
 
     It is raised when the block ends. Has an effect within :func:`signals_handled` only.
     """
-    before, _State.is_deferred = _State.is_deferred, True
+    before = _State.is_deferred
+    _State.is_deferred = True
     try:
         yield
     except Exception as error:

@@ -20,7 +20,8 @@ class SpooledList(Sequence[Item]):
     """
 
     def __init__(self, most_in_memory: int, *, shared: type | tuple[type, ...] = ()) -> None:
-        self._most, self._types = most_in_memory, shared
+        self._most = most_in_memory
+        self._types = shared
         self._file: IO[bytes] | None = None
         self._shared: dict[int, Any] = {}
         self._items: list[Item] = []
@@ -62,7 +63,8 @@ class SpooledList(Sequence[Item]):
         if self._file is None or index < len(self._items):
             return self._items[index]
         index -= len(self._items)
-        start, end = self._ends[index], self._ends[index + 1]
+        start = self._ends[index]
+        end = self._ends[index + 1]
         self._file.seek(start)
         unpickler = pickle.Unpickler(io.BytesIO(zlib.decompress(self._file.read(end - start))))
         unpickler.persistent_load = self._shared.__getitem__
@@ -73,7 +75,8 @@ class Selection(Sequence[Item]):
     """The items of a sequence at some indices, which are looked up when they are asked for."""
 
     def __init__(self, items: Sequence[Item], indices: Any) -> None:
-        self._items, self._indices = items, indices
+        self._items = items
+        self._indices = indices
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -89,7 +92,8 @@ class Joined(Sequence[Item]):
     """Two sequences one after the other, whose items are looked up when they are asked for."""
 
     def __init__(self, first: Sequence[Item], second: Sequence[Item]) -> None:
-        self._first, self._second = first, second
+        self._first = first
+        self._second = second
 
     def __len__(self) -> int:
         return len(self._first) + len(self._second)

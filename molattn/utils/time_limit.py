@@ -84,7 +84,8 @@ def _end_idle() -> None:
 
 def _serve() -> None:
     """Answer calls from standard input until it is closed."""
-    calls, answers = sys.stdin.buffer, sys.stdout.buffer
+    calls = sys.stdin.buffer
+    answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # what a call prints is no answer
     with suppress(ImportError, OSError, ValueError):
         import resource  # not on Windows

@@ -197,7 +197,9 @@ class _Worker:
     """The function in a worker."""
 
     def __init__(self, shared: list[Any], versions: Mapping[str, str]) -> None:
-        self._shared, self._versions, self._function = shared, versions, None
+        self._shared = shared
+        self._versions = versions
+        self._function = None
 
     def call(self, item: Any) -> Any:
         import ray  # pyright: ignore[reportMissingImports]
@@ -217,7 +219,8 @@ def _connect(ray: Any, address: str | None, cpus: int) -> None:
     """Connect to a cluster, or start one on this machine."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address is None:
-        address, cpus = "local", max(cpus, os.cpu_count() or 1)
+        address = "local"
+        cpus = max(cpus, os.cpu_count() or 1)
         options |= {"num_cpus": cpus, "include_dashboard": False}
     handler = signal.getsignal(signal.SIGTERM)
     try:

@@ -216,7 +216,8 @@ class AttentionConv(PlainMessagePassing):
 
     def make_projections(self, bias: bool, source_bias: bool) -> None:
         """Make the linear maps of queries, and of keys and values."""
-        query, value = self.heads * self.query_channels, self.heads * self.head_channels
+        query = self.heads * self.query_channels
+        value = self.heads * self.head_channels
         self.lin_query = Linear(self.target_channels, query, bias=bias)
         self.lin_key = Linear(self.source_channels, query, bias=source_bias)
         self.lin_value = Linear(self.source_channels, value, bias=source_bias)
@@ -302,7 +303,8 @@ class AttentionConv(PlainMessagePassing):
         found = self.attend(projected, edges, attr, **options)
         if self.head_gate is None:
             return found
-        gate, messages = self.head_gate(*x, edges).unsqueeze(-1), found.messages
+        gate = self.head_gate(*x, edges).unsqueeze(-1)
+        messages = found.messages
         if messages is not None:
             messages = messages * edges.receivers_to_pairs(gate)
         return found._replace(nodes=found.nodes * gate, messages=messages)
@@ -365,7 +367,8 @@ class AttentionConv(PlainMessagePassing):
         is_complete = isinstance(edges, CompleteGraphs)
         if not is_complete or not edges.num_rows or edges.is_listed or self.needs_messages():
             return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
-        inputs, requested = (projected, edges, edge_attr), (return_weights, return_messages)
+        inputs = (projected, edges, edge_attr)
+        requested = (return_weights, return_messages)
         if not self.dropout or not self.training:
             return self._attend_pairs(*inputs, terms, *requested)
         # Dropout is a random gate.
@@ -400,8 +403,12 @@ class AttentionConv(PlainMessagePassing):
         return_messages: bool,
     ) -> Attended:
         """Attend on the blocks of complete graphs, as one step of autograd where possible."""
-        score, temperature, score_mod = self.head_score, self.temperature, terms.score_mod
-        bias, gate, (query, key, value) = terms.attn_bias, terms.edge_gate, projected
+        score = self.head_score
+        temperature = self.temperature
+        score_mod = terms.score_mod
+        bias = terms.attn_bias
+        gate = terms.edge_gate
+        query, key, value = projected
         basis = self._basis(attr)
         inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
         returned: Any = {"return_weights": return_weights or return_messages}
@@ -469,21 +476,26 @@ class AttentionConv(PlainMessagePassing):
         return_messages: bool,
     ) -> Attended:
         """Attend on a list of edges, by message passing."""
-        score, graph = self.head_score, edges.edge_index
+        score = self.head_score
+        graph = edges.edge_index
         query, key, value = map(edges.rows_to_nodes, projected)
         attr, bias, gate, edge_value = (
             None if x is None else edges.pairs_to_edges(x)
             for x in (edge_features(attr), *terms[:3])
         )
-        query, key = score.query(query) * score.scale, score.key(key)
+        query = score.query(query) * score.scale
+        key = score.key(key)
         edge_key = None
         if attr is not None and self.lin_edge_key is not None:
             edge_key, of_attr = self._edge_terms(attr)
             edge_value = add_terms(edge_value, of_attr)
-        (senders, receivers), count = graph, query.size(0)
-        size, is_direct = (key.size(0), count), not self._has_own_steps()
+        senders, receivers = graph
+        count = query.size(0)
+        size = (key.size(0), count)
+        is_direct = not self._has_own_steps()
         if self.flow == "target_to_source":
-            graph, size = graph.flip(0), (count, key.size(0))
+            graph = graph.flip(0)
+            size = (count, key.size(0))
         if is_direct:
             ends = query.index_select(0, receivers), key.index_select(0, senders)
             logits = self.edge_update(*ends, edge_key)

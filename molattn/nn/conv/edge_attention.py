@@ -94,10 +94,13 @@ class EdgeAttentionConv(AttentionConv):
         check_widths(-1, global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine
-        self.gate, self.edge_value = gate, edge_value
-        self.update_edges, self.root_weight = update_edges, root_weight
+        self.gate = gate
+        self.edge_value = edge_value
+        self.update_edges = update_edges
+        self.root_weight = root_weight
 
-        source, target = self.source_channels, self.target_channels
+        source = self.source_channels
+        target = self.target_channels
         width = heads * self.head_channels
         self.head_combine = combined
         self.make_projections(bias, bias)

@@ -62,7 +62,9 @@ class EGTConv(AttentionConv):
             raise ValueError(f"clip: got {clip}, expected a number above 0")
         options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="scaled_dot", **options)
-        self.update_edges, self.clip, self.scale_degree = update_edges, clip, scale_degree
+        self.update_edges = update_edges
+        self.clip = clip
+        self.scale_degree = scale_degree
         self.make_projections(bias, bias)
         self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
         self.lin_edge = optional_linear(edge_dim, 2 * heads, bias)
@@ -88,7 +90,8 @@ class EGTConv(AttentionConv):
         options["return_weights"] = return_weights or return_messages
         options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
         found = super().attend(projected, edges, edge_attr, **options)
-        nodes, logits = found.nodes, found.logits if return_messages else None
+        nodes = found.nodes
+        logits = found.logits if return_messages else None
         weights = None if found.weights is None else found.weights * gate
         if self.scale_degree:
             total = edges.pairs_to_receivers(gate.to(sum_dtype(gate)), nodes.size(0))

@@ -73,14 +73,17 @@ class GaANConv(AttentionConv):
         widths = {"head_channels": head_channels, "query_channels": query_channels}
         options: Any = {"edge_dim": edge_dim, "dropout": dropout, **widths, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="dot", **options)
-        self.variant, self.edge_value = variant, edge_value
+        self.variant = variant
+        self.edge_value = edge_value
         self.gate = variant == "paper" if gate is None else gate
-        source, target = self.source_channels, self.target_channels
+        source = self.source_channels
+        target = self.target_channels
         width = heads * self.head_channels
         self.make_projections(bias, bias)
         self.lin_edge_key = optional_linear(edge_dim, heads * self.query_channels)
         self.lin_edge_value = optional_linear(edge_dim if edge_value else None, width)
-        root, ends = variant == "paper", (source, target)
+        root = variant == "paper"
+        ends = (source, target)
         self.head_gate = HeadGate(ends, heads, gate_channels, root=root) if self.gate else None
         self.lin_out = Linear(-1 if target < 0 else target + width, out_channels, bias=bias)
         self.reset_parameters()

@@ -125,14 +125,20 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         check_one_of("node_to_global", node_to_global, REDUCERS)
         if update_global and not global_dim:
             raise ValueError(f"update_global: global_dim is {global_dim}, expected a number")
-        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.edge_dim, self.global_dim = edge_dim, global_dim
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.edge_dim = edge_dim
+        self.global_dim = global_dim
         self.edge_inputs = _subset("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _subset("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _subset("global_inputs", global_inputs, GLOBAL_INPUTS)
-        self.edge_to_global, self.node_to_global = edge_to_global, node_to_global
-        self.update_nodes, self.update_edges = update_nodes, update_edges
-        self.update_global, self.edge_to_node = update_global, edge_to_node
+        self.edge_to_global = edge_to_global
+        self.node_to_global = node_to_global
+        self.update_nodes = update_nodes
+        self.update_edges = update_edges
+        self.update_global = update_global
+        self.edge_to_node = edge_to_node
         self.attention = EdgeAttentionConv(
             in_channels,
             out_channels,
@@ -180,7 +186,8 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
         found = self._attend(nodes, edges, attr, globals_, requested)
         # From here on nodes are a list, without padding.
-        node, heads = edges.rows_to_nodes(nodes[1]), edges.rows_to_nodes(found.nodes)
+        node = edges.rows_to_nodes(nodes[1])
+        heads = edges.rows_to_nodes(found.nodes)
         index = None if globals_ is None else globals_[1].batch
         index = None if index is None else edges.rows_to_nodes(index)
         if self.node_function is not None:
@@ -197,12 +204,14 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         if self.global_function is not None and u is not None:
             if index is None:
                 index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
-            pooled, of = heads, index
+            pooled = heads
+            of = index
             if self._pools_messages and found.messages is not None:
                 messages = found.messages
                 if isinstance(messages, PairMessages):
                     messages = messages.dense()
-                pooled, of = edges.pairs_to_edges(messages), index[edges.edge_index[1]]
+                pooled = edges.pairs_to_edges(messages)
+                of = index[edges.edge_index[1]]
             pooled = scatter(pooled, of, 0, u.size(0), self.edge_to_global)
             given = {
                 "edges": self.attention.head_combine(pooled),

@@ -54,7 +54,8 @@ class GRITConv(AttentionConv):
     ) -> None:
         options = {"edge_dim": edge_dim, "dropout": dropout, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="dot", **options)
-        self.update_edges, width = update_edges, self.query_channels
+        self.update_edges = update_edges
+        width = self.query_channels
         self.make_projections(bias, False)
         self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
         if update_edges:

@@ -76,7 +76,8 @@ class MATConv(AttentionConv):
         options: Any = {"edge_dim": 2, "score": "scaled_dot", "dropout": dropout}
         super().__init__(in_channels, out_channels, heads, **options, **kwargs)
         self.kernel = kernel
-        self.lambda_attention, self.lambda_distance = lambda_attention, lambda_distance
+        self.lambda_attention = lambda_attention
+        self.lambda_distance = lambda_distance
         self.shares = shares
         self.learn_lambdas = learn_lambdas
         self.make_projections(bias, bias)
@@ -107,6 +108,7 @@ class MATConv(AttentionConv):
             near = receivers.masked((-receivers.masked(distance)).exp())
         bonded = receivers.masked(bonded)
         adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
-        share, mixed = self.lambdas, normalize(logits, receivers, self.temperature)
+        share = self.lambdas
+        mixed = normalize(logits, receivers, self.temperature)
         fixed = share[1] * near + share[2] * adjacency
         return share[0] * mixed + receivers.per_head(fixed)

@@ -22,7 +22,8 @@ from molattn.nn.dense.plain import PairInputs, sum_dtype, weighted_values
 from molattn.nn.graph_inputs import EdgeAttr
 
 # Numbers in a tensor of a part: 2 MB on a CPU; on a GPU as many as keep it busy.
-_NUMBERS, _NUMBERS_ON_GPU = 1 << 19, 1 << 25
+_NUMBERS = 1 << 19
+_NUMBERS_ON_GPU = 1 << 25
 _LEAST_PAIRS = 1024  # of fewer the calls cost more than the operations
 
 
@@ -57,7 +58,8 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
     with without_autocast(weights):
         # The type of the features, where it is wider, or they would lose digits in each block.
         dtype = torch.promote_types(given.converted().value.dtype, old.dtype)
-        value, basis = given.value.to(dtype), given.edge_value
+        value = given.value.to(dtype)
+        basis = given.edge_value
         basis = None if basis is None else basis.to(dtype)
         last: Optional[Tensor] = head_map.to(dtype)
         if basis is None or len(head_map) <= value.size(2):
@@ -66,9 +68,11 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
             last = None
         else:
             nodes, basis, last = (x.permute(1, 2, 0) for x in (value, basis, last))
-        edges, table = old.to(dtype), None
+        edges = old.to(dtype)
+        table = None
         if isinstance(attr, CodedEdges):
-            edges, table = attr.codes, edges
+            table = edges
+            edges = attr.codes
         terms = _Terms(weights.to(dtype).t(), nodes, edges, basis, table, last)
         if is_transformed(weights) or torch.compiler.is_compiling():
             out = _by_messages(graph, terms)
@@ -111,7 +115,8 @@ class _EdgeUpdate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        terms, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        terms = ctx.saved_tensors
+        needs = ctx.needs_input_grad[1:]
 
         def plain(*terms: Any) -> tuple[Tensor]:
             return (_by_messages(ctx.graph, _Terms(*terms)),)
@@ -178,7 +183,9 @@ class _Update:
         width = nodes.size(1) if head_map is None else head_map.size(2)
         out = weights.new_empty(weights.size(1), width)
         for part in self._parts():
-            rows, old, b = part.pairs(out), part.pairs(edges), part.pairs(weights, 1)
+            rows = part.pairs(out)
+            old = part.pairs(edges)
+            b = part.pairs(weights, 1)
             if table is not None:
                 old = torch.index_select(table, 0, old, out=rows)
             if basis is None:  # a product of depth H for each sender
@@ -226,8 +233,10 @@ class _Update:
 
     def _pairs_backward(self, part: _Part, grad: Tensor, grads: _Terms) -> None:
         features = self._features(part)
-        values, weights = self._values(part, features), part.pairs(self.terms.weights, 1)
-        of_weights, weights = part.pairs(grads.weights, 1), weights.unsqueeze(1)
+        values = self._values(part, features)
+        weights = part.pairs(self.terms.weights, 1)
+        of_weights = part.pairs(grads.weights, 1)
+        weights = weights.unsqueeze(1)
         if grads.head_map is None:
             upstream = grad.t().contiguous()
             torch.sum(values.mul_(upstream), dim=1, out=of_weights)
@@ -255,7 +264,8 @@ class _Update:
 
     def _features(self, part: _Part) -> Tensor:
         """Features ``[p, M]``; of codes a one among zeros."""
-        edges, table = part.pairs(self.terms.edges), self.terms.table
+        edges = part.pairs(self.terms.edges)
+        table = self.terms.table
         if table is None:
             return edges
         return table.new_zeros(len(edges), len(table)).scatter_(1, edges.unsqueeze(1), 1.0)
@@ -270,7 +280,9 @@ class _Update:
             graphs = max(1, most // nodes**2)
             receivers = nodes if graphs > 1 else min(nodes, max(1, most // nodes))
             for start in range(0, block.graphs, graphs):
-                row, count = start * nodes, min(graphs, block.graphs - start)
+                row = start * nodes
+                count = min(graphs, block.graphs - start)
                 for first in range(0, nodes, receivers):
-                    pair, some = (row + first) * nodes, min(receivers, nodes - first)
+                    pair = (row + first) * nodes
+                    some = min(receivers, nodes - first)
                     yield _Part(block.row + row, block.pair + pair, count, some, nodes)

@@ -83,8 +83,10 @@ class _Gradients:
         inputs = PairInputs(*tensors[:8])
         nodes, self.weights, *saved = tensors[8:]
         self.graph, self.scale, self.score_mod, _ = ctx.options
-        self.inputs, self.saved = inputs.converted(), iter(saved)
-        dtype, wide = self.inputs.value.dtype, sum_dtype(nodes)
+        self.inputs = inputs.converted()
+        self.saved = iter(saved)
+        dtype = self.inputs.value.dtype
+        wide = sum_dtype(nodes)
         if self.weights is not None:
             self.weights = self.weights.to(dtype)
         of_nodes, self.grad_weights, self.grad_logits = grads
@@ -114,7 +116,9 @@ class _Gradients:
         return tuple(self.grads.values())
 
     def _add_block(self, block: Block, mask: Tensor) -> None:
-        inputs, grads, pairs = self.inputs, self.grads, BlockView(block, self.inputs)
+        inputs = self.inputs
+        grads = self.grads
+        pairs = BlockView(block, self.inputs)
         q, k, grad_y = (pairs.read(x) for x in (inputs.query, inputs.key, self.grad_nodes))
         q.mul_(self.scale)
         weights = next(self.saved) if self.weights is None else pairs.by_head(self.weights)
@@ -151,7 +155,8 @@ class _Gradients:
         self, pairs: BlockView, grad_y: Tensor, weights: Tensor, slopes: Optional[Tensor]
     ) -> Tensor:
         """The gradient of a block's logits, ``[H B, N, N]``, through its nodes and weights."""
-        v, shift = pairs.read(self.inputs.value), pairs.read(self.shift)
+        v = pairs.read(self.inputs.value)
+        shift = pairs.read(self.shift)
         gate = self.inputs.edge_gate
         of_weights = pairs.by_head(self.grad_weights)
         if of_weights is not None:
@@ -182,7 +187,8 @@ def _differentiable(ctx: Any, grads: Sequence[Optional[Tensor]]) -> Any:
     def compute(*inputs: Any) -> Attended:
         return dense_attention(graph, PairInputs(*inputs), scale, score_mod, **returned)
 
-    inputs, needs = ctx.saved_tensors[:8], ctx.needs_input_grad[1:]
+    inputs = ctx.saved_tensors[:8]
+    needs = ctx.needs_input_grad[1:]
     return differentiable_gradients(compute, inputs, needs, grads)
 
 

@@ -125,7 +125,8 @@ class _OneDNNLinear(torch.autograd.Function):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], dtype: torch.dtype
     ) -> Tensor:
-        padded, cast = _padded(x, dtype), weight.to(dtype)
+        padded = _padded(x, dtype)
+        cast = weight.to(dtype)
         ctx.save_for_backward(x, weight, padded, cast)
         return _forward(padded, cast, bias, len(x))
 

@@ -96,8 +96,11 @@ def dense_attention(
         saved: A list to which the tensors are added that the backward pass needs, but for weights
             that are returned.
     """
-    dtype, inputs = inputs.value.dtype, inputs.converted()
-    out, found, mixed = graph.empty_rows(inputs.value), ([], []), []
+    dtype = inputs.value.dtype
+    inputs = inputs.converted()
+    out = graph.empty_rows(inputs.value)
+    found = ([], [])
+    mixed = []
     masks = zip(graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True)
     for block, mask, isolated in masks:
         pairs = BlockView(block, inputs)
@@ -118,7 +121,8 @@ def dense_attention(
             found[1].append(pairs.by_graph(logits).masked_fill(~mask, 0.0).flatten(1))
         del logits
         applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
-        y, pooled = torch.bmm(applied, pairs.read(inputs.value)), None
+        y = torch.bmm(applied, pairs.read(inputs.value))
+        pooled = None
         if inputs.edge_value is not None:
             pooled = pairs.pool(applied, len(inputs.edge_value))
             add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
@@ -144,7 +148,9 @@ def weighted_values(
     graph: CompleteGraphs, weights: Tensor, inputs: PairInputs, edge_value: Optional[Tensor] = None
 ) -> Tensor:
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
-    dtype, inputs, parts = inputs.value.dtype, inputs.converted(), []
+    dtype = inputs.value.dtype
+    inputs = inputs.converted()
+    parts = []
     for block in graph.blocks:
         value = block.rows(inputs.value).unsqueeze(1)
         if inputs.edge_value is not None:
@@ -159,7 +165,9 @@ class BlockView:
     """The pairs of a block ``[H B, N receivers, N senders]`` and what attention reads of them."""
 
     def __init__(self, block: Block, inputs: PairInputs) -> None:
-        self.block, self.inputs, self._heads = block, inputs, inputs.query.size(1)
+        self.block = block
+        self.inputs = inputs
+        self._heads = inputs.query.size(1)
         self.coded = inputs.edges is not None and inputs.edges.dim() == 1
         self._edges = None if inputs.edges is None else block.pairs(inputs.edges)
 
@@ -200,7 +208,8 @@ class BlockView:
 
     def products(self, scale: float, coded: bool) -> Tensor:
         """Inner products ``[H B, N, N]``; with ``coded`` pairs that are not edges are cut."""
-        q, k = self.read(self.inputs.query).mul_(scale), self.read(self.inputs.key)
+        q = self.read(self.inputs.query).mul_(scale)
+        k = self.read(self.inputs.key)
         if self.inputs.edge_key is None:
             return torch.bmm(q, k.mT)
         scores = self.by_node(q) @ self.inputs.edge_key.transpose(0, 1).mT

@@ -97,8 +97,11 @@ class EdgeSetAttention(Resettable):
         super().__init__()
         for kind in blocks:
             check_one_of("blocks", kind, ("M", "S"))
-        self.in_channels, self.out_channels, self.heads = in_channels, out_channels, heads
-        self.edge_dim, self.kinds = edge_dim, blocks
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.edge_dim = edge_dim
+        self.kinds = blocks
         self.lin_sender = Linear(in_channels, out_channels)
         self.lin_receiver = Linear(in_channels, out_channels, bias=False)
         self.lin_edge = optional_linear(edge_dim, out_channels)
@@ -209,7 +212,8 @@ class PMA(aggr.Aggregation):
         """Pool the elements of each set; see the class for the shapes."""
         self.assert_index_present(index)
         assert index is not None
-        block, x = self.block, self.block.norm(x)
+        block = self.block
+        x = self.block.norm(x)
         seeds, key, value = (
             part.unflatten(-1, (block.heads, block.head_channels))
             for part in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))

@@ -37,7 +37,10 @@ class TripletLayer(Resettable):
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
-        self.channels, self.heads, self.gate, self.dropout = channels, heads, gate, dropout
+        self.channels = channels
+        self.heads = heads
+        self.gate = gate
+        self.dropout = dropout
         self.head_channels = split_width(heads, channels)
         self.make_maps(bias)
 
@@ -111,7 +114,8 @@ class TripletAttention(TripletLayer):
 
     def make_maps(self, bias: bool) -> None:
         """Make the linear maps."""
-        channels, terms = self.channels, self.heads * (1 + self.gate)
+        channels = self.channels
+        terms = self.heads * (1 + self.gate)
         self.lin_inward = Linear(channels, 3 * channels, bias=bias)  # queries, keys, values
         self.lin_outward = Linear(channels, 3 * channels, bias=bias)
         self.lin_inward_bias = Linear(channels, terms, bias=bias)  # biases, gates
@@ -120,7 +124,8 @@ class TripletAttention(TripletLayer):
 
     def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of both directions, then biases and gates."""
-        inward, outward = self.lin_inward(pairs), self.lin_outward(pairs)
+        inward = self.lin_inward(pairs)
+        outward = self.lin_outward(pairs)
         return inward, outward, self.lin_inward_bias(pairs), self.lin_outward_bias(pairs)
 
     def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
@@ -143,7 +148,9 @@ class TripletAttention(TripletLayer):
             key, value = (x.transpose(1, 3) for x in (key, value))
             of_value = of_bias = mask
         else:  # pairs (k, j) and (k, i)
-            term, of_value, of_bias = term.mT, mask.mT, mask.mT
+            term = term.mT
+            of_value = mask.mT
+            of_bias = mask.mT
         sliced = (query * self.head_channels**-0.5, key, value, of_value)
         cost = self.heads * block.nodes**2
         out = _in_chunks(self._mix, sliced, (of_bias, *term), cost=cost)
@@ -193,7 +200,8 @@ class TripletAggregate(TripletLayer):
 
     def make_maps(self, bias: bool) -> None:
         """Make the linear maps."""
-        channels, terms = self.channels, self.heads * (1 + self.gate)
+        channels = self.channels
+        terms = self.heads * (1 + self.gate)
         self.lin_value = Linear(channels, 2 * channels, bias=bias)  # inward, outward
         self.lin_bias = Linear(channels, 2 * terms, bias=bias)  # biases and gates of each
         self.lin_out = Linear(2 * channels, channels, bias=bias)
