@@ -80,13 +80,13 @@ class _Parts(OutputFile):
         self._buffer = BytesIO()
         make: Any = output_format(path).write
         super().__init__(make(self._buffer, header, None).write)
-        for part in sorted(folder.glob("*.rows")):
-            head, _, content = part.read_bytes().partition(b"\n")
-            if head != _head(self.rows, int(part.stem), content):
-                got = f"got {part}, which is damaged or not the part after row {self.rows}"
-                raise InputError(f"{got}; run the command without it", option="resume")
+        for file in sorted(folder.glob("*.rows")):
+            head, _, content = file.read_bytes().partition(b"\n")
+            if head != _head(self.rows, int(file.stem), content):
+                damage = f"got {file}, which is damaged or not the part after row {self.rows}"
+                raise InputError(f"{damage}; run the command without it", option="resume")
             _add(self.tally, json.loads(content.partition(b"\n")[0]))
-            self.rows = int(part.stem)
+            self.rows = int(file.stem)
         if self.rows:  # the header is in the first part
             self._buffer.truncate(self._buffer.seek(0))
         self._first = self.rows
@@ -111,8 +111,8 @@ class _Parts(OutputFile):
     def finish(self) -> None:
         """Join the parts, and the rows after them."""
         with output_stream(self._path) as output:
-            for part in sorted(self._folder.glob("*.rows")):
-                with open(part, "rb") as file:
+            for path in sorted(self._folder.glob("*.rows")):
+                with open(path, "rb") as file:
                     file.readline()
                     file.readline()
                     shutil.copyfileobj(file, output)
@@ -150,24 +150,24 @@ def open_output(
         return
     folder = _folder(output)
     run = identity()
-    kept = resume_hint(output).partition(";")[0]
-    if resume and output.exists() and not kept:
+    hint = resume_hint(output).partition(";")[0]
+    if resume and output.exists() and not hint:
         message = f"got an interrupted run of {output}, but {folder} does not exist"
         raise InputError(message, option="resume")
     check_output_folder(folder, "an interrupted run", lambda name: bool(_OWN.fullmatch(name)))
     folder.mkdir(exist_ok=True)
     with locked(folder):
-        if kept and resume:
+        if hint and resume:
             _check_same(folder, run, console)
         else:
-            if kept:
-                print_line(console, f"replaced, as --resume is not given: {kept}")
-            for part in folder.glob("*.rows"):
-                part.unlink()
+            if hint:
+                print_line(console, f"replaced, as --resume is not given: {hint}")
+            for path in folder.glob("*.rows"):
+                path.unlink()
             write_json(folder / _RUN, run)
         file = _Parts(output, folder, header)
         if file.rows:
-            print_line(console, f"resuming: {kept}")
+            print_line(console, f"resuming: {hint}")
         try:
             yield file
             file.finish()
@@ -194,10 +194,10 @@ def resume_hint(path: Path, error: BaseException | None = None) -> str:
     After an ``error`` in the input it cannot be resumed.
     """
     folder = _folder(path)
-    parts = sorted(folder.glob("*.rows")) if (folder / _RUN).exists() else []
-    if not parts or is_of_input(error):
+    paths = sorted(folder.glob("*.rows")) if (folder / _RUN).exists() else []
+    if not paths or is_of_input(error):
         return ""
-    rows = counted(int(parts[-1].stem), "row")
+    rows = counted(int(paths[-1].stem), "row")
     return f"{rows} kept in {folder}; to resume: the same command with --resume"
 
 

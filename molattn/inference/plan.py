@@ -122,10 +122,10 @@ def plan_table(
     target = _Target(model, config)
     costs = _costs(table, config.cost_column)
     numbers, predicted = target.best_rows(table, costs, console)
-    chosen = target.choose(table, numbers, predicted, costs[numbers - 1])
-    rows = _Chosen(table, chosen, ("rank", "acquisition", "reason"))
+    new_cells = target.choose(table, numbers, predicted, costs[numbers - 1])
+    rows = _Chosen(table, new_cells, ("rank", "acquisition", "reason"))
     predict_table(model, rows, output, config, console)
-    return len(chosen)
+    return len(new_cells)
 
 
 class _Target:
@@ -145,8 +145,9 @@ class _Target:
         if process is None or model.uncertainty is None or not labels:
             raise InputError("MODEL: expected a Gaussian process (--predictor both) and intervals")
         if not len(process.noises):
-            part: Any = model.uncertainty.calibration.parts[self.index]
-            error = min(part.bound(_ONE_SIGMA) / float(model.target_scale[self.index]), _MOST_NOISE)
+            calibration: Any = model.uncertainty.calibration.parts[self.index]
+            error = calibration.bound(_ONE_SIGMA) / float(model.target_scale[self.index])
+            error = min(error, _MOST_NOISE)
             noises = np.full(len(process.means), error**2 / (1.0 - error**2))
             process = replace(process, noises=noises, labeled=process.weights != 0.0)
         self.model = model
@@ -173,24 +174,27 @@ class _Target:
         with TemporaryDirectory() as folder:
             file = Path(folder, "predictions.parquet")
             map_table(table, self.model, file, spec, self.config, console)
-            found = pd.read_parquet(file)
-        known = found.get(f"{self.name}_training_similarity", found["training_similarity"]) >= 1.0
+            predictions = pd.read_parquet(file)
+        similarity = predictions["training_similarity"]
+        similarity = predictions.get(f"{self.name}_training_similarity", similarity)
+        is_training = similarity >= 1.0
         if len(self.process.learned):  # stereoisomers are as similar, and may be new
-            rows = self.read(table, 1 + found.index[known])
-            known[known] = np.isin([row.record.identity for row in rows], self.process.learned)
-        print_line(console, f"{counted(known.sum(), 'row')} of training molecules left out")
+            rows = self.read(table, 1 + predictions.index[is_training])
+            identities = [row.record.identity for row in rows]
+            is_training[is_training] = np.isin(identities, self.process.learned)
+        print_line(console, f"{counted(is_training.sum(), 'row')} of training molecules left out")
         measured = self.measured_rows(table)
-        more = counted((measured & ~known).sum(), "row")
+        more = counted((measured & ~is_training).sum(), "row")
         print_line(console, f"{more} with a value in {quoted(self.name)} left out")
-        known |= measured
+        is_training |= measured
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
-        found = found[~known].dropna(subset=columns)
-        if not len(found):
+        predictions = predictions[~is_training].dropna(subset=columns)
+        if not len(predictions):
             message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
             raise InputError(f"{table.path}: {message}")
-        low, mean, high = (self._scaled(found[one].to_numpy()) for one in columns)
+        low, mean, high = (self._scaled(predictions[column].to_numpy()) for column in columns)
         std = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD)
-        numbers = found.index.to_numpy() + 1
+        numbers = predictions.index.to_numpy() + 1
         scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
@@ -204,8 +208,8 @@ class _Target:
     def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
         """Read rows with valid molecules, by their numbers and in that order."""
         fields = replace(self.model.config.input_fields(), smiles=True)
-        chosen = _Chosen(table, dict.fromkeys(numbers, ()))
-        return [*chain.from_iterable(molecule_batches(chosen, self.model, self.config, fields))]
+        rows = _Chosen(table, dict.fromkeys(numbers, ()))
+        return [*chain.from_iterable(molecule_batches(rows, self.model, self.config, fields))]
 
     def choose(
         self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
@@ -220,22 +224,25 @@ class _Target:
         for index, row in enumerate(rows):
             if row.record.identity not in measured:
                 position.setdefault((row.record.identity, *row.features), index)
-        kept = [*position.values()]
-        records: list[Any] = [rows[index].record for index in kept]
-        features = [rows[index].features for index in kept] if model.config.features else None
+        indices = [*position.values()]
+        records: list[Any] = [rows[index].record for index in indices]
+        features = [rows[index].features for index in indices] if model.config.features else None
         _, inputs = model.network_outputs(records, config.batch_size, features=features)
         covariance, noise = self.process.posterior(
             inputs, output_slices(model.config.tasks)[self.index].start
         )
-        mean, std = predicted[:, kept]
+        mean, std = predicted[:, indices]
         variance = std**2 / (covariance.diagonal() + noise)  # of the signal, by the intervals
         scaled = covariance * np.sqrt(np.outer(variance, variance))
-        found = Candidates(mean, scaled, variance * noise, costs[kept])
+        candidates = Candidates(mean, scaled, variance * noise, costs[indices])
+        batch = select_batch(candidates, config.count, self.best, config.acquisition)
         return {
-            int(numbers[kept[one.index]]): (rank, one.acquisition, self._reason(one, found))
-            for rank, one in enumerate(
-                select_batch(found, config.count, self.best, config.acquisition), start=1
+            int(numbers[indices[choice.index]]): (
+                rank,
+                choice.acquisition,
+                self._reason(choice, candidates),
             )
+            for rank, choice in enumerate(batch, start=1)
         }
 
     def _reason(self, choice: Choice, candidates: Candidates) -> str:

@@ -119,13 +119,17 @@ def predict_table(
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
     """Compare the molecules whose fingerprints were kept with the training molecules."""
     positions, lengths = (np.array(tally[name], np.uint16) for name in ("positions", "lengths"))
-    known = model.uncertainty
-    found = split_fingerprints(positions, lengths)
-    if known is None:
+    uncertainty = model.uncertainty
+    fingerprints = split_fingerprints(positions, lengths)
+    if uncertainty is None:
         return []
-    is_known = known.fingerprints.contains(found)
-    new = [one for one, trained in zip(found, is_known, strict=True) if not trained]
-    return shift_lines(shift_auc(known.fingerprints.fingerprints, new), "the new molecules")
+    is_known = uncertainty.fingerprints.contains(fingerprints)
+    new = [
+        fingerprint
+        for fingerprint, trained in zip(fingerprints, is_known, strict=True)
+        if not trained
+    ]
+    return shift_lines(shift_auc(uncertainty.fingerprints.fingerprints, new), "the new molecules")
 
 
 def readable_spec(
@@ -168,15 +172,15 @@ class _TallyRows:
             similarity[:] = [cells[self._similarity] for _, cells in rows]
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
         labels = np.full((len(rows), len(self._tasks)), np.nan)
-        given = [row.table_row for row, _ in rows]
+        table_rows = [row.table_row for row, _ in rows]
         tally: Tally = {"unusable": {}, "censored": {}}
         for index, task in enumerate(self._tasks):
             column = self._labels[index]
             relation = self._relations[index]
             if column is None:
                 continue
-            cells = [row.numeral(column) for row in given]
-            relations = None if relation is None else [row.cells[relation] for row in given]
+            cells = [row.numeral(column) for row in table_rows]
+            relations = None if relation is None else [row.cells[relation] for row in table_rows]
             wrong: dict[int, LabelError] = {}
             labels[:, index], bounds = label_values(cells, task, relations, wrong)
             tally["unusable"][task.name] = len(wrong)
@@ -189,24 +193,26 @@ class _TallyRows:
             tally["labeled"] = np.hstack([outputs, labels])[is_labeled].ravel().tolist()
         if rows and self._step:
             records = [row.record for row, _ in rows[:: self._step]]
-            kept: list[Any] = [one.fingerprint for one in records if one is not None]
-            tally["positions"] = np.concatenate(kept).tolist()
-            tally["lengths"] = [len(one) for one in kept]
+            fingerprints: list[Any] = [
+                record.fingerprint for record in records if record is not None
+            ]
+            tally["positions"] = np.concatenate(fingerprints).tolist()
+            tally["lengths"] = [len(fingerprint) for fingerprint in fingerprints]
         return tally
 
 
 def label_columns(model: MolAttn, table: Table) -> list[int | None]:
     """Return the column of each task, by its name or its title; None = there is no such column."""
-    titles = {name: [one.title] for name, one in model.endpoints.items()}
+    titles = {name: [endpoint.title] for name, endpoint in model.endpoints.items()}
     return [_column(table, [a.name, *titles.get(a.name, ())]) for a in model.config.tasks]
 
 
 def _column(table: Table, names: Sequence[str]) -> int | None:
     """Return the index of the column with the first of the names that there is; None = none."""
-    found = next((name for name in names if name and matching(name, table.header)), None)
-    if found is None or table.header.count(matching(found, table.header)[0]) > 1:
+    column_name = next((name for name in names if name and matching(name, table.header)), None)
+    if column_name is None or table.header.count(matching(column_name, table.header)[0]) > 1:
         return None
-    return table.column(found, "a target of the model")
+    return table.column(column_name, "a target of the model")
 
 
 def prediction_spec(
@@ -255,8 +261,8 @@ def _predictions(
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     # None, which is not used, if the model has no training fingerprints.
     fingerprints: list[Any] = [record.fingerprint for record in records]
-    known = [*compress(fingerprints, is_finite)]
-    prediction = model.prediction(outputs[:, is_finite], known, level)
+    finite_fingerprints = [*compress(fingerprints, is_finite)]
+    prediction = model.prediction(outputs[:, is_finite], finite_fingerprints, level)
     position = iter(range(len(prediction.prediction)))
     nearest = repeat([], len(rows)) if neighbor_cells is None else neighbor_cells(inputs)
     for is_usable, cells in zip(is_finite, nearest, strict=True):
@@ -314,13 +320,15 @@ def _embeddings(
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
     embeddings = model.embed_records(records, config.batch_size, atoms=config.atoms)
     ends = np.cumsum([record.num_atoms if config.atoms else 1 for record in records])
-    parts = np.split(embeddings, ends[:-1])
-    for row, record, part in zip(rows, records, parts, strict=True):
-        if not np.isfinite(part).all():
+    molecule_vectors = np.split(embeddings, ends[:-1])
+    for row, record, vectors in zip(rows, records, molecule_vectors, strict=True):
+        if not np.isfinite(vectors).all():
             yield "not_finite"
         elif config.atoms:
             smiles = record.standardized or row.smiles
-            named = zip(record.atom_numbers or (), record.symbols or (), part.tolist(), strict=True)
+            named = zip(
+                record.atom_numbers or (), record.symbols or (), vectors.tolist(), strict=True
+            )
             yield [[number, symbol, smiles, *cells] for number, symbol, cells in named]
         else:
-            yield part.tolist()
+            yield vectors.tolist()

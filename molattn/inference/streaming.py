@@ -136,14 +136,15 @@ def map_table(
     rows = OutputRows(table, model, spec, config, output)
     apply = partial(_apply, model, spec, config, reader, rows, count)
     size = config.batch_size * -(-_BLOCK_ROWS // config.batch_size)
+    blocks = partial(_blocks, table, size)
     identity = partial(_identity, model, table, config)
     total = None if console.quiet else table.count()
     with (
         open_output(output, rows.header, rows.schema, identity, config.resume, console) as file,
         row_progress(console, spec.verb, total, done=file.rows) as advance,
-        closing(worker_map(apply, _blocks(table, size, file.rows), config, config.threads)) as done,
+        closing(worker_map(apply, blocks(file.rows), config, config.threads)) as output_blocks,
     ):
-        for written, tally in done:
+        for written, tally in output_blocks:
             for cells, structure in written:
                 file.write(cells, structure)
             counts = RowCounts.of(tally)
@@ -190,21 +191,23 @@ def _apply(
 ) -> tuple[list[tuple[list[object], str]], Tally]:
     """Return the output rows of a block, and what is counted in them, in any process."""
     with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
-        found = [*compute_rows(spec, [*reader.read(block)])]
-    done = [(row, cells[0]) for row, cells, code in found if not code]
+        computed_rows = [*compute_rows(spec, [*reader.read(block)])]
+    valid_rows = [(row, cells[0]) for row, cells, code in computed_rows if not code]
     tally = {
-        "done": len(done),
-        "error": Counter(code for *_, code in found if code),
+        "done": len(valid_rows),
+        "error": Counter(code for *_, code in computed_rows if code),
         "groups": sum(
-            row.table_row.has_stereo_groups(row.smiles) for row, _, code in found if not code
+            row.table_row.has_stereo_groups(row.smiles)
+            for row, _, code in computed_rows
+            if not code
         ),
-        "parents": sum(has_parent(row, model) for row, _, code in found if not code),
+        "parents": sum(has_parent(row, model) for row, _, code in computed_rows if not code),
         "redrawn": sum(
-            bool(row.record and row.record.is_redrawn) for row, _, code in found if not code
+            bool(row.record and row.record.is_redrawn) for row, _, code in computed_rows if not code
         ),
-        **(count(done) if count else {}),
+        **(count(valid_rows) if count else {}),
     }
-    return [row for one in found for row in rows.cells(*one)], tally
+    return [row for computed_row in computed_rows for row in rows.cells(*computed_row)], tally
 
 
 @contextmanager
@@ -231,10 +234,13 @@ def compute_rows(
     readable = [row for row in rows if row.record is not None]
     records = [row.record for row in rows if row.record is not None]
     results = iter(spec.compute(readable, records) if readable else ())
-    nothing = [[None] * len(spec.columns)]
+    empty_cells = [[None] * len(spec.columns)]
     for row in rows:
-        result = row.code if row.record is None else next(results)
-        yield (row, nothing, result) if isinstance(result, str) else (row, result, "")
+        cells_or_code = row.code if row.record is None else next(results)
+        if isinstance(cells_or_code, str):
+            yield row, empty_cells, cells_or_code
+        else:
+            yield row, cells_or_code, ""
 
 
 class OutputRows:
@@ -260,7 +266,9 @@ class OutputRows:
             new[header[-1]] = types.get(name, "string")
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
         if spec.headings or spec.structures:
-            named = {own: spec.headings.get(name) for own, name in zip(new, names, strict=True)}
+            named = {
+                column: spec.headings.get(name) for column, name in zip(new, names, strict=True)
+            }
             facts = {"headings": named, "structures": spec.structures}
             self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
@@ -275,14 +283,14 @@ class OutputRows:
         The structure is what :meth:`molattn.data.table.TableWriter.write` takes.
         """
         source = row.table_row
-        own = list[object]([row.table_row.line])
+        row_cells = list[object]([row.table_row.line])
         structure = ""
         if code and self._is_readable:
             code = f"{code}: {source.reason or reason_meaning(row.code or code)}"
         if self._keeps_columns:
             has_types = self.schema is not None
             texts = map(self._escape, source.cells)
-            own = [*(source.values or source.cells)] if has_types else [*texts]
+            row_cells = [*(source.values or source.cells)] if has_types else [*texts]
             structure = source.block or ("" if code else row.smiles)
         forms = standardized_cells(row.record, self._model)
         for cells in results:
@@ -290,7 +298,7 @@ class OutputRows:
             texts = more
             if self.schema is None:
                 texts = [self._escape(cell_text(cell)) for cell in more]
-            yield [*own, *texts, code], structure
+            yield [*row_cells, *texts, code], structure
 
 
 class _RowReader:
@@ -325,8 +333,8 @@ class _RowReader:
         molecules = [row.structure(self._smiles) for row in whole]
         if self._in_order:  # in the order of a mol block
             molecules = [
-                (row.block and read_mol_block(row.block, mol_of_mol_block)) or one
-                for row, one in zip(whole, molecules, strict=True)
+                (row.block and read_mol_block(row.block, mol_of_mol_block)) or structure
+                for row, structure in zip(whole, molecules, strict=True)
             ]
         partners = None if self._partner is None else [row.cells[self._partner] for row in whole]
         records = zip(molecules, self._reader(molecules, partners), strict=True)
@@ -346,7 +354,9 @@ class _RowReader:
 def has_parent(row: ReadRow, model: MolAttn) -> bool:
     """Return whether the parent of a molecule is read in its place."""
     both = (row.record, row.record and row.record.partner)
-    return model.config.standardize == "parent" and any(one and one.standardized for one in both)
+    return model.config.standardize == "parent" and any(
+        record and record.standardized for record in both
+    )
 
 
 def _features(cells: Sequence[str]) -> tuple[list[float], ReasonCode | Literal[""]]:
@@ -397,7 +407,11 @@ def _check_output(table: Table, output: Path | IO[bytes], config: StreamConfig) 
         check_ray(config.ray_address)
     is_file = isinstance(output, Path)
     if config.resume and not (is_file and output_format(output).is_resumable):
-        names = ", ".join(one.name for one in FORMATS.values() if one.write and one.is_resumable)
+        names = ", ".join(
+            table_format.name
+            for table_format in FORMATS.values()
+            if table_format.write and table_format.is_resumable
+        )
         raise InputError(f"expected an --output that is a file in one of {names}", option="resume")
     output_format(output)
     if is_file and output.exists() and table.path.exists() and output.samefile(table.path):

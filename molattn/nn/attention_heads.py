@@ -190,9 +190,9 @@ class HeadGate(Resettable):
         check_widths(1, gate_channels=channels)
         self.root = root
         self.lin_pool = Linear(in_channels[0], channels)
-        known = in_channels[0] >= 0 and in_channels[1] >= 0
+        is_sized = in_channels[0] >= 0 and in_channels[1] >= 0
         width = in_channels[0] + channels + (in_channels[1] if root else 0)
-        self.lin_gate = Linear(width if known else -1, heads)
+        self.lin_gate = Linear(width if is_sized else -1, heads)
 
     def forward(self, x_src: Tensor, x_dst: Tensor, edges: Edges) -> Tensor:
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
@@ -209,24 +209,24 @@ class HeadGate(Resettable):
                 for x, reduce in ((projected, "max"), (x_src, "mean"))
             )
             most, mean = map(edges.nodes_to_rows, pooled)
-        parts = [x_dst, most, mean] if self.root else [most, mean]
-        return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
+        gate_inputs = [x_dst, most, mean] if self.root else [most, mean]
+        return self.lin_gate(torch.cat(gate_inputs, dim=-1)).sigmoid()
 
 
 def neighbor_mean(graph: CompleteGraphs, rows: Tensor) -> Tensor:
     """Mean over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
-    parts = []
+    block_means = []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         weights = mask.to(rows.dtype)
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp_min(1)
-        parts.append((weights @ block.rows(rows)).flatten(0, 1))
-    return graph.join_rows(parts, rows)
+        block_means.append((weights @ block.rows(rows)).flatten(0, 1))
+    return graph.join_rows(block_means, rows)
 
 
 def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
     """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
     lowest = torch.finfo(rows.dtype).min
-    parts = []
+    block_maxima = []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         x = block.rows(rows)
         if graph.self_loops and graph.kept is None:  # all nodes of a graph have the same neighbors
@@ -234,10 +234,12 @@ def neighbor_max(graph: CompleteGraphs, rows: Tensor) -> Tensor:
             most = x.masked_fill(~node, lowest).amax(dim=1, keepdim=True)
             most = most.masked_fill(~node.any(dim=1, keepdim=True), 0.0).expand_as(x)
         else:
-            each = [_masked_max(part.unsqueeze(1), mask) for part in x.split(_CHUNK, dim=-1)]
-            most = torch.cat(each, dim=-1)
-        parts.append(most.flatten(0, 1))
-    return graph.join_rows(parts, rows)
+            chunk_maxima = [
+                _masked_max(chunk.unsqueeze(1), mask) for chunk in x.split(_CHUNK, dim=-1)
+            ]
+            most = torch.cat(chunk_maxima, dim=-1)
+        block_maxima.append(most.flatten(0, 1))
+    return graph.join_rows(block_maxima, rows)
 
 
 def _masked_max(x: Tensor, mask: Tensor) -> Tensor:
@@ -248,11 +250,11 @@ def _masked_max(x: Tensor, mask: Tensor) -> Tensor:
     """
     mask = mask.unsqueeze(-1)
     with torch.no_grad():
-        seen = x.masked_fill(~mask, torch.finfo(x.dtype).min)
-        most = seen.amax(dim=2, keepdim=True)
+        neighbors = x.masked_fill(~mask, torch.finfo(x.dtype).min)
+        most = neighbors.amax(dim=2, keepdim=True)
     if not torch.is_grad_enabled():
         return most.squeeze(2).masked_fill(~mask.any(dim=2), 0.0)
-    highest = (seen == most) & mask
+    highest = (neighbors == most) & mask
     count = highest.sum(dim=2, dtype=x.dtype)
     return torch.where(highest, x, 0.0).sum(dim=2) / count.clamp_min(1)
 

@@ -118,9 +118,9 @@ def score(
         Logits ``[..., L, S]``.
     """
     rule = SCORES[kind]
-    given = {"weight": weight is not None, "vector": vector is not None}
-    if given != (needed := {"weight": rule.weight > 0, "vector": rule.vector}):
-        raise ValueError(f"score {kind!r}: got parameters {given}, expected {needed}")
+    parameters = {"weight": weight is not None, "vector": vector is not None}
+    if parameters != (needed := {"weight": rule.weight > 0, "vector": rule.vector}):
+        raise ValueError(f"score {kind!r}: got parameters {parameters}, expected {needed}")
     width = query.size(-1)
     if rule.query is not None:
         query = rule.query(query, weight)
@@ -232,8 +232,8 @@ def normalize(logits: Tensor, receivers: Neighborhoods, temperature: float = 1.0
         most = receivers.max(logits)
         # The same inner product may be summed in another order.
         rounding = max(32 * torch.finfo(logits.dtype).eps, torch.finfo(dtype).eps)
-        near = most - logits < rounding * most.abs()
-        weights = (near | (logits == most)).to(logits.dtype)
+        is_close = most - logits < rounding * most.abs()
+        weights = (is_close | (logits == most)).to(logits.dtype)
     weights = receivers.masked(weights)
     return (weights / receivers.sum(weights).clamp_min(1)).to(dtype)
 

@@ -98,7 +98,7 @@ def read_graph(
         edge_attr = edge_attr.unsqueeze(-1)
     if isinstance(edges, CompleteGraphs):
         _check_complete(layer, pair, edges)
-    if size and any(n not in (None, len(of)) for n, of in zip(size, pair, strict=True)):
+    if size and any(n not in (None, len(rows)) for n, rows in zip(size, pair, strict=True)):
         raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
     if not pair[0].is_floating_point():
         raise ValueError(f"x: got {pair[0].dtype}, expected floating-point numbers; embed codes")
@@ -206,8 +206,8 @@ def read_globals(
     if batch is None:
         return NodeGlobals(u, None), NodeGlobals(u, None)
     batches = (batch, batch) if isinstance(batch, Tensor) else batch
-    for nodes, of in zip(x, batches, strict=True):
-        check_shape("batch", of.unsqueeze(-1), nodes.size(0), 1)
+    for nodes, graph_index in zip(x, batches, strict=True):
+        check_shape("batch", graph_index.unsqueeze(-1), nodes.size(0), 1)
     return NodeGlobals(u, batches[0].long()), NodeGlobals(u, batches[1].long())
 
 

@@ -105,8 +105,8 @@ class GraphTransformerBlock(AttentionBlock):
         if self.lin_virtual is not None:
             index, count = graphs
             nodes = edges.rows_to_nodes(node)
-            of = edges.rows_to_nodes(index)
-            mean = scatter(nodes, of, 0, count, "mean").index_select(0, index)
+            graph_index = edges.rows_to_nodes(index)
+            mean = scatter(nodes, graph_index, 0, count, "mean").index_select(0, index)
             x = self._add(x, F.silu(self.lin_virtual(mean)), graphs)
         x = self._add(x, self.ff(self.norm_ff(x)), graphs)
         if self.triplet is not None:

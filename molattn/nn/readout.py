@@ -76,8 +76,8 @@ class Readout(Resettable):
         return torch.where(present.index_fill(0, index, True), out, 0.0)
 
     def _aggregate(self, x: Tensor, index: Tensor, num_graphs: int) -> Tensor:
-        parts = [part(x, index, dim_size=num_graphs) for part in self.parts]
-        return torch.cat([part.reshape(num_graphs, -1) for part in parts], dim=-1)
+        vectors = [aggregation(x, index, dim_size=num_graphs) for aggregation in self.parts]
+        return torch.cat([x.reshape(num_graphs, -1) for x in vectors], dim=-1)
 
 
 def readout_makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
@@ -88,16 +88,16 @@ def readout_makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
 def _maker(name: str) -> Callable[[int], aggr.Aggregation]:
     if name in READOUTS:
         return READOUTS[name]
-    known = getattr(aggr, name, None)
-    if not (isinstance(known, type) and issubclass(known, aggr.Aggregation)):
+    aggregation = getattr(aggr, name, None)
+    if not (isinstance(aggregation, type) and issubclass(aggregation, aggr.Aggregation)):
         raise InputError(
             f"got {quoted(name)}, expected one of {', '.join(READOUTS)}, several joined by +, or "
             "the name of a PyG aggregation that needs no arguments, such as PowerMeanAggregation",
             option="readout",
         )
     try:
-        inspect.signature(known).bind()
+        inspect.signature(aggregation).bind()
     except TypeError as error:
         message = f"{name} of PyG needs arguments ({error}); pass it as a module"
         raise InputError(message, option="readout") from error
-    return lambda _: known()
+    return lambda _: aggregation()

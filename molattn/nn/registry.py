@@ -125,10 +125,10 @@ class _OnEdgeList(Resettable):
             return graph.nodes_to_rows(out)
         nodes, *of_edges = out  # updated edges, and weights with their graph
         return graph.nodes_to_rows(nodes), *(
-            (graph, graph.edges_to_pairs(part[1]))
-            if isinstance(part, tuple)
-            else graph.edges_to_pairs(part)
-            for part in of_edges
+            (graph, graph.edges_to_pairs(edge_output[1]))
+            if isinstance(edge_output, tuple)
+            else graph.edges_to_pairs(edge_output)
+            for edge_output in of_edges
         )
 
 
@@ -197,14 +197,14 @@ _SET_BY_NETWORKS = ("in_channels", "out_channels", "heads", "edge_dim", "root_we
 def _check_layer_options(network: NetworkConfig) -> None:
     """Check arguments of the layer's class by making one."""
     layer = LAYERS[network.layer]
-    known = inspect.signature(layer.conv).parameters
+    parameters = inspect.signature(layer.conv).parameters
     try:
         options = layer_options(network)
         for text in network.layer_options:
             name, equals, _ = text.partition("=")
             if name in _SET_BY_NETWORKS:
                 raise ValueError(f"got {quoted(text)}, expected no {name}: networks set it")
-            default = known[name].default if name in known else None
+            default = parameters[name].default if name in parameters else None
             if not equals or (
                 isinstance(default, (bool, float)) and not isinstance(options[name], (int, float))
             ):
@@ -230,7 +230,9 @@ def unused_options(network: NetworkConfig) -> tuple[str, ...]:
     """Return the options that the network's layer does not have."""
     layer = LAYERS[network.layer]
     arguments = LAYER_ARGUMENTS.items()
-    return tuple(name for name, of in arguments if not layer.has(of) or of in layer.always)
+    return tuple(
+        name for name, argument in arguments if not layer.has(argument) or argument in layer.always
+    )
 
 
 def layer_options(network: NetworkConfig) -> dict[str, Any]:

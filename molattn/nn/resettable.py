@@ -9,5 +9,5 @@ class Resettable(nn.Module):
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
-        for part in self.children():
-            reset(part)
+        for module in self.children():
+            reset(module)

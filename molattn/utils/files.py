@@ -42,21 +42,22 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         OSError: Names ``path``, also if the disk is full.
     """
     target = Path(os.path.realpath(path))
-    part = _temporary(target)
+    temporary = _temporary(target)
     try:
-        with open(part, "xb") as file:  # not by tempfile, whose files only their owner can read
-            _keep_mode(target, part)
+        # Not by tempfile, whose files only their owner can read.
+        with open(temporary, "xb") as file:
+            _keep_mode(target, temporary)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(target)
+        temporary.replace(target)
     except OSError as error:
-        if error.errno is None or error.filename not in (None, str(part)):
+        if error.errno is None or error.filename not in (None, str(temporary)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
-            part.unlink()
+            temporary.unlink()
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -74,16 +75,16 @@ def write_json(path: Path, content: Any) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Fill a temporary folder that replaces ``path`` when the block ends without an exception."""
     path = Path(os.path.abspath(path))
-    part = _temporary(path)
+    temporary = _temporary(path)
     try:
-        part.mkdir(parents=True)
+        temporary.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
-        yield part
-        replace_folder(part, path)
+        yield temporary
+        replace_folder(temporary, path)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def replace_folder(folder: Path, path: Path) -> None:
@@ -159,6 +160,6 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".molattn-{uuid4().hex[:12]}.part")
 
 
-def _keep_mode(path: Path, part: Path) -> None:
+def _keep_mode(path: Path, temporary: Path) -> None:
     with suppress(OSError):  # there is no such file, or the file system has no modes
-        shutil.copymode(path, part)
+        shutil.copymode(path, temporary)

@@ -31,13 +31,13 @@ def signals_handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former = {one: signal.signal(one, _handle) for one in _WORDS}
+    former = {signum: signal.signal(signum, _handle) for signum in _WORDS}
     try:
         yield
     finally:
         _State.signum = None
-        for one, handler in former.items():
-            signal.signal(one, handler)
+        for signum, handler in former.items():
+            signal.signal(signum, handler)
 
 
 @contextmanager

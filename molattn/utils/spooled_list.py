@@ -36,17 +36,17 @@ class SpooledList(Sequence[Item]):
             self._file = tempfile.TemporaryFile(prefix="molattn-")  # noqa: SIM115 (ends with self)
         buffer = io.BytesIO()
         pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
-        pickler.persistent_id = lambda part: None if part is item else self._share(part)
+        pickler.persistent_id = lambda value: None if value is item else self._share(value)
         pickler.dump(item)
         self._file.seek(self._ends[-1])
         size = self._file.write(zlib.compress(buffer.getbuffer(), level=1))
         self._ends.append(self._ends[-1] + size)
 
-    def _share(self, part: Any) -> int | None:
-        if not isinstance(part, self._types):
+    def _share(self, value: Any) -> int | None:
+        if not isinstance(value, self._types):
             return None
-        self._shared[id(part)] = part
-        return id(part)
+        self._shared[id(value)] = value
+        return id(value)
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -58,7 +58,7 @@ class SpooledList(Sequence[Item]):
     def __getitem__(self, index: Any) -> Any:
         """Return an item, or a list of those of a slice."""
         if isinstance(index, slice):
-            return [self[one] for one in range(len(self))[index]]
+            return [self[position] for position in range(len(self))[index]]
         index = range(len(self))[index]
         if self._file is None or index < len(self._items):
             return self._items[index]
@@ -101,7 +101,7 @@ class Joined(Sequence[Item]):
     def __getitem__(self, index: Any) -> Any:
         """Return an item, or a list of those of a slice."""
         if isinstance(index, slice):
-            return [self[one] for one in range(len(self))[index]]
+            return [self[position] for position in range(len(self))[index]]
         index = range(len(self))[index]
         size = len(self._first)
         return self._first[index] if index < size else self._second[index - size]

@@ -205,9 +205,9 @@ class _Worker:
         import ray  # pyright: ignore[reportMissingImports]
 
         if self._function is None:
-            if (own := package_versions()) != self._versions:
+            if (versions := package_versions()) != self._versions:
                 raise MolattnError(
-                    f"--engine ray: {ray.util.get_node_ip_address()} has {own}, this process "
+                    f"--engine ray: {ray.util.get_node_ip_address()} has {versions}, this process "
                     f"{self._versions}; install the same versions on all nodes"
                 )
             load_plugins()

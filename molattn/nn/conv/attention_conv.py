@@ -265,13 +265,13 @@ class AttentionConv(PlainMessagePassing):
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
         requested = bool(return_attention_weights)
         returned = requested, self.update_edges
-        found = self.attend_heads(nodes, edges, attr, globals_, *returned, **options)
-        result: list[Any] = [self.combine_heads(found.nodes, nodes[1])]
-        if found.messages is not None:
-            result.append(self.updated_edges(attr, found.messages))
+        attended = self.attend_heads(nodes, edges, attr, globals_, *returned, **options)
+        outputs: list[Any] = [self.combine_heads(attended.nodes, nodes[1])]
+        if attended.messages is not None:
+            outputs.append(self.updated_edges(attr, attended.messages))
         if requested:
-            result.append((edge_index, found.weights))
-        return tuple(result) if len(result) > 1 else result[0]
+            outputs.append((edge_index, attended.weights))
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
         """Nodes of heads ``[N, H, V]`` and of receivers ``[N, F]``."""
@@ -300,20 +300,20 @@ class AttentionConv(PlainMessagePassing):
         """Return the gated heads, not yet combined."""
         projected = self.project_heads(x, globals_)
         options |= {"return_weights": return_weights, "return_messages": return_messages}
-        found = self.attend(projected, edges, attr, **options)
+        attended = self.attend(projected, edges, attr, **options)
         if self.head_gate is None:
-            return found
+            return attended
         gate = self.head_gate(*x, edges).unsqueeze(-1)
-        messages = found.messages
+        messages = attended.messages
         if messages is not None:
             messages = messages * edges.receivers_to_pairs(gate)
-        return found._replace(nodes=found.nodes * gate, messages=messages)
+        return attended._replace(nodes=attended.nodes * gate, messages=messages)
 
     def project_heads(self, x: PairTensor, globals_: Globals) -> list[Tensor]:
         """Queries and keys ``[N, H, C]``, values ``[N, H, V]``."""
         widths = (self.query_channels, self.query_channels, self.head_channels)
         projected = zip(self.project(x), widths, strict=True)
-        return [part.view(-1, self.heads, width) for part, width in projected]
+        return [rows.view(-1, self.heads, width) for rows, width in projected]
 
     def project(self, x: PairTensor) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
@@ -372,11 +372,14 @@ class AttentionConv(PlainMessagePassing):
         if not self.dropout or not self.training:
             return self._attend_pairs(*inputs, terms, *requested)
         # Dropout is a random gate.
-        left = torch.rand(self.heads, edges.num_pairs, device=edges.device).t() >= self.dropout
-        terms = terms._replace(edge_gate=left if edge_gate is None else edge_gate * left)
-        found = self._attend_pairs(*inputs, terms, *requested)
-        messages = None if found.messages is None else found.messages * (1 / (1 - self.dropout))
-        return found._replace(nodes=found.nodes / (1 - self.dropout), messages=messages)
+        is_kept = torch.rand(self.heads, edges.num_pairs, device=edges.device).t() >= self.dropout
+        terms = terms._replace(edge_gate=is_kept if edge_gate is None else edge_gate * is_kept)
+        attended = self._attend_pairs(*inputs, terms, *requested)
+        nodes = attended.nodes / (1 - self.dropout)
+        messages = attended.messages
+        if messages is not None:
+            messages = messages * (1 / (1 - self.dropout))
+        return attended._replace(nodes=nodes, messages=messages)
 
     def needs_messages(self) -> bool:
         """Whether attention on complete graphs is computed on the list of their edges."""
@@ -414,19 +417,19 @@ class AttentionConv(PlainMessagePassing):
         returned: Any = {"return_weights": return_weights or return_messages}
         returned["return_logits"] = return_weights
         # Logits are divided by the temperature; with a bias or a score_mod they are not a product.
-        alone = score_mod is None and bias is None and not return_weights
-        tempered = temperature == 1 or (alone and _COLDEST < temperature < math.inf)
+        is_product = score_mod is None and bias is None and not return_weights
+        tempered = temperature == 1 or (is_product and _COLDEST < temperature < math.inf)
         # The one step has no gradient of parameters of a score_mod.
         learned = score_mod is not None and score_mod(query.new_zeros(1)).requires_grad
         dot = score.rule.pair is None
         fused = terms.edge_value is None and not self._overrides_weigh
         if dot and tempered and not learned and fused:
             scale = score.scale / temperature
-            found = fused_attention(graph, inputs, scale, score_mod, **returned)
+            attended = fused_attention(graph, inputs, scale, score_mod, **returned)
         else:
             features = edge_features(attr) if self._overrides_weigh else None
             with without_autocast(query):
-                found = dense_attention(
+                attended = dense_attention(
                     graph,
                     inputs,
                     score.scale,
@@ -437,13 +440,13 @@ class AttentionConv(PlainMessagePassing):
                     **returned,
                 )
         if return_messages:
-            assert found.weights is not None
-            applied = found.weights if gate is None else found.weights * gate
+            assert attended.weights is not None
+            applied = attended.weights if gate is None else attended.weights * gate
             messages = PairMessages(graph, applied, inputs)
             if terms.edge_value is not None:
                 messages = weighted_values(graph, applied, inputs, terms.edge_value)
-            found = found._replace(messages=messages)
-        return found
+            attended = attended._replace(messages=messages)
+        return attended
 
     def _weigh_block(self, pairs: OptTensor, logits: Tensor, mask: Tensor, block: Block) -> Tensor:
         features = None if pairs is None else block.pairs(pairs)
@@ -487,8 +490,8 @@ class AttentionConv(PlainMessagePassing):
         key = score.key(key)
         edge_key = None
         if attr is not None and self.lin_edge_key is not None:
-            edge_key, of_attr = self._edge_terms(attr)
-            edge_value = add_terms(edge_value, of_attr)
+            edge_key, attr_value = self._edge_terms(attr)
+            edge_value = add_terms(edge_value, attr_value)
         senders, receivers = graph
         count = query.size(0)
         size = (key.size(0), count)
@@ -510,10 +513,11 @@ class AttentionConv(PlainMessagePassing):
             passed = self.message(value.index_select(0, senders), edge_value, alpha)
             nodes = self.aggregate(passed, receivers, None, count, messages)
         else:
-            own = {"value": value, "edge_value": edge_value, "alpha": alpha, "messages": messages}
-            nodes = self.propagate(graph, size, **own)
-        of_edges = (weights, logits, messages[0] if messages else None)
-        pairs = (None if x is None else edges.edges_to_pairs(x) for x in of_edges)
+            nodes = self.propagate(
+                graph, size, value=value, edge_value=edge_value, alpha=alpha, messages=messages
+            )
+        edge_outputs = (weights, logits, messages[0] if messages else None)
+        pairs = (None if x is None else edges.edges_to_pairs(x) for x in edge_outputs)
         return Attended(edges.nodes_to_rows(nodes), *pairs)
 
     def edge_update(self, query_i: Tensor, key_j: Tensor, edge_key: OptTensor) -> Tensor:
@@ -543,18 +547,18 @@ class AttentionConv(PlainMessagePassing):
 
 def layer_repr(layer: Any) -> str:
     """A layer with its sizes, and the options that are not at their defaults."""
-    shown = [f"{type(layer).__name__}({layer.in_channels}, {layer.out_channels}"]
-    inside = getattr(layer, "attention", None)  # of a GraphNetwork, with some of its options
-    kept = {**_options(AttentionConv), **_options(type(layer))}
-    for name in () if inside is None else layer.attention_options:
-        kept[name] = _options(type(inside))[name]
-    for name, default in kept.items():
-        value = getattr(layer, name, getattr(inside, name, default))
+    texts = [f"{type(layer).__name__}({layer.in_channels}, {layer.out_channels}"]
+    attention = getattr(layer, "attention", None)  # of a GraphNetwork, with some of its options
+    defaults = {**_options(AttentionConv), **_options(type(layer))}
+    for name in () if attention is None else layer.attention_options:
+        defaults[name] = _options(type(attention))[name]
+    for name, default in defaults.items():
+        value = getattr(layer, name, getattr(attention, name, default))
         if isinstance(default, bool):  # an option may be kept as the module that it makes
             value = value is not None and value is not False
         if value != default:
-            shown.append(f"{name}={value!r}")
-    return ", ".join(shown) + ")"
+            texts.append(f"{name}={value!r}")
+    return ", ".join(texts) + ")"
 
 
 def _options(conv: type) -> dict[str, Any]:
@@ -567,9 +571,9 @@ def _options(conv: type) -> dict[str, Any]:
     }
 
 
-def check_unknown(layer: object, given: Iterable[str]) -> None:
+def check_unknown(layer: object, names: Iterable[str]) -> None:
     """Raise TypeError for options that a layer does not have; those of PyG name a substitute."""
-    for name in given:
+    for name in names:
         hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
         kind = type(layer).__name__
         raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}{hint}")

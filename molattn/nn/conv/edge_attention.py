@@ -151,7 +151,6 @@ class EdgeAttentionConv(AttentionConv):
             return terms
         senders, receivers = globals_
         lins: Any = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
-        return [
-            term + of.at_rows(lin(of.values)).view(-1, self.heads, self.head_channels)
-            for term, lin, of in zip(terms, lins, (receivers, senders, senders), strict=True)
-        ]
+        inputs = zip(terms, lins, (receivers, senders, senders), strict=True)
+        shape = (-1, self.heads, self.head_channels)
+        return [term + ends.at_rows(lin(ends.values)).view(shape) for term, lin, ends in inputs]

@@ -89,11 +89,11 @@ class EGTConv(AttentionConv):
             options["edge_gate"] = gate = gate.sigmoid()
         options["return_weights"] = return_weights or return_messages
         options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
-        found = super().attend(projected, edges, edge_attr, **options)
-        nodes = found.nodes
-        logits = found.logits if return_messages else None
-        weights = None if found.weights is None else found.weights * gate
+        attended = super().attend(projected, edges, edge_attr, **options)
+        nodes = attended.nodes
+        logits = attended.logits if return_messages else None
+        weights = None if attended.weights is None else attended.weights * gate
         if self.scale_degree:
             total = edges.pairs_to_receivers(gate.to(sum_dtype(gate)), nodes.size(0))
             nodes = nodes * total.log1p().to(nodes.dtype).unsqueeze(-1)
-        return found._replace(nodes=nodes, weights=weights, messages=logits)
+        return attended._replace(nodes=nodes, weights=weights, messages=logits)

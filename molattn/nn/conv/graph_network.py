@@ -139,35 +139,33 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         self.update_edges = update_edges
         self.update_global = update_global
         self.edge_to_node = edge_to_node
-        self.attention = EdgeAttentionConv(
-            in_channels,
-            out_channels,
-            heads,
-            edge_dim=edge_dim,
-            global_dim=global_dim,
-            update_edges=update_edges,
-            root_weight=False,
-            bias=False,
-            aggr=edge_to_node,
-            **kwargs,
-        )
+        options: Any = {"edge_dim": edge_dim, "global_dim": global_dim, "aggr": edge_to_node}
+        options |= {"update_edges": update_edges, "root_weight": False, "bias": False, **kwargs}
+        self.attention = EdgeAttentionConv(in_channels, out_channels, heads, **options)
         for hooks in HOOKS:  # of the block are those of its attention
             setattr(self, hooks, getattr(self.attention, hooks))
-        # Messages are pooled, unless the sum of those of a graph is that of the sums of its nodes.
-        self._pools_messages = (
-            update_global
-            and "edges" in self.global_inputs
-            and not edge_to_node == edge_to_global == "sum"
-        )
+        self._make_functions()
+
+    def _make_functions(self) -> None:
+        """Make the networks that update nodes and graphs."""
         receiver = self.attention.target_channels
-        widths = {"edges": out_channels, "node": receiver, "global": global_dim or 0}
-        widths["nodes"] = out_channels if update_nodes else receiver
+        widths = {"edges": self.out_channels, "node": receiver, "global": self.global_dim or 0}
+        widths["nodes"] = self.out_channels if self.update_nodes else receiver
         self.node_function: Optional[nn.Module] = None
         self.global_function: Optional[nn.Module] = None
-        if update_nodes:
-            self.node_function = _network(widths, self.node_inputs, out_channels)
-        if update_global:
+        if self.update_nodes:
+            self.node_function = _network(widths, self.node_inputs, self.out_channels)
+        if self.update_global:
             self.global_function = _network(widths, self.global_inputs, widths["global"])
+
+    @property
+    def _pools_messages(self) -> bool:
+        """Whether the messages of a graph are pooled, and not the sums of its nodes.
+
+        Both are the same if sums are pooled by a sum.
+        """
+        is_sum = self.edge_to_node == self.edge_to_global == "sum"
+        return self.update_global and "edges" in self.global_inputs and not is_sum
 
     def forward(
         self,
@@ -184,72 +182,75 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         requested = bool(return_attention_weights)
         nodes, edges, attr = read_graph(self.attention, x, edge_index, edge_attr, size)
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
-        found = self._attend(nodes, edges, attr, globals_, requested)
+        attended = self._attend(nodes, edges, attr, globals_, requested)
         # From here on nodes are a list, without padding.
         node = edges.rows_to_nodes(nodes[1])
-        heads = edges.rows_to_nodes(found.nodes)
+        heads = edges.rows_to_nodes(attended.nodes)
         index = None if globals_ is None else globals_[1].batch
         index = None if index is None else edges.rows_to_nodes(index)
         if self.node_function is not None:
-            at_nodes = u if u is None or index is None else u[index]
-            given = {
+            node_globals = u if u is None or index is None else u[index]
+            inputs = {
                 "edges": self.attention.head_combine(heads),
                 "node": node,
-                "global": None if at_nodes is None else at_nodes.expand(node.size(0), -1),
+                "global": None if node_globals is None else node_globals.expand(node.size(0), -1),
             }
-            node = self.node_function(_join(given, self.node_inputs))
-        result: list[Any] = [edges.nodes_to_rows(node)]
-        if self.update_edges and found.messages is not None:
-            result.append(self.attention.updated_edges(attr, found.messages))
+            node = self.node_function(_join(inputs, self.node_inputs))
+        outputs: list[Any] = [edges.nodes_to_rows(node)]
+        if self.update_edges and attended.messages is not None:
+            outputs.append(self.attention.updated_edges(attr, attended.messages))
         if self.global_function is not None and u is not None:
             if index is None:
                 index = torch.zeros(node.size(0), dtype=torch.long, device=node.device)
-            pooled = heads
-            of = index
-            if self._pools_messages and found.messages is not None:
-                messages = found.messages
-                if isinstance(messages, PairMessages):
-                    messages = messages.dense()
-                pooled = edges.pairs_to_edges(messages)
-                of = index[edges.edge_index[1]]
-            pooled = scatter(pooled, of, 0, u.size(0), self.edge_to_global)
-            given = {
+            pooled = self._pool(heads, attended.messages, edges, index, u.size(0))
+            inputs = {
                 "edges": self.attention.head_combine(pooled),
                 "nodes": scatter(node, index, 0, u.size(0), self.node_to_global),
                 "global": u,
             }
-            result.append(self.global_function(_join(given, self.global_inputs)))
+            outputs.append(self.global_function(_join(inputs, self.global_inputs)))
         if requested:
-            result.append((edge_index, found.weights))
-        return tuple(result) if len(result) > 1 else result[0]
+            outputs.append((edge_index, attended.weights))
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    def _pool(
+        self, heads: Tensor, messages: Any, edges: Edges, index: Tensor, num_graphs: int
+    ) -> Tensor:
+        """Pool the heads of the nodes of each graph, or its messages, ``[B, H, V]``."""
+        if self._pools_messages and messages is not None:
+            if isinstance(messages, PairMessages):
+                messages = messages.dense()
+            heads = edges.pairs_to_edges(messages)
+            index = index[edges.edge_index[1]]
+        return scatter(heads, index, 0, num_graphs, self.edge_to_global)
 
     def _attend(
         self, x: PairTensor, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
     ) -> Attended:
         """Attend with zeros in place of what is switched off."""
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
-        seen = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
+        nodes = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
         if attr is not None and not on["edge"]:
             attr = torch.zeros_like(edge_features(attr))
         if globals_ is not None and not on["global"]:
-            zeros = [of._replace(values=torch.zeros_like(of.values)) for of in globals_]
+            zeros = [ends._replace(values=torch.zeros_like(ends.values)) for ends in globals_]
             globals_ = zeros[0], zeros[1]
         needed = self.update_edges or self._pools_messages
-        return self.attention.attend_heads(seen, edges, attr, globals_, requested, needed)
+        return self.attention.attend_heads(nodes, edges, attr, globals_, requested, needed)
 
     def __repr__(self) -> str:
         return layer_repr(self)
 
 
-def _subset(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not given or not set(given) <= set(known):
-        raise ValueError(f"{option}: got {given!r}, expected a subset of {', '.join(known)}")
-    return tuple(name for name in known if name in given)
+def _subset(option: str, names: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not names or not set(names) <= set(allowed):
+        raise ValueError(f"{option}: got {names!r}, expected a subset of {', '.join(allowed)}")
+    return tuple(name for name in allowed if name in names)
 
 
 def _network(widths: dict[str, int], inputs: Sequence[str], out_channels: int) -> nn.Module:
-    seen = [widths[name] for name in inputs]
-    width = -1 if min(seen) < 0 else sum(seen)
+    input_widths = [widths[name] for name in inputs]
+    width = -1 if min(input_widths) < 0 else sum(input_widths)
     return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
 
 
@@ -257,7 +258,7 @@ def _if(on: bool, x: Tensor) -> Tensor:
     return x if on else torch.zeros_like(x)
 
 
-def _join(given: dict[str, Any], names: Sequence[str]) -> Tensor:
+def _join(inputs: dict[str, Any], names: Sequence[str]) -> Tensor:
     """Concatenate those of the named inputs that are not None."""
-    parts = [given[name] for name in names]
-    return torch.cat([part for part in parts if part is not None], dim=-1)
+    tensors = [inputs[name] for name in names]
+    return torch.cat([x for x in tensors if x is not None], dim=-1)

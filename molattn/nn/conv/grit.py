@@ -94,15 +94,17 @@ class GRITConv(AttentionConv):
         logits = (states * self.vector).sum(dim=-1).clamp(-5, 5)
         if self.weight_value is not None:
             options["edge_value"] = torch.einsum("ehc,hcv->ehv", states, self.weight_value)
-        nothing = query[..., :0], key[..., :0]  # inner products of no channels are 0
-        found = super().attend((*nothing, value), edges, edge_attr, attn_bias=logits, **options)
+        no_channels = query[..., :0], key[..., :0]  # inner products of no channels are 0
+        attended = super().attend(
+            (*no_channels, value), edges, edge_attr, attn_bias=logits, **options
+        )
         if degree is None:
-            ones = logits.new_ones(edges.num_pairs, dtype=sum_dtype(logits))
-            degree = edges.pairs_to_receivers(ones, query.size(0))
+            unit_weights = logits.new_ones(edges.num_pairs, dtype=sum_dtype(logits))
+            degree = edges.pairs_to_receivers(unit_weights, query.size(0))
         check_shape("degree", degree.unsqueeze(-1), query.size(0), 1)
         log_degree = degree.to(value.dtype).log1p().view(-1, 1, 1)
-        nodes = found.nodes * (self.degree_weight[0] + self.degree_weight[1] * log_degree)
-        return found._replace(nodes=nodes, messages=states if return_messages else None)
+        nodes = attended.nodes * (self.degree_weight[0] + self.degree_weight[1] * log_degree)
+        return attended._replace(nodes=nodes, messages=states if return_messages else None)
 
 
 def _signed_root(x: Tensor) -> Tensor:

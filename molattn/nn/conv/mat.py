@@ -62,13 +62,14 @@ class MATConv(AttentionConv):
         **kwargs: Any,
     ) -> None:
         check_one_of("kernel", kernel, ("softmax", "exp"))
-        rest = 1.0 - lambda_attention - lambda_distance
+        lambda_bond = 1.0 - lambda_attention - lambda_distance
         # 1/3 + 1/3 + 1/3 and the like may miss 1 by rounding.
-        shares = (lambda_attention, lambda_distance, 0.0 if abs(rest) < 1e-12 else rest)
-        least = 1e-12 if learn_lambdas else 0.0  # a learned share starts as a logarithm
-        if not all(least <= share <= 1 for share in shares):
+        lambda_bond = 0.0 if abs(lambda_bond) < 1e-12 else lambda_bond
+        lambdas = (lambda_attention, lambda_distance, lambda_bond)
+        least = 1e-12 if learn_lambdas else 0.0  # a learned lambda starts as a logarithm
+        if not all(least <= weight <= 1 for weight in lambdas):
             raise ValueError(
-                f"lambda_attention, lambda_distance and 1 minus both: got {shares}, expected "
+                f"lambda_attention, lambda_distance and 1 minus both: got {lambdas}, expected "
                 f"numbers from 0 to 1, above 0 with learn_lambdas"
             )
         if (edge_dim := kwargs.pop("edge_dim", 2)) != 2:
@@ -78,7 +79,7 @@ class MATConv(AttentionConv):
         self.kernel = kernel
         self.lambda_attention = lambda_attention
         self.lambda_distance = lambda_distance
-        self.shares = shares
+        self.initial_lambdas = lambdas
         self.learn_lambdas = learn_lambdas
         self.make_projections(bias, bias)
         self.lin_out = Linear(heads * self.head_channels, out_channels, bias=bias)
@@ -90,25 +91,26 @@ class MATConv(AttentionConv):
         super().reset_parameters()
         if self.log_lambdas is not None:
             with torch.no_grad():
-                self.log_lambdas.copy_(torch.tensor([math.log(share) for share in self.shares]))
+                logarithms = [math.log(weight) for weight in self.initial_lambdas]
+                self.log_lambdas.copy_(torch.tensor(logarithms))
 
     @property
     def lambdas(self) -> Union[Tensor, tuple[float, ...]]:
         r"""The weights :math:`\lambda_a, \lambda_d, \lambda_g`."""
-        return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
+        return self.initial_lambdas if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
 
     def weigh(self, logits: Tensor, receivers: Neighborhoods, features: OptTensor) -> Tensor:
         """The weights :math:`A^h`."""
         assert features is not None
         distance, bonded = features.to(logits.dtype).unbind(dim=-1)
         if self.kernel == "softmax":
-            near = normalize(-distance, receivers)
+            proximity = normalize(-distance, receivers)
         else:
             # Elsewhere the features may be of any size, and exp would overflow.
-            near = receivers.masked((-receivers.masked(distance)).exp())
+            proximity = receivers.masked((-receivers.masked(distance)).exp())
         bonded = receivers.masked(bonded)
         adjacency = bonded / (receivers.sum(bonded) + _EPSILON)
-        share = self.lambdas
+        lambdas = self.lambdas
         mixed = normalize(logits, receivers, self.temperature)
-        fixed = share[1] * near + share[2] * adjacency
-        return share[0] * mixed + receivers.per_head(fixed)
+        fixed = lambdas[1] * proximity + lambdas[2] * adjacency
+        return lambdas[0] * mixed + receivers.per_head(fixed)

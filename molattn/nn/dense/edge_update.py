@@ -3,7 +3,7 @@ r"""What attention adds to the features of pairs, in parts that stay in a CPU's 
 .. math::
     e'_{rs} = e_{rs} + \sum_h W_h\, b_{rsh} \big(v_{sh} + \textstyle\sum_m f_{rsm} V_{mh}\big)
 
-No tensor of all pairs and channels is made: a part is computed from the weights, and again in the
+No tensor of all pairs and channels is made: a tile is computed from the weights, and again in the
 backward pass. Where a head is at least as wide as the features, :math:`W_h` is multiplied into
 :math:`v` and :math:`V` first. All derivatives but the gradient are those of ordinary operations.
 """
@@ -21,7 +21,7 @@ from molattn.nn.dense.linear import add_product, product
 from molattn.nn.dense.plain import PairInputs, sum_dtype, weighted_values
 from molattn.nn.graph_inputs import EdgeAttr
 
-# Numbers in a tensor of a part: 2 MB on a CPU; on a GPU as many as keep it busy.
+# Numbers in a tensor of a tile: 2 MB on a CPU; on a GPU as many as keep it busy.
 _NUMBERS = 1 << 19
 _NUMBERS_ON_GPU = 1 << 25
 _LEAST_PAIRS = 1024  # of fewer the calls cost more than the operations
@@ -53,13 +53,13 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
 
     The result is features of pair rows, ``[P, D]``.
     """
-    graph, weights, given = messages
+    graph, weights, inputs = messages
     old: Any = attr.padded_table if isinstance(attr, CodedEdges) else attr
     with without_autocast(weights):
         # The type of the features, where it is wider, or they would lose digits in each block.
-        dtype = torch.promote_types(given.converted().value.dtype, old.dtype)
-        value = given.value.to(dtype)
-        basis = given.edge_value
+        dtype = torch.promote_types(inputs.converted().value.dtype, old.dtype)
+        value = inputs.value.to(dtype)
+        basis = inputs.edge_value
         basis = None if basis is None else basis.to(dtype)
         last: Optional[Tensor] = head_map.to(dtype)
         if basis is None or len(head_map) <= value.size(2):
@@ -80,7 +80,7 @@ def update_edges(attr: EdgeAttr, messages: PairMessages, head_map: Tensor) -> Te
             out: Any = _EdgeUpdate.apply(graph, *terms)
         else:
             out = _Update(graph, terms).compute()
-        return out.to(torch.promote_types(old.dtype, given.value.dtype))
+        return out.to(torch.promote_types(old.dtype, inputs.value.dtype))
 
 
 class _Terms(NamedTuple):
@@ -127,7 +127,7 @@ class _EdgeUpdate(torch.autograd.Function):
             return None, *_Update(ctx.graph, _Terms(*terms)).gradients(grad.contiguous(), needs)
 
 
-class _Part(NamedTuple):
+class _Tile(NamedTuple):
     """Some receivers of some graphs of a block; their pairs follow one another."""
 
     row: int  # first of the graphs' rows
@@ -137,7 +137,7 @@ class _Part(NamedTuple):
     nodes: int
 
     def pairs(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The part's ``p`` of all pairs."""
+        """The ``p`` pairs of the tile, of all pairs."""
         return x.narrow(dim, self.pair, self.graphs * self.receivers * self.nodes)
 
     def split(self, x: Tensor, dim: int = 0) -> Tensor:
@@ -149,7 +149,7 @@ class _Part(NamedTuple):
         return self.split(x).transpose(1, 2).flatten(0, 1)
 
     def rows(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The graphs' part of all rows."""
+        """The rows of the tile's graphs, of all rows."""
         return x.narrow(dim, self.row, self.graphs * self.nodes)
 
     def over_receivers(self, x: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class _Part(NamedTuple):
 
 
 class _Update:
-    """The update of terms that are constants to autograd, part by part.
+    """The update of terms that are constants to autograd, tile by tile.
 
     Channels come before pairs, so that weights ``[H, p]`` broadcast over them.
     """
@@ -182,18 +182,18 @@ class _Update:
         weights, nodes, edges, basis, table, head_map = self.terms
         width = nodes.size(1) if head_map is None else head_map.size(2)
         out = weights.new_empty(weights.size(1), width)
-        for part in self._parts():
-            rows = part.pairs(out)
-            old = part.pairs(edges)
-            b = part.pairs(weights, 1)
+        for tile in self._tiles():
+            rows = tile.pairs(out)
+            old = tile.pairs(edges)
+            b = tile.pairs(weights, 1)
             if table is not None:
                 old = torch.index_select(table, 0, old, out=rows)
             if basis is None:  # a product of depth H for each sender
-                added = torch.bmm(part.by_sender(b.t()), part.rows(self.by_row))
-                added = added.unflatten(0, (part.graphs, part.nodes)).transpose(1, 2)
-                torch.add(part.split(old), added, out=part.split(rows))
+                added = torch.bmm(tile.by_sender(b.t()), tile.rows(self.by_row))
+                added = added.unflatten(0, (tile.graphs, tile.nodes)).transpose(1, 2)
+                torch.add(tile.split(old), added, out=tile.split(rows))
                 continue
-            values = self._values(part, self._features(part)).mul_(b.unsqueeze(1))
+            values = self._values(tile, self._features(tile)).mul_(b.unsqueeze(1))
             if head_map is None:
                 torch.add(old, values.sum(dim=0).t(), out=rows)
             else:
@@ -207,70 +207,72 @@ class _Update:
             None if x is None else x.new_zeros(x.shape, dtype=sum_dtype(x))
             for x in (nodes, basis, table, head_map)
         )
-        of_nodes, of_basis, of_table, of_map = zeros
-        of_edges = None
+        grad_nodes, grad_basis, grad_table, grad_map = zeros
+        grad_edges = None
         if needs[2]:
-            of_edges = grad if basis is None else torch.empty_like(edges)
-        grads = _Terms(torch.empty_like(weights), of_nodes, of_edges, of_basis, of_table, of_map)
-        for part in self._parts():
-            upstream = part.pairs(grad)
-            if of_table is not None:
-                of_table += self._features(part).t() @ upstream
+            grad_edges = grad if basis is None else torch.empty_like(edges)
+        grads = _Terms(
+            torch.empty_like(weights), grad_nodes, grad_edges, grad_basis, grad_table, grad_map
+        )
+        for tile in self._tiles():
+            upstream = tile.pairs(grad)
+            if grad_table is not None:
+                grad_table += self._features(tile).t() @ upstream
             if basis is None:
-                self._senders_backward(part, upstream, grads)
+                self._senders_backward(tile, upstream, grads)
             else:
-                self._pairs_backward(part, upstream, grads)
+                self._pairs_backward(tile, upstream, grads)
         return grads
 
-    def _senders_backward(self, part: _Part, grad: Tensor, grads: _Terms) -> None:
-        by_sender = part.by_sender(grad)  # [senders, receivers, D]
-        of_weights = torch.bmm(part.rows(self.by_row), by_sender.mT)
-        of_weights = of_weights.unflatten(0, (part.graphs, part.nodes))
-        room = part.split(part.pairs(grads.weights, 1), 1)
-        room.copy_(of_weights.permute(2, 0, 3, 1))
-        weights = part.by_sender(part.pairs(self.terms.weights, 1).t())
-        part.rows(grads.nodes, 2).add_(torch.bmm(weights.mT, by_sender).permute(1, 2, 0))
+    def _senders_backward(self, tile: _Tile, grad: Tensor, grads: _Terms) -> None:
+        by_sender = tile.by_sender(grad)  # [senders, receivers, D]
+        grad_weights = torch.bmm(tile.rows(self.by_row), by_sender.mT)
+        grad_weights = grad_weights.unflatten(0, (tile.graphs, tile.nodes))
+        room = tile.split(tile.pairs(grads.weights, 1), 1)
+        room.copy_(grad_weights.permute(2, 0, 3, 1))
+        weights = tile.by_sender(tile.pairs(self.terms.weights, 1).t())
+        tile.rows(grads.nodes, 2).add_(torch.bmm(weights.mT, by_sender).permute(1, 2, 0))
 
-    def _pairs_backward(self, part: _Part, grad: Tensor, grads: _Terms) -> None:
-        features = self._features(part)
-        values = self._values(part, features)
-        weights = part.pairs(self.terms.weights, 1)
-        of_weights = part.pairs(grads.weights, 1)
+    def _pairs_backward(self, tile: _Tile, grad: Tensor, grads: _Terms) -> None:
+        features = self._features(tile)
+        values = self._values(tile, features)
+        weights = tile.pairs(self.terms.weights, 1)
+        grad_weights = tile.pairs(grads.weights, 1)
         weights = weights.unsqueeze(1)
         if grads.head_map is None:
             upstream = grad.t().contiguous()
-            torch.sum(values.mul_(upstream), dim=1, out=of_weights)
-            of_values = torch.mul(upstream, weights, out=values)
+            torch.sum(values.mul_(upstream), dim=1, out=grad_weights)
+            grad_values = torch.mul(upstream, weights, out=values)
         else:
-            of_values = product(self.from_new, grad).view_as(values)
-            torch.sum(of_values * values, dim=1, out=of_weights)
+            grad_values = product(self.from_new, grad).view_as(values)
+            torch.sum(grad_values * values, dim=1, out=grad_weights)
             values.mul_(weights)
             grads.head_map.flatten(0, 1).add_(product(values.flatten(0, 1), grad.t()))
-            of_values.mul_(weights)
-        of_senders = part.split(of_values, 2).sum(dim=3, keepdim=True)
-        part.over_receivers(grads.nodes).add_(of_senders)
-        flat = of_values.flatten(0, 1)
-        of_basis: Any = grads.basis
-        of_basis.flatten(0, 1).add_(product(flat, features.t()))
+            grad_values.mul_(weights)
+        grad_senders = tile.split(grad_values, 2).sum(dim=3, keepdim=True)
+        tile.over_receivers(grads.nodes).add_(grad_senders)
+        flat = grad_values.flatten(0, 1)
+        grad_basis: Any = grads.basis
+        grad_basis.flatten(0, 1).add_(product(flat, features.t()))
         if grads.edges is not None:
-            add_product(grad, self.to_edges, flat, out=part.pairs(grads.edges))
+            add_product(grad, self.to_edges, flat, out=tile.pairs(grads.edges))
 
-    def _values(self, part: _Part, features: Tensor) -> Tensor:
+    def _values(self, tile: _Tile, features: Tensor) -> Tensor:
         """Values of the pairs, ``[H, W, p]``."""
         heads, width, _ = self.terms.nodes.shape
         values = product(self.to_values, features).view(heads, width, -1)
-        part.split(values, 2).add_(part.over_receivers(self.terms.nodes))
+        tile.split(values, 2).add_(tile.over_receivers(self.terms.nodes))
         return values
 
-    def _features(self, part: _Part) -> Tensor:
+    def _features(self, tile: _Tile) -> Tensor:
         """Features ``[p, M]``; of codes a one among zeros."""
-        edges = part.pairs(self.terms.edges)
+        edges = tile.pairs(self.terms.edges)
         table = self.terms.table
         if table is None:
             return edges
         return table.new_zeros(len(edges), len(table)).scatter_(1, edges.unsqueeze(1), 1.0)
 
-    def _parts(self) -> Iterator[_Part]:
+    def _tiles(self) -> Iterator[_Tile]:
         """All pairs, in parts of limited size."""
         heads, width, _ = self.terms.nodes.shape
         numbers = _NUMBERS if self.terms.weights.device.type == "cpu" else _NUMBERS_ON_GPU
@@ -281,8 +283,10 @@ class _Update:
             receivers = nodes if graphs > 1 else min(nodes, max(1, most // nodes))
             for start in range(0, block.graphs, graphs):
                 row = start * nodes
-                count = min(graphs, block.graphs - start)
+                tile_graphs = min(graphs, block.graphs - start)
                 for first in range(0, nodes, receivers):
                     pair = (row + first) * nodes
-                    some = min(receivers, nodes - first)
-                    yield _Part(block.row + row, block.pair + pair, count, some, nodes)
+                    tile_receivers = min(receivers, nodes - first)
+                    yield _Tile(
+                        block.row + row, block.pair + pair, tile_graphs, tile_receivers, nodes
+                    )

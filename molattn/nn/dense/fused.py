@@ -39,8 +39,8 @@ def fused_attention(
     with without_autocast(inputs.query):
         if is_transformed(inputs.query) or not torch.is_grad_enabled():
             return dense_attention(graph, inputs, scale, score_mod, **returned)
-        found: Any = _FusedAttention.apply((graph, scale, score_mod, returned), *inputs)
-        return Attended(*found)
+        outputs: Any = _FusedAttention.apply((graph, scale, score_mod, returned), *inputs)
+        return Attended(*outputs)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
@@ -58,19 +58,19 @@ class _FusedAttention(torch.autograd.Function):
     ) -> Any:
         saved: list[Tensor] = []
         graph, scale, score_mod, returned = ctx.options = options
-        given = PairInputs(*inputs)
-        found = dense_attention(graph, given, scale, score_mod, **returned, saved=saved)
+        pair_inputs = PairInputs(*inputs)
+        attended = dense_attention(graph, pair_inputs, scale, score_mod, **returned, saved=saved)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, found.nodes, found.weights, *saved)
-        return tuple(found[:3])
+        ctx.save_for_backward(*inputs, attended.nodes, attended.weights, *saved)
+        return tuple(attended[:3])
 
     @staticmethod
     def backward(ctx: Any, *grads: Optional[Tensor]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        given = [grad for grad in grads if grad is not None]
-        if not given:
+        present_grads = [grad for grad in grads if grad is not None]
+        if not present_grads:
             return (None,) * len(ctx.needs_input_grad)
-        with without_autocast(given[0]):
-            if torch.is_grad_enabled() or is_transformed(given[0]):
+        with without_autocast(present_grads[0]):
+            if torch.is_grad_enabled() or is_transformed(present_grads[0]):
                 return None, *_differentiable(ctx, grads)
             return None, *_Gradients(ctx, grads).of_inputs()
 
@@ -89,22 +89,22 @@ class _Gradients:
         wide = sum_dtype(nodes)
         if self.weights is not None:
             self.weights = self.weights.to(dtype)
-        of_nodes, self.grad_weights, self.grad_logits = grads
-        grad_nodes = torch.zeros_like(nodes) if of_nodes is None else of_nodes
+        upstream, self.grad_weights, self.grad_logits = grads
+        grad_nodes = torch.zeros_like(nodes) if upstream is None else upstream
         self.grad_nodes = grad_nodes.to(dtype)
         # sum_s g_rs b_rs dL/d(g_rs b_rs)
         self.shift = (grad_nodes.to(wide) * nodes).sum(dim=-1, keepdim=True).to(dtype)
         self.grads: dict[str, Any] = dict.fromkeys(PairInputs._fields)
         for name, need in zip(PairInputs._fields, ctx.needs_input_grad[1:], strict=True):
-            given: Any = getattr(inputs, name)
+            tensor: Any = getattr(inputs, name)
             if name in ("query", "key", "value"):
-                self.grads[name] = self.graph.empty_rows(given)
-            elif name in ("edge_key", "edge_value") and given is not None:
+                self.grads[name] = self.graph.empty_rows(tensor)
+            elif name in ("edge_key", "edge_value") and tensor is not None:
                 # Contiguous, or each head would be a product of its own.
-                shape = (given.size(1), given.size(0), given.size(2))
-                self.grads[name] = given.new_zeros(shape, dtype=wide)
-            elif need and given is not None:
-                self.grads[name] = torch.empty_like(given)
+                shape = (tensor.size(1), tensor.size(0), tensor.size(2))
+                self.grads[name] = tensor.new_zeros(shape, dtype=wide)
+            elif need and tensor is not None:
+                self.grads[name] = torch.empty_like(tensor)
 
     def of_inputs(self) -> tuple[Optional[Tensor], ...]:
         """Gradients of all inputs."""
@@ -129,8 +129,8 @@ class _Gradients:
             add_product(grads["edge_value"], next(self.saved).mT, pairs.by_node(grad_y))
         grad = self._of_logits(pairs, grad_y, weights, slopes)
         if self.grad_logits is not None:
-            of_logits = pairs.by_graph(pairs.by_head(self.grad_logits))
-            pairs.by_graph(grad).add_(of_logits.masked_fill(~mask, 0.0))
+            grad_logits = pairs.by_graph(pairs.by_head(self.grad_logits))
+            pairs.by_graph(grad).add_(grad_logits.masked_fill(~mask, 0.0))
         self._put(pairs, "attn_bias", grad)
         if self.score_mod is not None:
             with torch.enable_grad():
@@ -139,14 +139,14 @@ class _Gradients:
         grad_query = torch.bmm(grad, k)
         if inputs.edge_key is not None:
             basis = inputs.edge_key.transpose(0, 1)
-            of_scores = pairs.pool(grad, basis.size(1))
-            pairs.by_node(grad_query).baddbmm_(of_scores, basis)
-            add_product(grads["edge_key"], of_scores.mT, pairs.by_node(q))
+            grad_scores = pairs.pool(grad, basis.size(1))
+            pairs.by_node(grad_query).baddbmm_(grad_scores, basis)
+            add_product(grads["edge_key"], grad_scores.mT, pairs.by_node(q))
             if grads["edges"] is not None:
-                part = pairs.by_pair(grad) @ pairs.by_row(pairs.by_node(q) @ basis.mT)
+                grad_edges = pairs.by_pair(grad) @ pairs.by_row(pairs.by_node(q) @ basis.mT)
                 if slopes is not None:
-                    part += pairs.by_pair(applied) @ pairs.by_row(slopes)
-                block.pairs(grads["edges"]).copy_(part)
+                    grad_edges += pairs.by_pair(applied) @ pairs.by_row(slopes)
+                block.pairs(grads["edges"]).copy_(grad_edges)
         pairs.write(grad_query.mul_(self.scale), grads["query"])
         pairs.write(torch.bmm(grad.mT, q), grads["key"])
         pairs.write(torch.bmm(applied.mT, grad_y), grads["value"])
@@ -158,9 +158,9 @@ class _Gradients:
         v = pairs.read(self.inputs.value)
         shift = pairs.read(self.shift)
         gate = self.inputs.edge_gate
-        of_weights = pairs.by_head(self.grad_weights)
-        if of_weights is not None:
-            shift = shift + (weights * of_weights).sum(dim=-1, keepdim=True)
+        grad_weights = pairs.by_head(self.grad_weights)
+        if grad_weights is not None:
+            shift = shift + (weights * grad_weights).sum(dim=-1, keepdim=True)
         # Subtract per code, before codes are expanded to pairs, of which there are more.
         shifted = pairs.coded and slopes is not None and gate is None
         if slopes is None:
@@ -171,8 +171,8 @@ class _Gradients:
         if gate is not None:
             self._put(pairs, "edge_gate", grad * weights)
             grad.mul_(pairs.by_head(gate))
-        if of_weights is not None:
-            grad.add_(of_weights)
+        if grad_weights is not None:
+            grad.add_(grad_weights)
         return (grad if shifted else grad.sub_(shift)).mul_(weights)
 
     def _put(self, pairs: BlockView, name: str, grad: Tensor) -> None:
@@ -206,10 +206,12 @@ def differentiable_gradients(
     with torch.enable_grad():
         # Views, so that a tensor in two places has a gradient in each.
         views: list[Any] = [None if x is None else x.view_as(x) for x in inputs]
-        found = compute(*views)
-    given = [(x, grad) for x, grad in zip(found, grads, strict=False) if grad is not None]
-    outs, of_outs = zip(*given, strict=True)
+        outputs = compute(*views)
+    outputs_with_grads = [
+        (x, grad) for x, grad in zip(outputs, grads, strict=False) if grad is not None
+    ]
+    outs, out_grads = zip(*outputs_with_grads, strict=True)
     needed = [view for view, need in zip(views, needs, strict=True) if need]
     options: Any = {"create_graph": torch.is_grad_enabled(), "materialize_grads": True}
-    of_needed = iter(torch.autograd.grad(outs, needed, of_outs, **options))
-    return tuple(next(of_needed) if need else None for need in needs)
+    input_grads = iter(torch.autograd.grad(outs, needed, out_grads, **options))
+    return tuple(next(input_grads) if need else None for need in needs)

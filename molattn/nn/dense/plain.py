@@ -99,7 +99,7 @@ def dense_attention(
     dtype = inputs.value.dtype
     inputs = inputs.converted()
     out = graph.empty_rows(inputs.value)
-    found = ([], [])
+    collected = ([], [])
     mixed = []
     masks = zip(graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True)
     for block, mask, isolated in masks:
@@ -111,31 +111,28 @@ def dense_attention(
             weights = weigh(pairs.by_graph(logits), mask, block).flatten(0, 1)
         else:
             if not coded:  # pairs that are not edges have no code of their own
-                logits = logits if score_mod is None else logits.clone()  # autograd may read it
-                cut = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
-                pairs.by_graph(logits).add_(cut)
+                logits = _cut(pairs, logits, mask, score_mod)
             weights = _edge_softmax(pairs, logits, isolated)
         if return_weights:
-            found[0].append(pairs.by_graph(weights).flatten(1))
+            collected[0].append(pairs.by_graph(weights).flatten(1))
         if return_logits:
-            found[1].append(pairs.by_graph(logits).masked_fill(~mask, 0.0).flatten(1))
+            collected[1].append(pairs.by_graph(logits).masked_fill(~mask, 0.0).flatten(1))
         del logits
         applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
         y = torch.bmm(applied, pairs.read(inputs.value))
-        pooled = None
-        if inputs.edge_value is not None:
-            pooled = pairs.pool(applied, len(inputs.edge_value))
+        pooled = None if inputs.edge_value is None else pairs.pool(applied, len(inputs.edge_value))
+        if pooled is not None and inputs.edge_value is not None:
             add_product(pairs.by_node(y), pooled, inputs.edge_value.transpose(0, 1))
         if edge_value is not None:
             mixed.append(pairs.by_pair(applied).flatten(0, 2))
         pairs.write(y, out)
         if saved is not None:
-            kept = None if return_weights else weights
-            saved.extend(x for x in (kept, pooled) if x is not None)
-    of_pairs = (torch.cat(parts, dim=1).t().to(dtype) if parts else None for parts in found)
+            saved_weights = None if return_weights else weights
+            saved.extend(x for x in (saved_weights, pooled) if x is not None)
+    pair_outputs = (_join_blocks(blocks, dtype) for blocks in collected)
     if edge_value is not None and mixed:
         out = out + graph.pairs_to_receivers(torch.cat(mixed).unsqueeze(-1) * edge_value)
-    return Attended(out.to(dtype), *of_pairs)
+    return Attended(out.to(dtype), *pair_outputs)
 
 
 def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> Tensor:
@@ -150,15 +147,15 @@ def weighted_values(
     """The value of each pair, multiplied by its weight ``[P, H]``: ``[P, H, V]``."""
     dtype = inputs.value.dtype
     inputs = inputs.converted()
-    parts = []
+    block_values = []
     for block in graph.blocks:
         value = block.rows(inputs.value).unsqueeze(1)
         if inputs.edge_value is not None:
             value = value + BlockView(block, inputs).terms(inputs.edge_value)
         if edge_value is not None:
             value = value + block.pairs(edge_value)
-        parts.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
-    return join_pairs(parts, inputs.value).to(dtype)
+        block_values.append((block.pairs(weights).unsqueeze(-1) * value).flatten(0, 2))
+    return join_pairs(block_values, inputs.value).to(dtype)
 
 
 class BlockView:
@@ -261,6 +258,19 @@ def add_product(total: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if total.dtype != x.dtype or is_transformed(total):  # vmap has no rule for baddbmm_
         return total.add_(torch.bmm(x, y))
     return total.baddbmm_(x, y)
+
+
+def _cut(pairs: BlockView, logits: Tensor, mask: Tensor, score_mod: ScoreMod) -> Tensor:
+    """Make the logits of pairs that are not edges as low as possible, in place where possible."""
+    if score_mod is not None:  # whose output autograd may read
+        logits = logits.clone()
+    pairs.by_graph(logits).add_(logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE))
+    return logits
+
+
+def _join_blocks(blocks: list[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    """Join what heads have of the pairs of blocks, ``[H, p]``, to ``[P, H]``; None if empty."""
+    return torch.cat(blocks, dim=1).t().to(dtype) if blocks else None
 
 
 def _edge_softmax(pairs: BlockView, logits: Tensor, isolated: Optional[Tensor]) -> Tensor:

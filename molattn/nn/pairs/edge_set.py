@@ -105,8 +105,8 @@ class EdgeSetAttention(Resettable):
         self.lin_sender = Linear(in_channels, out_channels)
         self.lin_receiver = Linear(in_channels, out_channels, bias=False)
         self.lin_edge = optional_linear(edge_dim, out_channels)
-        made = (_SetBlock(out_channels, heads, expansion, dropout) for _ in blocks)
-        self.blocks = nn.ModuleList(made)
+        set_blocks = (_SetBlock(out_channels, heads, expansion, dropout) for _ in blocks)
+        self.blocks = nn.ModuleList(set_blocks)
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: OptTensor = None, batch: OptTensor = None
@@ -128,8 +128,8 @@ class EdgeSetAttention(Resettable):
         graph = torch.zeros_like(sender) if batch is None else batch.index_select(0, sender)
         if torch.compiler.is_compiling():  # for any number of edges of each graph
             pairs = graph.unsqueeze(1) == graph
-            near = pairs & _sharing_a_node(edge_index.t().unsqueeze(0)).squeeze(0)
-            return self._attend(tokens, {"S": pairs.nonzero().t(), "M": near.nonzero().t()})
+            adjacent = pairs & _sharing_a_node(edge_index.t().unsqueeze(0)).squeeze(0)
+            return self._attend(tokens, {"S": pairs.nonzero().t(), "M": adjacent.nonzero().t()})
         order = graph.argsort(stable=True)
         sets = CompleteGraphs(graph.bincount().tolist(), device=x.device).to(x.device)
         ends = sets.nodes_to_rows(edge_index.t()[order])
@@ -215,8 +215,8 @@ class PMA(aggr.Aggregation):
         block = self.block
         x = self.block.norm(x)
         seeds, key, value = (
-            part.unflatten(-1, (block.heads, block.head_channels))
-            for part in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))
+            rows.unflatten(-1, (block.heads, block.head_channels))
+            for rows in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))
         )
         logits = torch.einsum("nhd,khd->nkh", key, seeds) / math.sqrt(block.head_channels)
         weights = softmax(logits, index, num_nodes=dim_size)

@@ -67,9 +67,11 @@ class TripletLayer(Resettable):
         check_shape("edge_attr", pairs, graph.num_pairs, self.channels)
         projected = self.project(pairs)
         masks = zip(graph.blocks, graph.pair_masks, strict=True)
-        parts = [self.attend(block, mask, *projected).flatten(0, 2) for block, mask in masks]
+        block_outputs = [
+            self.attend(block, mask, *projected).flatten(0, 2) for block, mask in masks
+        ]
         none = pairs[:0].repeat(1, self.lin_out.in_channels // self.channels)
-        return self.lin_out(join_pairs(parts, none))
+        return self.lin_out(join_pairs(block_outputs, none))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.channels}, heads={self.heads})"
@@ -310,8 +312,10 @@ def _in_chunks(
         return step(*sliced, *whole)
     if torch.is_grad_enabled() and not is_transformed(sliced[0]):
         step = partial(checkpoint, step, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
-    done = []
-    for part in zip(*(x.split(count) for x in (*sliced, *whole)), strict=True):
-        chunks = zip(*(x.split(size, dim=1) for x in part[: len(sliced)]), strict=True)
-        done.append(torch.cat([step(*chunk, *part[len(sliced) :]) for chunk in chunks], dim=1))
-    return torch.cat(done)
+    outputs = []
+    for graph_chunk in zip(*(x.split(count) for x in (*sliced, *whole)), strict=True):
+        chunks = zip(*(x.split(size, dim=1) for x in graph_chunk[: len(sliced)]), strict=True)
+        outputs.append(
+            torch.cat([step(*chunk, *graph_chunk[len(sliced) :]) for chunk in chunks], dim=1)
+        )
+    return torch.cat(outputs)
