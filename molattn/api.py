@@ -66,8 +66,10 @@ class TrainingResult:
     def _repr_html_(self) -> str:
         """Return the scores as tables, for notebooks."""
         tables = run_tables(self.run_scores.metrics, self.run.config)
-        parts = (f"<p>{escape(one.title)}</p>{one.frame.to_html(index=False)}" for one in tables)
-        return "".join(parts)
+        paragraphs = (
+            f"<p>{escape(table.title)}</p>{table.frame.to_html(index=False)}" for table in tables
+        )
+        return "".join(paragraphs)
 
     def __str__(self) -> str:
         console = Console(width=100)

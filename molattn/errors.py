@@ -91,7 +91,7 @@ class InputError(MolattnError, ValueError):
         self.option = option
 
     def __str__(self) -> str:
-        return _OPTION.sub(lambda found: found[1].replace("-", "_"), self.command_line())
+        return _OPTION.sub(lambda match: match[1].replace("-", "_"), self.command_line())
 
     def command_line(self) -> str:
         """Return the error with options as the command line writes them: ``--test-size: got 2``.
@@ -115,7 +115,9 @@ class SmilesError(InputError):
         is_valid = code.removeprefix("partner_").startswith(("too_", "standardize", "no_parent"))
         what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
-        self.smiles, self.code, self.reason = smiles, code, reason
+        self.smiles = smiles
+        self.code = code
+        self.reason = reason
 
     def at(self, position: int) -> "SmilesError":
         """Return the error of a molecule in a list, with its position."""
@@ -142,15 +144,17 @@ def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:
         raise InputError(message, option=option)
 
 
-def matching(name: str, known: Iterable[str]) -> list[str]:
+def matching(name: str, names: Iterable[str]) -> list[str]:
     """Return which of the known names are meant: the one that is equal, or else all in any case."""
-    known = [*dict.fromkeys(known)]
-    return [name] if name in known else [one for one in known if one.lower() == name.lower()]
+    names = [*dict.fromkeys(names)]
+    if name in names:
+        return [name]
+    return [candidate for candidate in names if candidate.lower() == name.lower()]
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, names: Iterable[str]) -> str:
     """Return a hint at the closest of the known names, whatever the case; "" if none is close."""
-    spelled = {one.lower(): one for one in known}
+    spelled = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(str(name).lower(), spelled, n=1)
     return f"; did you mean {quoted(spelled[close[0]])}?" if close else ""
 
@@ -162,5 +166,5 @@ def is_of_input(error: BaseException | None) -> bool:
 
 def quoted(value: object) -> str:
     """Return a value in quotes, with escapes for what is not printable, cut to 80 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[: _MOST_SHOWN - 4]}...{shown[-1]}"
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...{text[-1]}"

@@ -87,9 +87,9 @@ def pairs_within(
     """
     from scipy.sparse import csr_array, eye_array  # slow to import, and rarely used
 
-    ones = np.ones(edge_index.shape[1], dtype=np.int32)
+    values = np.ones(edge_index.shape[1], dtype=np.int32)
     itself: Any = eye_array(num_nodes, format="csr").astype(np.int32)
-    steps = csr_array((ones, edge_index), shape=itself.shape) + itself
+    steps = csr_array((values, edge_index), shape=itself.shape) + itself
     near: Any = itself
     count: Any = itself  # of the radii up to the largest within which a pair is
     for remaining in range(radius, 0, -1):

@@ -108,7 +108,8 @@ class _MolAttnEstimator(BaseEstimator):
         """Train on the rows that have a weight above 0, as if the others did not exist."""
         molecules, column = _read_molecules(X)
         check_consistent_length(molecules, targets, weights, auxiliary)
-        smiles, weight = free_name("smiles", names), free_name("weight", names)
+        smiles = free_name("smiles", names)
+        weight = free_name("weight", names)
         frame = pd.DataFrame({smiles: molecules, **dict(zip(names, targets.T, strict=True))})
         labels = pd.DataFrame(auxiliary).reset_index(drop=True)
         labels.columns = [free_name(f"auxiliary_{k}", names) for k in range(labels.shape[1])]
@@ -117,14 +118,14 @@ class _MolAttnEstimator(BaseEstimator):
         options |= {"smiles_column": smiles, "target_columns": names, "seed": self._seed()}
         options |= {"auxiliary_columns": [*labels.columns], "test_size": 0.0}  # no test rows
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
-        kept = np.arange(len(frame))
+        rows = np.arange(len(frame))
         if weights is not None:
             frame[weight] = weights
-            kept = np.flatnonzero(weights)
+            rows = np.flatnonzero(weights)
             options["weight_column"] = weight
         try:
             config = TrainConfig.from_options("", options)
-            self._train(FrameTable(frame.iloc[kept], (kept + 1).tolist()), config, classes)
+            self._train(FrameTable(frame.iloc[rows], (rows + 1).tolist()), config, classes)
         except InputError as error:
             error.option = _RENAMED.get(error.option or "", error.option)
             raise
@@ -275,7 +276,8 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each of ``classes_``, ``[n, len(classes_)]``."""
-        probabilities, (task,) = self._predict(X), self.model_.config.tasks
+        probabilities = self._predict(X)
+        (task,) = self.model_.config.tasks
         if task.kind == "binary":
             probabilities = np.hstack([1.0 - probabilities, probabilities])
         return probabilities[:, [task.classes.index(str(label)) for label in self.classes_]]

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -97,7 +98,7 @@ class Task:
 def check_columns(tasks: Sequence[Task]) -> None:
     """Raise InputError if tables of predictions could have two columns of one name."""
     names = Counter(name for task in tasks for name in task.possible_columns)
-    name, count = max(names.items(), key=lambda item: item[1], default=("", 0))
+    name, count = max(names.items(), key=itemgetter(1), default=("", 0))
     if count > 1:
         targets = [quoted(task.name) for task in tasks if name in task.possible_columns]
         raise InputError(
@@ -113,19 +114,20 @@ def output_slices(tasks: Sequence[Task]) -> list[slice]:
         >>> output_slices([Task("y"), Task("c", "multiclass", ("a", "b", "c"))])
         [slice(0, 1, None), slice(1, 4, None)]
     """
-    slices, start = [], 0
+    slices = []
+    start = 0
     for task in tasks:
         slices.append(slice(start, start + task.num_outputs))
         start += task.num_outputs
     return slices
 
 
-def interleaved(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+def interleaved(order: NDArray[np.int64], labeled: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Reorder n rows so that the targets take turns: the first with each label, the second, ...
 
-    ``known``: which labels each row has, ``[n, T]``; rows without any come last.
+    ``labeled``: which labels each row has, ``[n, T]``; rows without any come last.
     """
     turns = np.full(len(order), len(order) + 1)
-    for has_label in known[order].T:
+    for has_label in labeled[order].T:
         turns = np.where(has_label, np.minimum(turns, has_label.cumsum()), turns)
     return order[np.argsort(turns, kind="stable")]

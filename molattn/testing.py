@@ -43,7 +43,8 @@ def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] =
     ``edge_index`` gets another order. ``ptr`` stays, as does ``data`` itself. New node ``i`` is old
     node ``node_order[i]``, and new edge ``k`` old edge ``edge_order[k]``.
     """
-    new_label, out = _inverse(node_order), data.clone()
+    new_label = _inverse(node_order)
+    out = data.clone()
     for name, value in data.to_dict().items():
         if not isinstance(value, Tensor) or name.endswith("ptr"):
             continue
@@ -130,7 +131,8 @@ def assert_graphs_independent(
     occur in the batch. ``seed`` is of what is random; ``tolerance``: see :mod:`molattn.testing`.
     """
     batch = _as_batch(data)
-    subject, graph_of = _Subject(module, batch, kwargs), _graph_of_rows(batch)
+    subject = _Subject(module, batch, kwargs)
+    graph_of = _graph_of_rows(batch)
     generator = torch.Generator().manual_seed(seed)
     features = {
         name: value
@@ -152,11 +154,11 @@ def assert_graphs_independent(
         for before, after in subject.compared(changed, with_grad=True):
             owner = _owners(before, graph_of)
             worst.see(before.name, before.value, after.value, (owner != graph).nonzero().flatten())
-            own = after.value[owner == graph]
-            if floats and own.requires_grad:  # its gradients leave out the features changed
-                weights = torch.rand(own.shape, generator=generator).to(own)
+            output = after.value[owner == graph]
+            if floats and output.requires_grad:  # its gradients leave out the features changed
+                weights = torch.rand(output.shape, generator=generator).to(output)
                 options = {"retain_graph": True, "materialize_grads": True}
-                gradients = torch.autograd.grad(own, [*floats.values()], weights, **options)
+                gradients = torch.autograd.grad(output, [*floats.values()], weights, **options)
                 for name, gradient in zip(floats, gradients, strict=True):
                     worst.see(f"gradient of {name}", torch.zeros_like(gradient), gradient)
     return worst.check(f"graphs of a batch affect each other in {subject.name}")
@@ -177,16 +179,16 @@ def assert_batch_invariant(
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in batch.to_data_list()]
     subject = _Subject(module, batch, kwargs)
     worst = _Worst(subject, tolerance)
-    for got, *parts in subject.compared(*graphs):
-        if not got.value.dim():
-            raise got.unlike("node or graph")
-        values = torch.cat([part.value for part in parts])
-        if got.edges is None:
-            worst.see(got.name, values, got.value)
+    for batched, *single in subject.compared(*graphs):
+        if not batched.value.dim():
+            raise batched.unlike("node or graph")
+        values = torch.cat([output.value for output in single])
+        if batched.edges is None:
+            worst.see(batched.name, values, batched.value)
         else:
             starts = batch["ptr"].tolist()
-            edges = [part.edges + start for part, start in zip(parts, starts, strict=False)]
-            worst.see_edges(_Output(got.name, values, torch.cat(edges, dim=1)), got)
+            edges = [output.edges + start for output, start in zip(single, starts, strict=False)]
+            worst.see_edges(_Output(batched.name, values, torch.cat(edges, dim=1)), batched)
     return worst.check(f"{subject.name} is not batch invariant")
 
 
@@ -206,7 +208,7 @@ def assert_attention_normalized(
         subject = _Subject(module, data, {"return_attention_weights": True, **kwargs})
     nothing = _Output("", torch.zeros(0))
     outputs = reversed(subject.outputs)
-    name, alpha, edges = next((one for one in outputs if one.edges is not None), nothing)
+    name, alpha, edges = next((output for output in outputs if output.edges is not None), nothing)
     if edges is None or not alpha.numel():
         raise ValueError(f"{subject.name}: got no (edge_index, alpha) among the outputs")
     receiver = edges[0 if getattr(module, "flow", None) == "target_to_source" else 1]
@@ -237,16 +239,16 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     sizes = [parameter.numel() for parameter in parameters.values()]
 
     def outputs(*values: Tensor) -> Tensor:
-        parts = values[-1].split(sizes) if parameters else ()
+        vectors = values[-1].split(sizes) if parameters else ()
         new = {
-            key: part.view_as(parameter)
-            for (key, parameter), part in zip(parameters.items(), parts, strict=True)
+            key: vector.view_as(parameter)
+            for (key, parameter), vector in zip(parameters.items(), vectors, strict=True)
         }
         data = subject.data.clone()
         data.update(dict(zip(features, values, strict=False)))
         out = functional_call(subject.module, new, *subject.arguments(data))
-        found = [part.value for part in _read("output", out) if _floats(part.value)]
-        return torch.cat([value.flatten() for value in found] or [torch.zeros(0)])
+        tensors = [output.value for output in _read("output", out) if _floats(output.value)]
+        return torch.cat([tensor.flatten() for tensor in tensors] or [torch.zeros(0)])
 
     values = [*features.values()]
     if parameters:  # as one vector, or there would be too many pairs of second derivatives
@@ -260,10 +262,10 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
             with sdpa_kernel(SDPBackend.MATH):
                 check(outputs, values, atol=1e-6, rtol=1e-4, fast_mode=True)
         except RuntimeError as error:
-            found = " ".join(str(error).partition("\n\n")[0].split())
-            for place, name in enumerate([*features, "parameters"]):
-                found = found.replace(f"to input {place},", f"to {name},")
-            message = f"{order} derivatives of {subject.name} are wrong or missing: {found}"
+            reason = " ".join(str(error).partition("\n\n")[0].split())
+            for index, name in enumerate([*features, "parameters"]):
+                reason = reason.replace(f"to input {index},", f"to {name},")
+            message = f"{order} derivatives of {subject.name} are wrong or missing: {reason}"
             raise AssertionError(message) from error
 
 
@@ -290,21 +292,21 @@ def assert_stable(
     large = data.clone()
     large.update({key: (value * factor).requires_grad_() for key, value in floats.items()})
     with torch.enable_grad():
-        found = {output.name: output.value for output in subject.call(large)}
-        total = sum(value.sum() for value in found.values() if value.requires_grad)
+        tensors = {output.name: output.value for output in subject.call(large)}
+        total = sum(value.sum() for value in tensors.values() if value.requires_grad)
     leaves = {key: large[key] for key in floats}
     leaves |= {key: value for key, value in module.named_parameters() if value.requires_grad}
     if isinstance(total, Tensor):
         gradients = torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
         names = (f"gradient of {key}" for key in leaves)
-        found |= dict(zip(names, gradients, strict=True))
-    for key, value in found.items():
+        tensors |= dict(zip(names, gradients, strict=True))
+    for key, value in tensors.items():
         if not value.isfinite().all():
             problem = f"{key} is not finite for inputs times {factor:g}"
             raise AssertionError(f"{subject.name} is not stable: {problem}")
     worst = _Worst(subject, tolerance)
-    for expected, got in _matched(subject.in_double().outputs, subject.outputs):
-        worst.see(got.name, expected.value.to(got.value.dtype), got.value)
+    for expected, actual in _matched(subject.in_double().outputs, subject.outputs):
+        worst.see(actual.name, expected.value.to(actual.value.dtype), actual.value)
     return worst.check(f"{subject.name} is not stable")
 
 
@@ -338,7 +340,9 @@ class _Subject:
     """A module and what it is called with: the data itself, or its attributes by name."""
 
     def __init__(self, module: nn.Module, data: Data, kwargs: dict[str, Any]) -> None:
-        self.module, self.data, self.kwargs = module, data, kwargs
+        self.module = module
+        self.data = data
+        self.kwargs = kwargs
         self.name = type(module).__name__
         original = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
         self.parameters = {
@@ -349,7 +353,11 @@ class _Subject:
         self.names = [name for name in self.parameters if name in data and name not in kwargs]
         # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
         self.takes_data = not {*self.names} - {"batch"}
-        needed = {name for name, one in self.parameters.items() if one.default is one.empty}
+        needed = {
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.default is parameter.empty
+        }
         if not self.takes_data and (missing := needed - {*self.names, *kwargs}):
             have = ", ".join(data.keys())
             raise ValueError(f"{self.name}.forward needs {missing}, data has {have}")
@@ -363,8 +371,8 @@ class _Subject:
         return (), {name: data[name] for name in self.names} | self.kwargs
 
     def call(self, data: Data) -> list[_Output]:
-        args, given = self.arguments(data)
-        return list(_read("output", self.module(*args, **given)))
+        args, named = self.arguments(data)
+        return list(_read("output", self.module(*args, **named)))
 
     @cached_property
     def outputs(self) -> list[_Output]:
@@ -374,21 +382,25 @@ class _Subject:
     def compared(self, *others: Data, with_grad: bool = False) -> Iterator[tuple[_Output, ...]]:
         """Match the outputs with those for other data."""
         with torch.set_grad_enabled(with_grad):
-            found = [self.call(data) for data in others]
-        return _matched(self.outputs, *found)
+            outputs = [self.call(data) for data in others]
+        return _matched(self.outputs, *outputs)
 
     def in_double(self) -> "_Subject":
         """Copy the module and what it is called with to float64."""
         data = self.data.clone()
-        data.update({key: one.double() for key, one in data.to_dict().items() if _floats(one)})
-        kwargs = {key: one.double() if _floats(one) else one for key, one in self.kwargs.items()}
+        data.update(
+            {key: value.double() for key, value in data.to_dict().items() if _floats(value)}
+        )
+        kwargs = {
+            key: value.double() if _floats(value) else value for key, value in self.kwargs.items()
+        }
         return _Subject(copy.deepcopy(self.module).double(), data, kwargs)
 
     @property
     def scale(self) -> float:
         """The largest median magnitude of the inputs: few large values do not decide."""
-        given = {key: x for key, x in self.read.items() if key != "y"} | self.kwargs
-        magnitudes = [x[x.isfinite() & (x != 0)].abs() for x in given.values() if _floats(x)]
+        inputs = {key: x for key, x in self.read.items() if key != "y"} | self.kwargs
+        magnitudes = [x[x.isfinite() & (x != 0)].abs() for x in inputs.values() if _floats(x)]
         return max((float(x.detach().median()) for x in magnitudes if x.numel()), default=0.0)
 
 
@@ -402,15 +414,18 @@ class _Worst:
         self.error = self.excess = 0.0
         self.where = ""
 
-    def see(self, name: str, expected: Tensor, got: Tensor, rows: Optional[Tensor] = None) -> None:
+    def see(
+        self, name: str, expected: Tensor, actual: Tensor, rows: Optional[Tensor] = None
+    ) -> None:
         """Compare two tensors, or some rows of them."""
-        if expected.shape != got.shape:
+        if expected.shape != actual.shape:
             raise AssertionError(
-                f"{name}: got shape {list(got.shape)}, expected {list(expected.shape)}"
+                f"{name}: got shape {list(actual.shape)}, expected {list(expected.shape)}"
             )
-        own = _TOLERANCE.get(expected.dtype, 1e-10)
-        allowed = own if self.tolerance is None else self.tolerance
-        before, after = expected.detach().double(), got.detach().double()
+        default = _TOLERANCE.get(expected.dtype, 1e-10)
+        allowed = default if self.tolerance is None else self.tolerance
+        before = expected.detach().double()
+        after = actual.detach().double()
         error = (before - after).abs() / (max(_largest(before), self.scale) or 1.0)
         error = torch.where(before == after, 0.0, error.nan_to_num(nan=torch.inf))
         if rows is not None:
@@ -418,19 +433,21 @@ class _Worst:
         most = float(error.max()) if error.numel() else 0.0
         excess = most / max(allowed, 1e-300)
         if excess > self.excess:
-            place = torch.unravel_index(error.argmax(), error.shape)
-            self.error, self.excess = most, excess
+            index = torch.unravel_index(error.argmax(), error.shape)
+            self.error = most
+            self.excess = excess
             self.where = (
-                f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{[int(i) for i in place]}"
-                f": got {float(after[place]):.9g}, expected {float(before[place]):.9g}"
+                f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{[int(i) for i in index]}"
+                f": got {float(after[index]):.9g}, expected {float(before[index]):.9g}"
             )
 
-    def see_edges(self, expected: _Output, got: _Output) -> None:
+    def see_edges(self, expected: _Output, actual: _Output) -> None:
         """Compare outputs of edges, in any order."""
-        expected, got = expected.sorted(), got.sorted()
-        if not torch.equal(expected.edges, got.edges):  # pyright: ignore[reportArgumentType]
-            raise AssertionError(f"{got.name}: got other edges in edge_index than expected")
-        self.see(got.name, expected.value, got.value)
+        expected = expected.sorted()
+        actual = actual.sorted()
+        if not torch.equal(expected.edges, actual.edges):  # pyright: ignore[reportArgumentType]
+            raise AssertionError(f"{actual.name}: got other edges in edge_index than expected")
+        self.see(actual.name, expected.value, actual.value)
 
     def check(self, message: str) -> float:
         """Return the worst error, or raise AssertionError."""
@@ -450,9 +467,9 @@ def _graph_of_rows(data: Any) -> dict[int, Tensor]:
     """For a tensor with a row for each node, edge or graph: the graph of each row."""
     graphs = torch.arange(data.num_graphs, device=data.batch.device)
     rows = (data.batch, data.batch[data.edge_index[1].long()], graphs)
-    graph_of = {len(of): of for of in rows}
+    graph_of = {len(graph): graph for graph in rows}
     if len(graph_of) < 3:
-        counts = [len(of) for of in rows]
+        counts = [len(graph) for graph in rows]
         raise ValueError(f"data: got {counts} nodes, edges and graphs, expected different numbers")
     return graph_of
 
@@ -502,7 +519,8 @@ def _num_nodes(data: Data) -> int:
 
 
 def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    num_nodes, num_edges = _num_nodes(data), data.num_edges
+    num_nodes = _num_nodes(data)
+    num_edges = data.num_edges
     batch = data.get("batch")
     batch = torch.zeros(num_nodes, dtype=torch.int64) if batch is None else batch.cpu()
     most = int(torch.bincount(batch).max()) if num_nodes else 0
@@ -545,7 +563,7 @@ def _read(name: str, out: Any) -> Iterator[_Output]:
         if pair and first.dtype in _INTEGERS and first.shape == (2, *last.shape[:1]):
             yield _Output(f"{name}[1]", last, first.long())
             return
-        for i, part in enumerate(out):
-            yield from _read(f"{name}[{i}]", part)
+        for i, member in enumerate(out):
+            yield from _read(f"{name}[{i}]", member)
     elif out is not None:
         raise ValueError(f"{name}: got {type(out).__name__}, expected tensors")

@@ -89,8 +89,8 @@ ATOM_FEATURES.register("isotope")(lambda atom: atom.GetIsotope() != 0)
 def _ring_size(atom: Chem.Atom) -> int:
     """Return the size of the smallest ring, 0 outside rings."""
     rings = atom.GetOwningMol().GetRingInfo()
-    place = atom.GetIdx()
-    return rings.MinAtomRingSize(place) if rings.NumAtomRings(place) else 0
+    index = atom.GetIdx()
+    return rings.MinAtomRingSize(index) if rings.NumAtomRings(index) else 0
 
 
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)

@@ -18,7 +18,7 @@ _RADIUS = 2
 # Coefficients of a characteristic polynomial: Ipc grows without bound with the molecule, and the
 # time for both grows with about the fourth power of its size, over ten seconds at 400 atoms.
 _LEFT_OUT = ("Ipc", "AvgIpc")
-_FUNCTIONS = {name: one for name, one in Descriptors.descList if name not in _LEFT_OUT}
+_FUNCTIONS = {name: function for name, function in Descriptors.descList if name not in _LEFT_OUT}
 _CUBIC = tuple(
     name
     for name in _FUNCTIONS
@@ -100,40 +100,42 @@ def calculate(
 ) -> list[NDArray[np.float32]]:
     """Return the numbers of n molecules by each calculator, what they share calculated once."""
     calculators = list(calculators)
-    names = dict.fromkeys(name for one in calculators for name in one.descriptors)
+    names = dict.fromkeys(name for calculator in calculators for name in calculator.descriptors)
     index = {name: number for number, name in enumerate(names)}
-    found: list[NDArray[np.float32]] = []
+    columns: list[NDArray[np.float32]] = []
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
         values = np.array([_descriptors(mol, index) for mol in mols], dtype=np.float64)
         values = values.reshape(len(mols), len(names))
-        for one in calculators:
-            numbers = values[:, [index[name] for name in one.descriptors]]
-            if one.morgan_counts:
-                generator = _generator(one.morgan_counts)
-                counts = np.zeros((len(mols), one.morgan_counts))
+        for calculator in calculators:
+            numbers = values[:, [index[name] for name in calculator.descriptors]]
+            if calculator.morgan_counts:
+                generator = _generator(calculator.morgan_counts)
+                counts = np.zeros((len(mols), calculator.morgan_counts))
                 for row, mol in zip(counts, mols, strict=True):
                     row[:] = generator.GetCountFingerprintAsNumPy(mol)
                 numbers = np.concatenate([numbers, np.log1p(counts)], axis=1)
             numbers = numbers.astype(np.float32)
             numbers[~np.isfinite(numbers)] = np.nan
-            found.append(numbers)
-    return found
+            columns.append(numbers)
+    return columns
 
 
 def _descriptors(mol: Chem.Mol, names: Mapping[str, Any]) -> list[Any]:
-    known: dict[str, Any] = {}
+    calculated: dict[str, Any] = {}
     if names.keys() - _SUMS:
         mol = Chem.Mol(mol)
         # Some descriptors count the stereocenters that are not specified.
         Chem.AssignStereochemistry(mol, cleanIt=True, force=True, flagPossibleStereoCenters=True)
         if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC:
-            known = dict.fromkeys(_CUBIC, np.nan)
+            calculated = dict.fromkeys(_CUBIC, np.nan)
         for family, function in _TOGETHER.items():
-            if any(name in names and name not in known for name in family):
+            if any(name in names and name not in calculated for name in family):
                 values = _value(function, mol)
-                known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
-    return [known[name] if name in known else _value(_FUNCTIONS[name], mol) for name in names]
+                calculated |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
+    return [
+        calculated[name] if name in calculated else _value(_FUNCTIONS[name], mol) for name in names
+    ]
 
 
 def are_atom_sums(descriptors: Iterable[str]) -> bool:

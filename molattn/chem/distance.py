@@ -17,11 +17,13 @@ def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
     """Yield slices of at most 64 molecules, fewer if one is large, that fit into the CPU cache."""
     start = rows = width = 0
     for molecule, atoms in enumerate(num_atoms):
-        rows, width = rows + atoms, max(width, atoms)
+        rows += atoms
+        width = max(width, atoms)
         full = molecule - start == _BLOCK_MOLECULES
         if full or (rows * width > _BLOCK_CELLS and molecule > start):
             yield slice(start, molecule)
-            start, rows, width = molecule, atoms, atoms
+            start = molecule
+            rows = width = atoms
     if start < len(num_atoms):
         yield slice(start, len(num_atoms))
 
@@ -61,7 +63,8 @@ def pair_distances(
     distances than ``limit``, 1 to 254, are clipped to it, and ``limit + 1`` stands for atoms of
     different fragments: ``uint8 [rows, width]``, undefined past a molecule's last atom.
     """
-    rows, width = int(num_atoms.sum()), int(num_atoms.max())
+    rows = int(num_atoms.sum())
+    width = int(num_atoms.max())
     if not rows:
         return np.zeros((0, 0), dtype=np.uint8)
     neighbors = _neighbors(rows, bonds)
@@ -77,9 +80,11 @@ def pair_distances(
 
 def _neighbors(rows: int, bonds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     """Return the first neighbor of each atom, the second, and so on; itself where there is none."""
-    receivers, senders = bonds.ravel(), bonds[::-1].ravel()
+    receivers = bonds.ravel()
+    senders = bonds[::-1].ravel()
     order = np.argsort(receivers, kind="stable")
-    receivers, senders = receivers[order], senders[order]
+    receivers = receivers[order]
+    senders = senders[order]
     degrees = np.bincount(receivers, minlength=rows)
     rank = np.arange(len(receivers)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     table = np.tile(np.arange(rows), (int(degrees.max()), 1))
@@ -101,8 +106,8 @@ def _clipped(
     digits = np.zeros((limit.bit_length(), *reached.shape), dtype=_WORD)
 
     def write(number: int, pairs: NDArray[Any]) -> None:
-        for place, digit in enumerate(digits):
-            if number >> place & 1:
+        for bit, digit in enumerate(digits):
+            if number >> bit & 1:
                 digit |= pairs
 
     for step in range(1, limit):
@@ -118,8 +123,8 @@ def _clipped(
     sets = np.ascontiguousarray(digits.transpose(0, 2, 1)).view(np.uint8)
     bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
     distances = bits[0]
-    for place in range(1, len(bits)):
-        distances += bits[place] << np.uint8(place)
+    for bit in range(1, len(bits)):
+        distances += bits[bit] << np.uint8(bit)
     return distances
 
 

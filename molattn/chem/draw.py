@@ -59,9 +59,9 @@ def _prepared(molecule: Molecule) -> bytes | None:
     mol = parse_molecule(molecule, unify=isinstance(molecule, str))
     if mol.GetNumAtoms() > _MOST_ATOMS:
         return None
-    kept = Chem.PropertyPickleOptions
+    properties = Chem.PropertyPickleOptions
     mol = drawing_module().PrepareMolForDrawing(mol, addChiralHs=False)
-    return mol.ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
+    return mol.ToBinary(int(properties.AllProps) | int(properties.CoordsAsDouble))
 
 
 def draw_molecule(
@@ -91,8 +91,8 @@ def draw_molecule(
 
 def draw_png(structure: str, width: int = 160, height: int = 105) -> bytes | None:
     """Draw a SMILES or mol block for a spreadsheet; None if it is too large."""
-    given = read_mol_block(structure, mol_of_mol_block) if "\n" in structure else structure
-    if not given or (mol := laid_out(given)) is None:
+    molecule = read_mol_block(structure, mol_of_mol_block) if "\n" in structure else structure
+    if not molecule or (mol := laid_out(molecule)) is None:
         return None
     drawer = drawing_module().MolDraw2DCairo(width, height)
     drawer.drawOptions().prepareMolsBeforeDrawing = False
@@ -103,7 +103,7 @@ def draw_png(structure: str, width: int = 160, height: int = 105) -> bytes | Non
 
 
 def _rgb(color: str) -> tuple[float, ...]:
-    return tuple(int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return tuple(int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
 
 
 def differing_atoms(smiles: str, other: str) -> list[int]:
@@ -119,9 +119,10 @@ def differing_atoms(smiles: str, other: str) -> list[int]:
 
 
 def _differing(smiles: str, other: str) -> list[int]:
-    first, last = parse_molecule(smiles), parse_molecule(other)
-    atoms, mol = _without_parts_of(first, last)
-    _, second = _without_parts_of(last, first)
+    first = parse_molecule(smiles)
+    last = parse_molecule(other)
+    atoms, mol = _without_common_fragments(first, last)
+    _, second = _without_common_fragments(last, first)
     parameters = rdFMCS.MCSParameters()
     parameters.Timeout = _SEARCH_SECONDS
     parameters.AtomCompareParameters.MatchFormalCharge = True
@@ -133,14 +134,17 @@ def _differing(smiles: str, other: str) -> list[int]:
     return [atom for index, atom in enumerate(atoms) if index not in same]
 
 
-def _without_parts_of(mol: Chem.Mol, other: Chem.Mol) -> tuple[list[int], Chem.Mol]:
-    """Return the atoms outside connected parts that the other has too, and a molecule of these."""
-    same = Counter(Chem.MolToSmiles(part) for part in Chem.GetMolFrags(other, asMols=True))
-    kept, rest = list[int](), Chem.Mol()
-    for atoms, part in zip(Chem.GetMolFrags(mol), Chem.GetMolFrags(mol, asMols=True), strict=True):
-        text = Chem.MolToSmiles(part)
+def _without_common_fragments(mol: Chem.Mol, other: Chem.Mol) -> tuple[list[int], Chem.Mol]:
+    """Return the atoms of fragments that only this molecule has, and a molecule of these atoms."""
+    same = Counter(Chem.MolToSmiles(fragment) for fragment in Chem.GetMolFrags(other, asMols=True))
+    differing: list[int] = []
+    joined = Chem.Mol()
+    fragments = Chem.GetMolFrags(mol, asMols=True)
+    for atoms, fragment in zip(Chem.GetMolFrags(mol), fragments, strict=True):
+        text = Chem.MolToSmiles(fragment)
         same[text] -= 1
         if same[text] < 0:
-            kept, rest = [*kept, *atoms], Chem.CombineMols(rest, part)
-    Chem.GetSymmSSSR(rest)  # which are unknown after joining
-    return kept, rest
+            differing += atoms
+            joined = Chem.CombineMols(joined, fragment)
+    Chem.GetSymmSSSR(joined)  # which are unknown after joining
+    return differing, joined

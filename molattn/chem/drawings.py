@@ -8,7 +8,8 @@ from rdkit import Chem
 _MOST = 100_000  # matches, more than there can be in a molecule that is read
 _ISOTOPE = Chem.MolFromSmarts("[#1;!0*]")
 _SEPARATED = Chem.MolFromSmarts("[#15,#16,#33,#34;!-;!+0]-!@[#7,#8,#16,#34;-]")
-_ALKALI, _BONDED = "[Li,Na,K,Rb,Cs", "[#7,#8,#16,#34,F,Cl,Br,I"
+_ALKALI = "[Li,Na,K,Rb,Cs"
+_BONDED = "[#7,#8,#16,#34,F,Cl,Br,I"
 # Bonds of alkali metals, and the charge that the metal has after each is broken.
 _SALTS = (
     (Chem.MolFromSmarts(f"{_ALKALI};+0;D1]-{_BONDED};+0]"), 1),

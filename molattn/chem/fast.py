@@ -34,7 +34,9 @@ from molattn.record import MoleculeRecord
 _HEADS = tuple(
     bytes.fromhex(f"efbeadde0000000010000000{minor:02x}00000000000000") for minor in (3, 4)
 )
-_ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
+_ATOMS = 0x01
+_BONDS = 0x0B
+_RINGS = 0x42
 _ATOMS_AT = 29
 _MAX_ATOMS = 254  # in larger molecules, atom indices take more than one byte
 _STEREO = 0x02
@@ -97,8 +99,14 @@ def each(
     plain: Callable[[Chem.Mol], Any],
 ) -> list[Any]:
     """Return in order the results of all molecules with pieces at once, and of others alone."""
-    known = {n: piece for n, piece in enumerate(pieces) if piece is not None}
-    results = dict(zip(known, fast([mols[n] for n in known], [*known.values()]), strict=True))
+    known_pieces = {n: piece for n, piece in enumerate(pieces) if piece is not None}
+    results = dict(
+        zip(
+            known_pieces,
+            fast([mols[n] for n in known_pieces], [*known_pieces.values()]),
+            strict=True,
+        )
+    )
     return [results[n] if n in results else plain(mol) for n, mol in enumerate(mols)]
 
 
@@ -113,7 +121,10 @@ def _log_unknown() -> None:
 def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
     lengths = _ATOM_LENGTHS
     at = _ATOMS_AT + 1
-    atoms, bonds, ends, rings = [], [], [], []
+    atoms = []
+    bonds = []
+    ends = []
+    rings = []
     for _ in range(num_atoms):
         after = at + lengths[data[at + 1 : at + 4]]
         atoms.append(data[at:after])
@@ -168,13 +179,14 @@ class Codes:
 
     def __call__(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
         """Return the codes of sanitized molecules, given what :func:`cut` returns of each."""
-        parts = blocks([len(piece.atoms) for piece in pieces])
-        return [one for part in parts for one in self._block(mols[part], pieces[part])]
+        slices = blocks([len(piece.atoms) for piece in pieces])
+        return [record for block in slices for record in self._block(mols[block], pieces[block])]
 
     def _block(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
         """Return the codes of molecules; a row is an atom of any of them."""
         num_atoms = np.array([len(piece.atoms) for piece in pieces])
-        starts, bonds = row_starts(num_atoms), _bond_rows(pieces)
+        starts = row_starts(num_atoms)
+        bonds = _bond_rows(pieces)
         sizes = np.array([len(ring) for piece in pieces for ring in piece.rings], dtype=np.intp)
         ring_starts = np.repeat(np.repeat(starts, [len(piece.rings) for piece in pieces]), sizes)
         ring_atoms = _indices([ring for piece in pieces for ring in piece.rings]) + ring_starts
@@ -192,12 +204,14 @@ class Codes:
                 atom = mols[molecule].GetAtomWithIdx(row - int(starts[molecule]))
                 atoms[row, index] = column.code(ATOM_FEATURES["chirality"](atom))
         for name in self._own_atoms:
-            (index, column), read = self._columns[name], ATOM_FEATURES[name]
+            index, column = self._columns[name]
+            read = ATOM_FEATURES[name]
             atoms[:, index] = [column.code(read(atom)) for mol in mols for atom in mol.GetAtoms()]
 
         pairs = pair_codes(num_atoms, bonds, self._bond_codes(mols, pieces), self._max_distance)
         # Around each ring, from every atom to the next one and back.
-        after, last = np.arange(1, len(ring_atoms) + 1), np.cumsum(sizes)
+        after = np.arange(1, len(ring_atoms) + 1)
+        last = np.cumsum(sizes)
         after[last - 1] = last - sizes
         columns = ring_atoms - ring_starts
         rows = np.concatenate((ring_atoms, ring_atoms[after]))
@@ -232,8 +246,8 @@ class Codes:
         joint = np.array(codes, dtype=np.intp)
         for column in self._own_bonds:
             read = BOND_FEATURES[column.name]
-            own = [column.code(read(bond)) for mol in mols for bond in mol.GetBonds()]
-            joint = joint * column.size + np.array(own, dtype=np.intp)
+            values = [column.code(read(bond)) for mol in mols for bond in mol.GetBonds()]
+            joint = joint * column.size + np.array(values, dtype=np.intp)
         return (joint + self._max_distance + 2).astype(np.uint8)
 
 
@@ -250,8 +264,8 @@ class AtomPairs:
 
     def __call__(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[Counts]:
         """Return the counts of pairs of molecules, given what :func:`cut` returns of each."""
-        parts = blocks([len(piece.atoms) for piece in pieces])
-        return [one for part in parts for one in self._block(mols[part], pieces[part])]
+        slices = blocks([len(piece.atoms) for piece in pieces])
+        return [counts for block in slices for counts in self._block(mols[block], pieces[block])]
 
     def _block(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[Counts]:
         num_atoms = np.array([len(piece.atoms) for piece in pieces])
@@ -274,25 +288,28 @@ class AtomPairs:
         counts = np.bincount(
             np.repeat(molecule, per_row) + hashed, minlength=len(num_atoms) * self._size
         )
-        found = np.flatnonzero(counts > 0)
-        ends = np.searchsorted(found, np.arange(1, len(num_atoms)) * self._size)
-        positions = np.split(found % self._size, ends)
-        return list(zip(positions, np.split(counts[found], ends), strict=True))
+        counted = np.flatnonzero(counts > 0)
+        ends = np.searchsorted(counted, np.arange(1, len(num_atoms)) * self._size)
+        positions = np.split(counted % self._size, ends)
+        return list(zip(positions, np.split(counts[counted], ends), strict=True))
 
     def _atom_types(
         self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces], degrees: NDArray[np.intp]
     ) -> NDArray[np.uint32]:
         """Return RDKit's type of each atom of all molecules."""
-        keys = list(zip((a for one in pieces for a in one.atoms), degrees.tolist(), strict=True))
-        sizes, code = [len(piece.atoms) for piece in pieces], rdMolDescriptors.GetAtomPairAtomCode
-        found = _looked_up(
+        keys = list(
+            zip((a for piece in pieces for a in piece.atoms), degrees.tolist(), strict=True)
+        )
+        sizes = [len(piece.atoms) for piece in pieces]
+        code = rdMolDescriptors.GetAtomPairAtomCode
+        types = _looked_up(
             self._types, keys, mols, sizes, lambda mol, n: code(mol.GetAtomWithIdx(n))
         )
-        return np.array(found, dtype=np.uint32) % np.uint32(_TYPES)
+        return np.array(types, dtype=np.uint32) % np.uint32(_TYPES)
 
 
 def _looked_up(
-    known: dict[Any, Any],
+    cache: dict[Any, Any],
     keys: Sequence[Any],
     mols: Sequence[Chem.Mol],
     sizes: Sequence[int],
@@ -303,15 +320,15 @@ def _looked_up(
     Molecules have so many of them, and ``read`` gets a molecule and the number of one in it.
     """
     try:
-        return [known[key] for key in keys]
+        return [cache[key] for key in keys]
     except KeyError:
-        if len(known) > _MAX_CACHED:
-            known.clear()
+        if len(cache) > _MAX_CACHED:
+            cache.clear()
     ends = np.cumsum(sizes)
-    for key, row in {key: row for row, key in enumerate(keys) if key not in known}.items():
+    for key, row in {key: row for row, key in enumerate(keys) if key not in cache}.items():
         molecule = int(np.searchsorted(ends, row, side="right"))
-        known[key] = read(mols[molecule], row - int(ends[molecule]) + sizes[molecule])
-    return [known[key] for key in keys]
+        cache[key] = read(mols[molecule], row - int(ends[molecule]) + sizes[molecule])
+    return [cache[key] for key in keys]
 
 
 def _mixed(seed: NDArray[np.uint32], value: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:

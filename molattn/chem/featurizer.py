@@ -67,22 +67,27 @@ class Featurizer:
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        registered = [(one, ATOM_FEATURES) for one in self.atom_columns]
-        for column, registry in registered + [(one, BOND_FEATURES) for one in self.bond_columns]:
+        registered = [(column, ATOM_FEATURES) for column in self.atom_columns]
+        for column, registry in registered + [
+            (column, BOND_FEATURES) for column in self.bond_columns
+        ]:
             if column.name not in registry:
                 raise InputError(
                     f"feature {quoted(column.name)}: not registered, expected one of "
                     f"{', '.join(registry)}; import the module that registers it first"
                 )
-        names, pairs = self.atom_names, self.pair_names
+        names = self.atom_names
+        pairs = self.pair_names
         if not names or len({*names}) != len(names) or len({*pairs}) != len(pairs):
             raise InputError(f"features: expected distinct names, got {quoted((*names, *pairs))}")
         no_bond = {column.name: column.values[0] for column in BOND_COLUMNS}
-        given = {column.name: column.values[0] for column in self.bond_columns[: len(no_bond)]}
-        if list(given.items()) != list(no_bond.items()):
+        no_bond_values = {
+            column.name: column.values[0] for column in self.bond_columns[: len(no_bond)]
+        }
+        if list(no_bond_values.items()) != list(no_bond.items()):
             raise InputError(
                 "bond features: expected the default ones first, each beginning with the value of "
-                f"a pair without a bond, {no_bond}, got {given}"
+                f"a pair without a bond, {no_bond}, got {no_bond_values}"
             )
         if self.num_pair_codes > _MAX_PAIR_CODES:
             raise InputError(
@@ -124,16 +129,16 @@ class Featurizer:
     @property
     def num_pair_codes(self) -> int:
         """Number ``K`` of joint pair codes."""
-        kinds, *rest = (column.size for column in self.bond_columns)
-        return self.first_bond_code + (kinds - 1) * int(np.prod(rest))
+        kinds, *sizes = (column.size for column in self.bond_columns)
+        return self.first_bond_code + (kinds - 1) * int(np.prod(sizes))
 
     @cached_property
     def pair_table(self) -> NDArray[np.uint8]:
         """Component codes of each joint pair code, ``uint8 [K, len(pair_names)]``; bonds last."""
         no_bond = (0,) * len(self.bond_columns)
         unbonded = [(*no_bond, distance) for distance in range(self.max_distance + 2)]
-        kinds, *rest = (range(column.size) for column in self.bond_columns)
-        bonded = [(*codes, 1) for codes in product(kinds[1:], *rest)]
+        kinds, *codes_of_others = (range(column.size) for column in self.bond_columns)
+        bonded = [(*codes, 1) for codes in product(kinds[1:], *codes_of_others)]
         table = np.array(unbonded + bonded, dtype=np.uint8)
         table.flags.writeable = False
         return table

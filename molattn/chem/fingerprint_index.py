@@ -65,23 +65,24 @@ class FingerprintIndex:
         They are drawn in turn for each task, so that of a task with few labels (``labeled``,
         ``[n, T]``; None = all) all are kept.
         """
-        keys = np.array([one.tobytes() for one in fingerprints], dtype=object)
+        keys = np.array([fingerprint.tobytes() for fingerprint in fingerprints], dtype=object)
         _, first, index = np.unique(keys, return_index=True, return_inverse=True)
         have = None
         if labeled is not None and not labeled.all():
             have = np.zeros((len(first), labeled.shape[1]), dtype=bool)
             np.logical_or.at(have, index, labeled)
-        kept = np.arange(len(first))
+        sample = np.arange(len(first))
         if len(first) > MOST_KEPT:
             order = np.random.default_rng(seed).permutation(len(first))
-            kept = np.sort((order if have is None else interleaved(order, have))[:MOST_KEPT])
-        found = [fingerprints[one] for one in first[kept].tolist()]
-        return cls(found, None if have is None else have[kept])
+            sample = np.sort((order if have is None else interleaved(order, have))[:MOST_KEPT])
+        sampled = [fingerprints[index] for index in first[sample].tolist()]
+        return cls(sampled, None if have is None else have[sample])
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "FingerprintIndex":
         """Read the arrays of :meth:`to_bytes`."""
-        positions, lengths = arrays["positions"], arrays["lengths"]
+        positions = arrays["positions"]
+        lengths = arrays["lengths"]
         if int(lengths.sum(dtype=np.uint64)) != len(positions):
             raise ValueError("expected as many positions as the lengths add up to")
         return cls(split_fingerprints(positions, lengths), arrays.get("labeled"))
@@ -90,7 +91,7 @@ class FingerprintIndex:
         """Return the fingerprints as the content of a safetensors file."""
         tensors = {
             "positions": np.concatenate(self.fingerprints),
-            "lengths": np.array([len(one) for one in self.fingerprints], dtype=np.uint32),
+            "lengths": np.array([*map(len, self.fingerprints)], dtype=np.uint32),
         }
         if self.labeled is not None:
             tensors["labeled"] = self.labeled
@@ -98,8 +99,8 @@ class FingerprintIndex:
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
         """Return the Tanimoto similarity of n molecules to the nearest of these, ``[n]``."""
-        found = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
-        return np.concatenate([np.zeros(0), *found])
+        nearest = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
+        return np.concatenate([np.zeros(0), *nearest])
 
     def task_similarity(
         self, molecules: Sequence[Molecule | Fingerprint], tasks: int
@@ -107,12 +108,12 @@ class FingerprintIndex:
         """Return the similarity to the nearest one with a label of each task, or 0, ``[n, T]``."""
         if self.labeled is None:
             return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
-        found = [np.zeros((0, tasks))]
+        similarities = [np.zeros((0, tasks))]
         labeled = [np.flatnonzero(column) for column in self.labeled.T]
         for similarity in self._to_all(molecules):
-            nearest = [similarity[:, own].max(axis=1, initial=0.0) for own in labeled]
-            found.append(np.stack(nearest, axis=1))
-        return np.concatenate(found)
+            nearest = [similarity[:, rows].max(axis=1, initial=0.0) for rows in labeled]
+            similarities.append(np.stack(nearest, axis=1))
+        return np.concatenate(similarities)
 
     def nearest(
         self, molecules: Sequence[Molecule | Fingerprint], count: int
@@ -124,16 +125,17 @@ class FingerprintIndex:
 
     def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these."""
-        known = {one.tobytes() for one in self.fingerprints}
-        return [one.tobytes() in known for one in read_fingerprints(molecules)]
+        keys = {fingerprint.tobytes() for fingerprint in self.fingerprints}
+        return [fingerprint.tobytes() in keys for fingerprint in read_fingerprints(molecules)]
 
     def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
         """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
-        prints, at_once = read_fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
+        prints = read_fingerprints(molecules)
+        at_once = max(1, _SIMILARITIES // len(self._sizes))
         for start in range(0, len(prints), at_once):
-            some = prints[start : start + at_once]
-            common = self._reached.common(*_levels(some), len(some))
-            either = np.array([[len(one) or 1.0] for one in some]) + self._sizes
+            batch = prints[start : start + at_once]
+            common = self._reached.common(*_levels(batch), len(batch))
+            either = np.array([[len(fingerprint) or 1.0] for fingerprint in batch]) + self._sizes
             either -= common
             yield np.divide(common, either, out=either)
 
@@ -143,7 +145,7 @@ class FingerprintIndex:
 
     @cached_property
     def _sizes(self) -> NDArray[np.float64]:
-        return np.array([len(one) for one in self.fingerprints], dtype=np.float64)
+        return np.array([*map(len, self.fingerprints)], dtype=np.float64)
 
 
 class ReachedLevels:
@@ -156,23 +158,25 @@ class ReachedLevels:
     """
 
     def __init__(self, rows: Rows, levels: Rows, count: int) -> None:
-        found, index, times = np.unique(levels, return_inverse=True, return_counts=True)
+        distinct, index, times = np.unique(levels, return_inverse=True, return_counts=True)
         # Those that any molecule reaches, ascending, and which of them many reach.
-        self.levels, self.is_often = found, times > _OFTEN * count
+        self.levels = distinct
+        self.is_often = times > _OFTEN * count
         # The index of each level, -1 of others: in a quarter of the time of bisection.
-        self._index = np.full(found.max(initial=-1) + 2, -1)
-        self._index[found] = np.arange(len(found))
-        reached = _ones(index, rows, (len(found), count))
-        self.often, self.rare = reached[self.is_often].toarray(), reached[~self.is_often]
+        self._index = np.full(distinct.max(initial=-1) + 2, -1)
+        self._index[distinct] = np.arange(len(distinct))
+        reached = _ones(index, rows, (len(distinct), count))
+        self.often = reached[self.is_often].toarray()
+        self.rare = reached[~self.is_often]
 
     def common(self, rows: Rows, levels: Rows, count: int) -> NDArray[np.float32]:
         """Return how many levels n molecules have in common with the m, ``[n, m]``."""
         index = self._index[np.minimum(levels, len(self._index) - 1)]
-        known = index >= 0
-        given = _ones(rows[known], index[known], (count, len(self.is_often)))
+        is_reached = index >= 0
+        queries = _ones(rows[is_reached], index[is_reached], (count, len(self.is_often)))
         # Whole numbers, which single precision has exactly.
-        common = given[:, self.is_often].toarray() @ self.often
-        common += (given[:, ~self.is_often] @ self.rare).toarray()
+        common = queries[:, self.is_often].toarray() @ self.often
+        common += (queries[:, ~self.is_often] @ self.rare).toarray()
         return common
 
 
@@ -182,7 +186,7 @@ def _ones(rows: Rows, columns: Rows, shape: tuple[int, int]) -> Any:
 
 def _levels(fingerprints: Sequence[Fingerprint]) -> tuple[Rows, Rows]:
     """Return the molecule and the number of each level that molecules reach."""
-    rows = np.repeat(np.arange(len(fingerprints)), [len(one) for one in fingerprints])
+    rows = np.repeat(np.arange(len(fingerprints)), [*map(len, fingerprints)])
     positions = np.concatenate([np.zeros(0, dtype=np.uint16), *fingerprints])
     index = np.arange(len(rows))
     is_first = (np.diff(rows, prepend=-1) != 0) | (np.diff(positions, prepend=0) != 0)
@@ -203,13 +207,14 @@ def read_fingerprints(
         TypeError: A single molecule where a list is expected.
     """
     check_list("smiles", molecules)
-    found, limits = [], MoleculeLimits()
+    fingerprints = []
+    limits = MoleculeLimits()
     options: Any = {"standardize": standardize, "unify": unify}
-    for position, one in enumerate(molecules):
+    for position, molecule in enumerate(molecules):
         try:
-            if not isinstance(one, np.ndarray):
-                _, one = read_molecule(one, limits, morgan_fingerprint, **options)
+            if not isinstance(molecule, np.ndarray):
+                _, molecule = read_molecule(molecule, limits, morgan_fingerprint, **options)
         except SmilesError as error:
             raise error.at(position) from error
-        found.append(one)
-    return found
+        fingerprints.append(molecule)
+    return fingerprints

@@ -134,11 +134,13 @@ class SubstructureCounter:
     def _atom_pairs(self) -> AtomPairs:
         return AtomPairs(self.size)
 
-    def _joined(self, found: Sequence[Counts]) -> HashedCounts:
+    def _joined(self, counts_by_kind: Sequence[Counts]) -> HashedCounts:
         """Join the counts of each kind."""
         starts = range(0, len(self), self.size)
-        shifted = [one + start for (one, _), start in zip(found, starts, strict=True)]
-        counts = np.minimum(np.concatenate([counts for _, counts in found]), MOST_COUNTED)
+        shifted = [
+            positions + start for (positions, _), start in zip(counts_by_kind, starts, strict=True)
+        ]
+        counts = np.minimum(np.concatenate([counts for _, counts in counts_by_kind]), MOST_COUNTED)
         return HashedCounts(np.concatenate(shifted).astype(np.uint16), counts.astype(np.uint8))
 
     def fingerprint(self, counts: HashedCounts, mol: Chem.Mol) -> Fingerprint:
@@ -147,13 +149,13 @@ class SubstructureCounter:
         if group is None or self.radius != FINGERPRINT_RADIUS or self.size % FINGERPRINT_SIZE:
             return morgan_fingerprint(mol)
         start, end = np.searchsorted(counts.positions, (group.start, group.stop))
-        own = counts.counts[start:end]
-        if own.max(initial=0) == MOST_COUNTED:
+        morgan_counts = counts.counts[start:end]
+        if morgan_counts.max(initial=0) == MOST_COUNTED:
             return morgan_fingerprint(mol)
         folded = (counts.positions[start:end] - np.uint16(group.start)) % np.uint16(
             FINGERPRINT_SIZE
         )
-        return np.sort(np.repeat(folded, own))
+        return np.sort(np.repeat(folded, morgan_counts))
 
     def environments(self, mol: Chem.Mol) -> Environments:
         """Return each substructure that is counted in a sanitized molecule."""
@@ -201,5 +203,5 @@ def _ordered(kind: str, mol: Chem.Mol) -> tuple[Chem.Mol, NDArray[np.intp]]:
 
 def _positions(generator: Any, mol: Chem.Mol) -> Counts:
     # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
-    found = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
-    return found[::2], found[1::2]
+    numbers = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
+    return numbers[::2], numbers[1::2]

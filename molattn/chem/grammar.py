@@ -112,21 +112,21 @@ def _character_error(text: str) -> tuple[ReasonCode, str] | None:
 
 
 def _structure_error(text: str) -> tuple[ReasonCode, str]:
-    for found in _WITHIN_BRACKETS.findall(text):
-        if _BRACKET.fullmatch(found) is None:
-            if _QUERY.match(found):
-                return "smarts", f"{found!r:.40} is a SMARTS query, not an atom"
-            return "bracket_atom", f"{found!r:.40} is not a valid atom"
-    rest = _WITHIN_BRACKETS.sub("", text)
-    if "[" in rest or "]" in rest:
+    for atom in _WITHIN_BRACKETS.findall(text):
+        if _BRACKET.fullmatch(atom) is None:
+            if _QUERY.match(atom):
+                return "smarts", f"{atom!r:.40} is a SMARTS query, not an atom"
+            return "bracket_atom", f"{atom!r:.40} is not a valid atom"
+    outside = _WITHIN_BRACKETS.sub("", text)
+    if "[" in outside or "]" in outside:
         return "bracket_atom", "a square bracket is not closed"
     for code, pattern, reason in _WORDS:
         if "[" not in text and re.match(pattern, text):
             return code, reason
-    if _QUERY.search(rest):
+    if _QUERY.search(outside):
         return "smarts", "it is a SMARTS query, not a molecule"
-    if (found := _parenthesis_error(text)) is not None:
-        return found
+    if (error := _parenthesis_error(text)) is not None:
+        return error
     match = SMILES.match(text)
     end = match.end() if match else 0
     where = f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
@@ -150,8 +150,8 @@ def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str
             return "cxsmiles", "its CXSMILES extension is not valid"
     if (mol := Chem.MolFromSmiles(smiles, sanitize=False)) is not None:
         return chemistry_error(mol)
-    if (found := _parenthesis_error(smiles)) is not None:
-        return found
+    if (error := _parenthesis_error(smiles)) is not None:
+        return error
     labels: set[int] = set()
     for label in re.findall(r"%\(\d+\)|%\d\d|\d", _WITHIN_BRACKETS.sub("C", smiles)):
         labels ^= {int(label.strip("%()"))}

@@ -69,9 +69,10 @@ def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[li
             f"cluster split: got {len(rows)} distinct molecules, expected at most "
             f"{MOST_CLUSTERED}; a scaffold split has no such limit"
         )
-    own = list(rows.values())
+    rows_of_molecule = list(rows.values())
     return [
-        sorted(row for one in cluster for row in own[one]) for cluster in _butina(prints, cutoff)
+        sorted(row for molecule in cluster for row in rows_of_molecule[molecule])
+        for cluster in _butina(prints, cutoff)
     ]
 
 
@@ -85,10 +86,10 @@ def _keys(molecules: Iterable[Molecule], **keys: Callable[[Chem.Mol], Any]) -> I
     check_list("molecules", molecules)
     for molecule in molecules:
         if isinstance(molecule, MoleculeRecord):
-            found = tuple(getattr(molecule, name) for name in keys)
-            if found[0] is None:
+            fields = tuple(getattr(molecule, name) for name in keys)
+            if fields[0] is None:
                 raise ValueError(f"records: got one without {', '.join(keys)}, expected these")
-            yield found
+            yield fields
         else:
             is_mol = isinstance(molecule, Chem.Mol)
             mol = prepare_mol(molecule) if is_mol else parse_smiles(molecule)
@@ -107,7 +108,9 @@ def _butina(prints: Sequence[Any], cutoff: float) -> list[list[int]]:
     for center in np.lexsort((np.arange(len(prints)), neighbors))[::-1].tolist():
         if free[center]:
             candidates = np.flatnonzero(free)
-            near = _near(prints[center], [prints[one] for one in candidates.tolist()], cutoff)
+            near = _near(
+                prints[center], [prints[candidate] for candidate in candidates.tolist()], cutoff
+            )
             clusters.append(candidates[near].tolist())
             free[candidates[near]] = False
     return clusters

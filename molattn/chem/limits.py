@@ -33,7 +33,8 @@ Standardize = bool | Literal["parent"]
 # atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
-_CARBON, _CHARGED = 6, Chem.MolFromSmarts("[!+0]")
+_CARBON = 6
+_CHARGED = Chem.MolFromSmarts("[!+0]")
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _SMILES = "_molattn_standardized"
@@ -63,8 +64,8 @@ def read_molecule(
         mol = _formed(molecule, limits, standardize, unify)
         return mol, calculate(mol)
     options = limits, calculate, standardize, unify
-    data, result = _within(limits, molecule, _read, molecule, *options)
-    return Chem.Mol(data), result  # pyright: ignore[reportCallIssue, reportArgumentType]
+    data, calculated = _within(limits, molecule, _read, molecule, *options)
+    return Chem.Mol(data), calculated  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
@@ -91,8 +92,9 @@ def _mol_block(mol: Chem.Mol) -> str:
 def is_fast(molecule: Molecule) -> bool:
     """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time."""
     if isinstance(molecule, Chem.Mol):
-        bonds, parts = molecule.GetNumBonds(), len(Chem.GetMolFrags(molecule))
-        closures = bonds - molecule.GetNumAtoms() + parts
+        bonds = molecule.GetNumBonds()
+        fragments = len(Chem.GetMolFrags(molecule))
+        closures = bonds - molecule.GetNumAtoms() + fragments
         return closures <= _MOST_CLOSURES and molecule.GetNumHeavyAtoms() <= _MOST_ATOMS
     if not isinstance(molecule, str) or len(molecule) <= _ALWAYS_FAST:
         return True
@@ -125,7 +127,8 @@ def _read(
 def _formed(
     molecule: Molecule, limits: MoleculeLimits, standardize: Standardize, unify: bool
 ) -> Chem.Mol:
-    mol, is_parent = parse_molecule(molecule, limits, unify=unify), standardize == "parent"
+    mol = parse_molecule(molecule, limits, unify=unify)
+    is_parent = standardize == "parent"
     if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
         reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
         raise SmilesError(written(molecule), "no_parent", reason)
@@ -163,15 +166,15 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
         if form is mol or (not parent and smiles == Chem.MolToSmiles(mol)):
             return mol
     # So that it is what anyone else reads from its SMILES.
-    found = parse_molecule(smiles, unify=False)
+    standardized = parse_molecule(smiles, unify=False)
     if not reorder:
         order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
-        found = Chem.RenumberAtoms(found, np.argsort(order).tolist())
-        number_atoms(found, atom_numbers(form))
-        Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
-    found.SetProp(_SMILES, smiles)
-    found.SetBoolProp(REDRAWN, is_redrawn(mol))
-    return found
+        standardized = Chem.RenumberAtoms(standardized, np.argsort(order).tolist())
+        number_atoms(standardized, atom_numbers(form))
+        Chem.GetSymmSSSR(standardized)  # or ranking the atoms would clear its rings
+    standardized.SetProp(_SMILES, smiles)
+    standardized.SetBoolProp(REDRAWN, is_redrawn(mol))
+    return standardized
 
 
 def _parent(mol: Chem.Mol) -> Chem.Mol:
@@ -180,7 +183,7 @@ def _parent(mol: Chem.Mol) -> Chem.Mol:
     if is_one and not mol.HasSubstructMatch(_CHARGED):
         return mol
     form = _steps()[1](mol if is_one else _organic_chooser().choose(mol))
-    charges = ([atom.GetFormalCharge() for atom in one.GetAtoms()] for one in (mol, form))
+    charges = ([atom.GetFormalCharge() for atom in molecule.GetAtoms()] for molecule in (mol, form))
     if is_one and next(charges) == next(charges):
         return mol
     Chem.SanitizeMol(form)
@@ -196,7 +199,8 @@ def standardized_smiles(mol: Chem.Mol) -> str:
 def _steps() -> tuple[Any, Any, Any]:
     tautomers = rdMolStandardize.TautomerEnumerator()
     tautomers.SetRemoveSp3Stereo(False)
-    chooser, uncharger = rdMolStandardize.LargestFragmentChooser(), rdMolStandardize.Uncharger()
+    chooser = rdMolStandardize.LargestFragmentChooser()
+    uncharger = rdMolStandardize.Uncharger()
     return chooser.choose, uncharger.uncharge, tautomers.Canonicalize
 
 

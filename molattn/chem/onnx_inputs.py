@@ -33,11 +33,12 @@ class OnnxInputs:
     @classmethod
     def from_metadata(cls, text: str) -> Self:
         """Read the entry ``molattn`` of the file's metadata, JSON."""
-        known = json.loads(text)["inputs"]
-        numbers = DescriptorCalculator(tuple(known["descriptors"]), known["morgan_counts"])
-        featurizer, limits = Featurizer(**known["featurizer"]), MoleculeLimits()
-        unify = known.get("unify_drawings", False)
-        options = (limits, known["standardize"], unify, known["radius"])
+        metadata = json.loads(text)["inputs"]
+        numbers = DescriptorCalculator(tuple(metadata["descriptors"]), metadata["morgan_counts"])
+        featurizer = Featurizer(**metadata["featurizer"])
+        limits = MoleculeLimits()
+        unify = metadata.get("unify_drawings", False)
+        options = (limits, metadata["standardize"], unify, metadata["radius"])
         return cls(MoleculeReader(featurizer, Fields(numbers), *options))
 
     def __call__(
@@ -63,10 +64,10 @@ class OnnxInputs:
         columns = [records]
         if partners is not None:
             columns.append([record.partner for record in records if record.partner is not None])
-            inputs |= {f"partner_{name}": part for name, part in _padded(columns[1]).items()}
+            inputs |= {f"partner_{name}": codes for name, codes in _padded(columns[1]).items()}
         for molecules in columns:
-            known = [one.numbers for one in molecules if one.numbers is not None]
-            numbers += [np.stack(known).astype(np.float64)] if known else []
+            descriptors = [record.numbers for record in molecules if record.numbers is not None]
+            numbers += [np.stack(descriptors).astype(np.float64)] if descriptors else []
         return inputs | ({"features": np.concatenate(numbers, axis=1)} if numbers else {})
 
 
@@ -76,7 +77,8 @@ def _padded(records: Sequence[MoleculeRecord]) -> Inputs:
     size = max(record.num_atoms for record in records)
     atoms = np.zeros((len(records), size, records[0].atoms.shape[1]), dtype=np.uint8)
     pairs = np.full((len(records), size, size), NO_EDGE, dtype=np.uint8)
-    for record, one, codes in zip(records, atoms, pairs, strict=True):
+    for record, atom_codes, pair_codes in zip(records, atoms, pairs, strict=True):
         count = record.num_atoms
-        one[:count], codes[:count, :count] = record.atoms, record.pairs
+        atom_codes[:count] = record.atoms
+        pair_codes[:count, :count] = record.pairs
     return {"atoms": atoms, "pairs": pairs}

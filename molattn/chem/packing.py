@@ -79,32 +79,36 @@ class PackedMolecules:
         cls, parts: "Sequence[tuple[PackedMolecules, NDArray[np.integer[Any]]]]"
     ) -> "PackedMolecules":
         """Copy molecules, by their indices, of collections with the same featurizer."""
-        taken = [cls._take(packed, np.asarray(select, dtype=np.intp)) for packed, select in parts]
+        taken = [
+            PackedMolecules._take(packed, np.asarray(select, dtype=np.intp))
+            for packed, select in parts
+        ]
+        offsets = zip(*((copy.atom_starts, copy.bond_starts) for copy in taken), strict=True)
         atom_starts, bond_starts = (
-            np.cumsum(np.concatenate([[0], *map(np.diff, starts)]))
-            for starts in zip(*((one.atom_starts, one.bond_starts) for one in taken), strict=True)
+            np.cumsum(np.concatenate([[0], *map(np.diff, starts)])) for starts in offsets
         )
-        rest = zip(*((one.atoms, one.ends, one.codes) for one in taken), strict=True)
-        return cls(taken[0].featurizer, atom_starts, bond_starts, *map(np.concatenate, rest))
+        arrays = zip(*((copy.atoms, copy.ends, copy.codes) for copy in taken), strict=True)
+        return cls(taken[0].featurizer, atom_starts, bond_starts, *map(np.concatenate, arrays))
 
     def unpack(self, select: Sequence[int] | NDArray[np.integer[Any]]) -> list[MoleculeRecord]:
         """Return molecules by their indices, as they were before packing."""
-        chosen = np.asarray(select, dtype=np.intp)
+        indices = np.asarray(select, dtype=np.intp)
         records: list[MoleculeRecord] = []
-        sizes = self.atom_starts[chosen + 1] - self.atom_starts[chosen]
+        sizes = self.atom_starts[indices + 1] - self.atom_starts[indices]
         for block in blocks(sizes.tolist()):
-            taken = self._take(chosen[block])
-            num_atoms, num_bonds = np.diff(taken.atom_starts), np.diff(taken.bond_starts)
+            taken = self._take(indices[block])
+            num_atoms = np.diff(taken.atom_starts)
+            num_bonds = np.diff(taken.bond_starts)
             bonds = taken.ends + np.repeat(row_starts(num_atoms), num_bonds)[:, None]
             longest = self.featurizer.max_distance
             pairs = pair_codes(num_atoms, bonds.T, taken.codes, longest)
             records += split_rows(num_atoms, _codes(taken.atoms, self.featurizer), pairs)
         return records
 
-    def _take(self, chosen: NDArray[np.intp]) -> "PackedMolecules":
+    def _take(self, indices: NDArray[np.intp]) -> "PackedMolecules":
         """Return a copy of some molecules."""
-        atom_starts, atoms = _slices(self.atom_starts, chosen)
-        bond_starts, bonds = _slices(self.bond_starts, chosen)
+        atom_starts, atoms = _slices(self.atom_starts, indices)
+        bond_starts, bonds = _slices(self.bond_starts, indices)
         arrays = self.atoms[atoms], self.ends[bonds], self.codes[bonds]
         return PackedMolecules(self.featurizer, atom_starts, bond_starts, *arrays)
 
@@ -112,10 +116,12 @@ class PackedMolecules:
 def _digits(featurizer: Featurizer) -> list[tuple[int, int]]:
     """Return, for each column of an atom, its word and the weight of its digit there."""
     digits: list[tuple[int, int]] = []
-    word, weight = -1, _WORD_VALUES
+    word = -1
+    weight = _WORD_VALUES
     for size in featurizer.atom_sizes:
         if weight * size > _WORD_VALUES:
-            word, weight = word + 1, 1
+            word += 1
+            weight = 1
         digits.append((word, weight))
         weight *= size
     return digits
@@ -138,10 +144,10 @@ def _codes(words: NDArray[np.uint32], featurizer: Featurizer) -> NDArray[np.uint
 
 
 def _slices(
-    starts: NDArray[np.integer[Any]], chosen: NDArray[np.intp]
+    starts: NDArray[np.integer[Any]], indices: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return new starts of some molecules, and the indices of their rows, one after another."""
-    first = starts[chosen].astype(np.intp)
-    lengths = starts[chosen + 1].astype(np.intp) - first
+    first = starts[indices].astype(np.intp)
+    lengths = starts[indices + 1].astype(np.intp) - first
     new = np.cumsum(np.concatenate([[0], lengths]))
     return new, np.arange(new[-1]) + np.repeat(first - new[:-1], lengths)

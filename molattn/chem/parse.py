@@ -85,7 +85,8 @@ quiet = _Quiet()
 # _read removes explicit hydrogen atoms: with removeHs, RDKit inverts the label of some double bonds
 # in rings, such as [H]/C1=C(/[H])CCCCCC1. RDKit's default also marks possible stereocenters, a
 # fifth of its time, which nothing here uses.
-_PLAIN, _EXTENDED = Chem.SmilesParserParams(), Chem.SmilesParserParams()
+_PLAIN = Chem.SmilesParserParams()
+_EXTENDED = Chem.SmilesParserParams()
 _PLAIN.removeHs = _EXTENDED.removeHs = _PLAIN.parseName = _EXTENDED.parseName = False
 _PLAIN.sanitize = _PLAIN.allowCXSMILES = False
 _EXTENDED.strictCXSMILES = True
@@ -126,8 +127,8 @@ def parse_smiles(
         raise SmilesError(text, *grammar_error(text))
     smiles = text.strip(" \t\r\n\v\f")
     if len(smiles) > max_length:
-        got = f"it has {len(smiles)} characters, the limit is {max_length}"
-        raise SmilesError(text, "too_long", got)
+        reason = f"it has {len(smiles)} characters, the limit is {max_length}"
+        raise SmilesError(text, "too_long", reason)
     extended = SMILES.fullmatch(smiles) is None
     if extended:
         if INCHI.fullmatch(smiles) and (mol := _mol_of_inchi(smiles, unify)) is not None:
@@ -201,9 +202,11 @@ def _read_inchi(inchi: str, unify: bool) -> bytes | None:
             reaction.Initialize()
             while reaction.RunReactantInPlace(start, removeUnmatchedAtoms=False):
                 Chem.SanitizeMol(start)
-        found = [*tautomers.Enumerate(start)] if "(H" in inchi else []
-        found.sort(key=lambda one: (-tautomers.ScoreTautomer(one), Chem.MolToSmiles(one)))
-        same = (one for one in found if Chem.MolToInchi(one) == inchi)
+        candidates = [*tautomers.Enumerate(start)] if "(H" in inchi else []
+        candidates.sort(
+            key=lambda tautomer: (-tautomers.ScoreTautomer(tautomer), Chem.MolToSmiles(tautomer))
+        )
+        same = (tautomer for tautomer in candidates if Chem.MolToInchi(tautomer) == inchi)
         best = prepare_mol(next(same, mol), unify=unify)
     return best.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
 
@@ -335,8 +338,8 @@ def check_list(name: str, molecules: object) -> None:
     The characters of a text are molecules too.
     """
     if isinstance(molecules, Molecule):
-        got = quoted(written(molecules))
-        raise TypeError(f"{name}: got one molecule, expected a list: [{got}]")
+        molecule = quoted(written(molecules))
+        raise TypeError(f"{name}: got one molecule, expected a list: [{molecule}]")
     if getattr(molecules, "ndim", 1) != 1:
         raise TypeError(f"{name}: got a {type(molecules).__name__}, expected a list of molecules")
 
@@ -347,7 +350,8 @@ def parse_molecule(
     """Read a molecule; by default one that has been accepted, with limits that are not known."""
     if isinstance(molecule, Chem.Mol):
         return prepare_mol(molecule, max_atoms=limits.max_atoms, unify=unify)
-    atoms, length = limits.max_atoms, limits.max_length
+    atoms = limits.max_atoms
+    length = limits.max_length
     return parse_smiles(molecule, max_atoms=atoms, max_length=length, unify=unify)
 
 

@@ -33,12 +33,13 @@ def _clogp(mol: Chem.Mol) -> float:
 
 def _violations(mol: Chem.Mol) -> float:
     rules = (PROPERTIES[name] for name in ("mw", "clogp", "hbd", "hba"))
-    return sum(one.calculate(mol) > one.most for one in rules if one.most is not None)
+    return sum(rule.calculate(mol) > rule.most for rule in rules if rule.most is not None)
 
 
 _calculate: Any = rdMolDescriptors
+_weight = dict(Descriptors.descList)["MolWt"]
 PROPERTIES: dict[str, _Property] = {
-    "mw": _Property("Molecular weight", "g/mol", 500, _LIPINSKI, Descriptors.MolWt),
+    "mw": _Property("Molecular weight", "g/mol", 500, _LIPINSKI, _weight),
     "clogp": _Property("cLogP", "", 5, f"{_CRIPPEN}; {_LIPINSKI}", _clogp),
     "tpsa": _Property("TPSA", "\N{ANGSTROM SIGN}²", 140, f"{_ERTL}; {_VEBER}", _calculate.CalcTPSA),
     "hbd": _Property(
@@ -112,8 +113,8 @@ def physchem(
         ['phenol_ester']
     """
     limits = limits or MoleculeLimits()
-    mol, found = read_molecule(smiles, limits, _calculated, standardize=standardize)
-    properties, alerts = found
+    mol, values = read_molecule(smiles, limits, _calculated, standardize=standardize)
+    properties, alerts = values
     return {
         "smiles": standardized_smiles(mol) or smiles,
         "properties": properties,
@@ -126,24 +127,24 @@ def _calculated(mol: Chem.Mol) -> tuple[list[PhyschemValue], list[Alert]]:
         properties: list[PhyschemValue] = [
             {
                 "name": name,
-                "title": one.title,
-                "unit": one.unit,
-                "value": float(one.calculate(mol)),
-                "most": one.most,
-                "source": one.source,
+                "title": quantity.title,
+                "unit": quantity.unit,
+                "value": float(quantity.calculate(mol)),
+                "most": quantity.most,
+                "source": quantity.source,
             }
-            for name, one in PROPERTIES.items()
+            for name, quantity in PROPERTIES.items()
         ]
         return properties, [alert for name in ALERTS for alert in _alerts(mol, name)]
 
 
 def _alerts(mol: Chem.Mol, name: str) -> list[Alert]:
-    found: list[Alert] = []
-    for entry in _catalog(name).GetMatches(mol):
-        pairs = (pair for match in entry.GetFilterMatches(mol) for pair in match.atomPairs)
+    alerts: list[Alert] = []
+    for pattern in _catalog(name).GetMatches(mol):
+        pairs = (pair for match in pattern.GetFilterMatches(mol) for pair in match.atomPairs)
         atoms = sorted({atom for _, atom in pairs})
-        found.append({"catalog": name, "name": entry.GetDescription(), "atoms": atoms})
-    return found
+        alerts.append({"catalog": name, "name": pattern.GetDescription(), "atoms": atoms})
+    return alerts
 
 
 @cache

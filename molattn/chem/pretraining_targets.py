@@ -65,11 +65,10 @@ def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
     with quiet:
         keys = (_connectivity(mol),)
         if len(Chem.GetMolFrags(mol)) > 1:
-            parts = Chem.GetMolFrags(mol, asMols=True, sanitizeFrags=False)
-            most = max(map(Chem.Mol.GetNumAtoms, parts))
-            keys += tuple(
-                sorted({_connectivity(one) for one in parts if one.GetNumAtoms() == most})
-            )
+            fragments = Chem.GetMolFrags(mol, asMols=True, sanitizeFrags=False)
+            most = max(map(Chem.Mol.GetNumAtoms, fragments))
+            largest = (fragment for fragment in fragments if fragment.GetNumAtoms() == most)
+            keys += tuple(sorted({*map(_connectivity, largest)}))
     return keys
 
 

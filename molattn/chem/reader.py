@@ -68,8 +68,12 @@ class Fields:
         self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]
     ) -> list[dict[str, Any]]:
         """Return the fields of sanitized molecules and what :func:`fast.cut` returns of each."""
-        given = {"numbers": self.numbers, "baseline_numbers": self.baseline_numbers}
-        calculators = {name: one for name, one in given.items() if one is not None and len(one)}
+        choices = {"numbers": self.numbers, "baseline_numbers": self.baseline_numbers}
+        calculators = {
+            name: calculator
+            for name, calculator in choices.items()
+            if calculator is not None and len(calculator)
+        }
         columns: dict[str, Iterable[Any]] = {  # copies, which do not keep the whole block
             name: [row.copy() for row in rows]
             for name, rows in zip(calculators, calculate(mols, calculators.values()), strict=True)
@@ -169,7 +173,7 @@ class MoleculeReader:
         """
         check_list("smiles", smiles)
         if partners is None:
-            return (record for (record,) in self._rows((one,) for one in smiles))
+            return (record for (record,) in self._rows((molecule,) for molecule in smiles))
         check_list("partners", partners)
         return (_joined(*row) for row in self._rows(zip(smiles, partners, strict=True)))
 
@@ -178,10 +182,10 @@ class MoleculeReader:
     ) -> list[MoleculeRecord]:
         """Return the molecules of all rows; a SmilesError names the position of its molecule."""
         records = []
-        for position, result in enumerate(self(smiles, partners)):
-            if isinstance(result, SmilesError):
-                raise result.at(position) from result
-            records.append(result)
+        for position, record in enumerate(self(smiles, partners)):
+            if isinstance(record, SmilesError):
+                raise record.at(position) from record
+            records.append(record)
         return records
 
     def _rows(self, rows: Iterable[tuple[Source, ...]]) -> Iterator[tuple[_Read, ...]]:
@@ -194,8 +198,10 @@ class MoleculeReader:
         def new_molecules() -> Iterator[list[Source]]:
             while block := list(islice(rows, _BLOCK)):
                 molecules = dict.fromkeys(chain.from_iterable(block))
-                known = {one: cache[one] for one in molecules if one in cache}
-                pending.append((block, known, [one for one in molecules if one not in known]))
+                cached = {molecule: cache[molecule] for molecule in molecules if molecule in cache}
+                pending.append(
+                    (block, cached, [molecule for molecule in molecules if molecule not in cached])
+                )
                 yield pending[-1][2]
 
         blocks = new_molecules()
@@ -203,36 +209,36 @@ class MoleculeReader:
         # A copy has no cache, which processes do not need.
         read_block = partial(MoleculeReader._read_block, replace(self))
         for read in parallel_map(read_block, chain(first, blocks), len(first)):
-            block, found, new = pending.popleft()
-            found.update(zip(new, read, strict=True))
-            for text in found:
+            block, records, new = pending.popleft()
+            records.update(zip(new, read, strict=True))
+            for text in records:
                 if isinstance(text, str):  # an RDKit molecule may be changed
-                    found[text] = cache[text] = cache.pop(text, found[text])
+                    records[text] = cache[text] = cache.pop(text, records[text])
             for text in list(islice(cache, max(0, len(cache) - self.cache_size))):
                 del cache[text]
-            yield from (tuple(map(found.__getitem__, row)) for row in block)
+            yield from (tuple(map(records.__getitem__, row)) for row in block)
 
     def _read_block(self, molecules: Sequence[Source]) -> list[_Read]:
         with quiet:  # once for all
-            read = [self._read(one) for one in molecules]
-        parsed = [one for one in read if isinstance(one, tuple)]
+            read = [self._read(molecule) for molecule in molecules]
+        parsed = [reading for reading in read if isinstance(reading, tuple)]
         mols = [mol for mol, _ in parsed]
         pieces = [cut(mol) for mol in mols]
         records = iter(self.featurizer.many(mols, self.radius, pieces))
         later = [n for n, (_, fields) in enumerate(parsed) if fields is None]
-        rest = iter(self.fields.many([mols[n] for n in later], [pieces[n] for n in later]))
-        done: list[_Read] = []
-        for one in read:
-            if isinstance(one, tuple):
-                mol, fields = one
-                fields = next(rest) if fields is None else fields
+        later_fields = iter(self.fields.many([mols[n] for n in later], [pieces[n] for n in later]))
+        results: list[_Read] = []
+        for reading in read:
+            if isinstance(reading, tuple):
+                mol, fields = reading
+                fields = next(later_fields) if fields is None else fields
                 if self.standardize:
                     fields["standardized"] = standardized_smiles(mol)
                 if is_redrawn(mol):
                     fields["is_redrawn"] = True
-                one = replace(next(records), **fields)
-            done.append(one)
-        return done
+                reading = replace(next(records), **fields)
+            results.append(reading)
+        return results
 
     def _read(self, molecule: Source) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:
         """Read a molecule, with the fields of one that needs a limit of time."""

@@ -11,8 +11,10 @@ from molattn.chem.fingerprints import FINGERPRINT_SIZE, Fingerprint
 
 MOST_COMPARED = 1000
 """Most molecules of a side."""
-_FEWEST, _NOTABLE = 50, 0.6
-_DAMPING, _STEPS = 9.0, 30  # as much as the prior of a logistic regression with C = 0.1
+_FEWEST = 50
+_NOTABLE = 0.6
+_DAMPING = 9.0  # as much as the prior of a logistic regression with C = 0.1
+_STEPS = 30
 
 
 def shift_auc(
@@ -30,22 +32,28 @@ def shift_auc(
         return None
     from scipy.sparse.linalg import lsqr
 
-    rng, prints = np.random.default_rng(seed), list[NDArray[Any]]()
+    rng = np.random.default_rng(seed)
+    prints: list[NDArray[Any]] = []
     for side, size in zip((training, others), sizes, strict=True):
         drawn = rng.choice(len(side), size, replace=False).tolist()
         prints += [np.append(side[n], FINGERPRINT_SIZE) for n in drawn]  # with an intercept
-    rows = np.repeat(np.arange(len(prints)), [len(one) for one in prints])
+    rows = np.repeat(np.arange(len(prints)), [*map(len, prints)])
     shape = len(prints), FINGERPRINT_SIZE + 1
     counts = sparse.csr_matrix((np.ones(len(rows)), (rows, np.concatenate(prints))), shape)
     counts.data = np.sqrt(counts.data)
-    labels, folds = np.repeat([-1.0, 1.0], sizes), np.concatenate([np.arange(n) for n in sizes]) % 3
-    weights, areas = np.sqrt(sum(sizes) / np.repeat(sizes, sizes)), list[float]()
+    labels = np.repeat([-1.0, 1.0], sizes)
+    folds = np.concatenate([np.arange(n) for n in sizes]) % 3
+    weights = np.sqrt(sum(sizes) / np.repeat(sizes, sizes))
+    areas: list[float] = []
     for fold in range(3):
-        kept, tested = folds != fold, folds == fold
-        known = sparse.diags(weights[kept]) @ counts[kept]
-        found = lsqr(known, weights[kept] * labels[kept], damp=_DAMPING, iter_lim=_STEPS)
-        scores, is_other = counts[tested] @ found[0], labels[tested] > 0.0
-        low, high = np.sort(scores[~is_other]), scores[is_other]
+        fitted = folds != fold
+        tested = folds == fold
+        weighted = sparse.diags(weights[fitted]) @ counts[fitted]
+        solution = lsqr(weighted, weights[fitted] * labels[fitted], damp=_DAMPING, iter_lim=_STEPS)
+        scores = counts[tested] @ solution[0]
+        is_other = labels[tested] > 0.0
+        low = np.sort(scores[~is_other])
+        high = scores[is_other]
         below = np.searchsorted(low, high) + np.searchsorted(low, high, "right")
         areas.append(float(below.mean() / (2 * len(low))))  # ties by half
     return float(np.mean(areas))
@@ -55,5 +63,5 @@ def shift_lines(auc: float | None, molecules: str) -> list[str]:
     """Return what a shift means as a line for the log; none below 0.6."""
     if auc is None or auc < _NOTABLE:
         return []
-    told = f"shift: a classifier tells {molecules} from training molecules (AUC {auc:.2f})"
-    return [f"{told}: errors can be larger than on similar molecules, and intervals too narrow"]
+    remark = f"shift: a classifier tells {molecules} from training molecules (AUC {auc:.2f})"
+    return [f"{remark}: errors can be larger than on similar molecules, and intervals too narrow"]

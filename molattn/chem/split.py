@@ -64,16 +64,16 @@ def group_split(
     sets: tuple[list[Sequence[int]], ...] = ([], [], [])
     free = list(wanted)
     for group in dealt:
-        chosen = next((n for n in (0, 1, 2) if len(group) <= free[n]), 0)
-        sets[chosen].append(group)
-        free[chosen] -= len(group)
-    for chosen in (1, 2):  # if all groups are large, the smallest is nearest to what is wanted
-        if wanted[chosen] and not sets[chosen] and len(sets[0]) > 1:
+        index = next((n for n in (0, 1, 2) if len(group) <= free[n]), 0)
+        sets[index].append(group)
+        free[index] -= len(group)
+    for index in (1, 2):  # if all groups are large, the smallest is nearest to what is wanted
+        if wanted[index] and not sets[index] and len(sets[0]) > 1:
             smallest = min(sets[0], key=len)
             if 2 * (sum(map(len, sets[0])) - len(smallest)) >= rows:
                 sets[0].remove(smallest)
-                sets[chosen].append(smallest)
-    return _split([[row for group in one for row in group] for one in sets], wanted)
+                sets[index].append(smallest)
+    return _split([[row for group in members for row in group] for members in sets], wanted)
 
 
 def fold_split(
@@ -98,11 +98,11 @@ def fold_split(
         seed: Seed of the random order.
         balanced: Whether groups larger than half of the validation set are kept out of it.
     """
-    parts = _folds(groups, folds, seed)
+    test_sets = _folds(groups, folds, seed)
     if not 1 <= fold <= folds:
         raise InputError(f"fold: got {fold}, expected 1 to {folds}")
-    test = parts.pop(fold - 1)
-    others = [group for part in parts for group in part]
+    test = test_sets.pop(fold - 1)
+    others = [group for test_set in test_sets for group in test_set]
     fraction = min(1.0, validation_size * sum(map(len, groups)) / sum(map(len, others)))
     sizes = (1.0 - fraction, fraction, 0.0)
     inner = group_split(others, sizes=sizes, seed=seed + fold, balanced=balanced)
@@ -163,14 +163,14 @@ def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[
             f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "
             "stay together"
         )
-    parts: list[list[Sequence[int]]] = [[] for _ in range(folds)]
+    test_sets: list[list[Sequence[int]]] = [[] for _ in range(folds)]
     sizes = [0] * folds
     # Large groups first, so that small ones even out the sizes; the sort is stable.
     for group in sorted(_shuffled(groups, seed), key=len, reverse=True):
         smallest = sizes.index(min(sizes))
-        parts[smallest].append(group)
+        test_sets[smallest].append(group)
         sizes[smallest] += len(group)
-    return parts
+    return test_sets
 
 
 def _rows(groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -38,8 +38,10 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
     custom encoder does not apply attention layers of ``molattn.nn``, all with the same number of
     heads, to the edges of the molecule.
     """
-    data, n = _edge_list(model, molecule), molecule.layout.num_nodes
-    weights, gates = list[list[Tensor]](), list[list[Tensor]]()
+    data = _edge_list(model, molecule)
+    n = molecule.layout.num_nodes
+    weights: list[list[Tensor]] = []
+    gates: list[list[Tensor]] = []
     for net in model.networks:
         weights.append([])
         gates.append([])
@@ -47,7 +49,7 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
         for layer in twin.attention_layers:
             _add_hooks(layer, data.edge_index, weights[-1], gates[-1])
         twin.encode(data)
-    if len({one.shape for layers in weights for one in layers}) != 1:
+    if len({layer_weights.shape for layers in weights for layer_weights in layers}) != 1:
         return Attention(np.zeros((len(weights), 0, 0, n, n)), None)
     edges = torch.stack([torch.stack(layers) for layers in weights]).transpose(2, 3)
     pairs = edges.new_zeros(*edges.shape[:3], n, n)
@@ -69,16 +71,16 @@ def _add_hooks(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[T
         more = {"return_attention_weights": True} if is_recorded(args, kwargs) else {}
         return args, {**kwargs, **more}
 
-    def record(_: nn.Module, args: Any, kwargs: Any, result: Any) -> Any:
+    def record(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not is_recorded(args, kwargs):
             return None
-        *outputs, (_, found) = result
-        weights.append(found)
+        *outputs, (_, layer_weights) = output
+        weights.append(layer_weights)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def record_gate(_: nn.Module, args: Any, found: Tensor) -> None:
+    def record_gate(_: nn.Module, args: Any, gate: Tensor) -> None:
         if args[2].edge_index is graph:
-            gates.append(found)
+            gates.append(gate)
 
     conv.register_forward_pre_hook(request, with_kwargs=True)
     conv.register_forward_hook(record, with_kwargs=True)

@@ -37,7 +37,7 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
     """
     weight = min(abs(score) / limit, 1.0) if limit > 0 else 0.0
     full = UNSIGNED if not signed else RAISE if score > 0 else LOWER
-    red, green, blue = (1.0 - weight + weight * part for part in full)
+    red, green, blue = (1.0 - weight + weight * channel for channel in full)
     return red, green, blue
 
 
@@ -150,6 +150,7 @@ def _set_options(drawer: Any, scale: int, padding: float) -> None:
     options.useBWAtomPalette()
     options.fixedBondLength = _BOND * scale
     options.bondLineWidth = 2 * scale
-    options.minFontSize, options.maxFontSize = 7 * scale, 17 * scale
+    options.minFontSize = 7 * scale
+    options.maxFontSize = 17 * scale
     options.highlightBondWidthMultiplier = 10
     options.fillHighlights = options.continuousHighlight = options.atomHighlightsAreCircles = True

@@ -229,12 +229,12 @@ def explain(
         ((3,), (4, 8, 3, 3))
     """
     METHODS[method]  # refuses an unknown name before any molecule is read
-    chosen = MethodOptions(**options)
+    method_options = MethodOptions(**options)
     is_one = smiles is None or isinstance(smiles, Molecule)  # None is RDKit's invalid molecule
     molecules: Any = [smiles] if is_one else smiles
     seconds = [partners] if isinstance(partners, Molecule) else partners
     instances = read_instances(model, molecules, target, seconds, features, level=interval)
-    explanations = [explain_instance(instance, method, chosen) for instance in instances]
+    explanations = [explain_instance(instance, method, method_options) for instance in instances]
     return explanations[0] if is_one else explanations
 
 
@@ -250,7 +250,8 @@ def read_instances(
     """Featurize and predict molecules to explain; the arguments are those of :func:`explain`."""
     check_list("smiles", smiles)
     check_list("partners", partners)
-    smiles, partners = [*smiles], None if partners is None else [*partners]
+    smiles = [*smiles]
+    partners = None if partners is None else [*partners]
     reader = model.reader(partners, numbers=True, fingerprint=model.uncertainty is not None)
     records = reader.all(smiles, partners)
     return make_instances(model, [*zip(smiles, records, strict=True)], features, target, level)
@@ -271,14 +272,16 @@ def make_instances(
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     for row, (molecule, record) in enumerate(molecules):
         values = predicted.prediction[row]
-        chosen = find_target(model, target, values.tolist())
-        value = float(values[chosen.outputs][chosen.index])
-        low, high = (float(end[row, chosen.task_index]) for end in (predicted.low, predicted.high))
+        row_target = find_target(model, target, values.tolist())
+        value = float(values[row_target.outputs][row_target.index])
+        task = row_target.task_index
+        low = float(predicted.low[row, task])
+        high = float(predicted.high[row, task])
         interval = (low, high) if math.isfinite(high - low) else (None, None)
-        error = float(predicted.expected_error[row, chosen.task_index])
+        error = float(predicted.expected_error[row, task])
         yield Instance(
-            *(model, molecule, record, chosen, value, interval),
-            confidence=str(predicted.confidence[row, chosen.task_index]) or None,
+            *(model, molecule, record, row_target, value, interval),
+            confidence=str(predicted.confidence[row, task]) or None,
             expected_error=None if math.isnan(error) else error,
             features=None if rows is None else rows[row],
         )
@@ -286,7 +289,9 @@ def make_instances(
 
 def explain_instance(instance: Instance, method: str, options: MethodOptions) -> Explanation:
     """Explain one molecule."""
-    signed, target, prediction = METHODS[method].signed, instance.target, instance.prediction
+    signed = METHODS[method].signed
+    target = instance.target
+    prediction = instance.prediction
     scores = METHODS[method](instance, options)
     residual = None
     if scores.baseline is not None:

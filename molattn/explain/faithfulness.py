@@ -116,7 +116,8 @@ class Faithfulness:
 
     def table(self) -> str:
         """Return the results as a Markdown table."""
-        unit, gain = f", {self.unit}" if self.unit else "", "gain over random"
+        unit = f", {self.unit}" if self.unit else ""
+        gain = "gain over random"
         areas = f"Deletion area{unit}", f"Insertion area{unit}"
         lines = [["Ranking", areas[0], gain, areas[1], gain, "Verdict"], ["---"] * 6]
         for row in self.rows:
@@ -182,7 +183,7 @@ def measure_instances(
     progress: Callable[[], object] = lambda: None,
 ) -> Faithfulness:
     """Run the tests on featurized molecules; ``progress`` is called after each of them."""
-    chosen = [METHODS[name] for name in methods or METHODS]
+    functions = [METHODS[name] for name in methods or METHODS]
     tested = [instance for instance in instances if instance.num_atoms > 1]
     if not tested:
         raise InputError(
@@ -193,7 +194,7 @@ def measure_instances(
     for k, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
         rng = np.random.default_rng([options.seed, k])
         random = [rng.permutation(instance.num_atoms) for _ in range(_RANDOM_ORDERS)]
-        changes = _changes(instance, chosen, random, options)
+        changes = _changes(instance, functions, random, options)
         areas[k] = 0.5 * (changes[..., 1:] + changes[..., :-1]).mean(axis=-1)
         progress()
     gains = (areas - areas[:, -1:]) * np.array([1.0, -1.0])
@@ -229,11 +230,11 @@ def _changes(
     scores = [
         method(instance, options).atoms * (sign if method.signed else 1) for method in methods
     ]
-    orders = [np.argsort(-one, kind="stable") for one in scores]
+    orders = [np.argsort(-atom_scores, kind="stable") for atom_scores in scores]
     position = np.argsort([*orders, np.arange(n), *random], axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
-    kept = np.stack([~masked, masked], axis=1)
-    values = instance.predict_kept(kept.reshape(-1, n)).reshape(kept.shape[:-1])
+    unmasked = np.stack([~masked, masked], axis=1)
+    values = instance.predict_kept(unmasked.reshape(-1, n)).reshape(unmasked.shape[:-1])
     changes = sign * (values[0, 0, 0] - values)
     of_random = changes[-len(random) :].mean(axis=0, keepdims=True)
     return np.concatenate([changes[: -len(random)], of_random])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
@@ -39,7 +40,9 @@ from molattn.version import __version__
 
 _MOST_CHECKED = 200
 PAGE_FILE = "index.html"
-_PICTURES, _JSON, _WEIGHTS = "molecules", "explanations.json", "attention.npz"
+_PICTURES = "molecules"
+_JSON = "explanations.json"
+_WEIGHTS = "attention.npz"
 _TABLES = {
     "atoms.csv": ("row", "atom", "symbol", "smiles"),
     "bonds.csv": ("row", "atom_1", "atom_2", "smiles"),
@@ -75,7 +78,8 @@ def explain_table(
     Raises:
         InputError: An invalid model, table, method, target or output folder.
     """
-    config, console = config or ExplainConfig(), console or Console(quiet=True)
+    config = config or ExplainConfig()
+    console = console or Console(quiet=True)
     for name in config.method:
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
@@ -150,16 +154,21 @@ def _explained_rows(
             continue
         try:
             options = MethodOptions()
-            found = [explain_instance(instance, name, options) for name in config.method]
+            explanations = [explain_instance(instance, name, options) for name in config.method]
         except NotFiniteError:
             yield row, "not_finite"
         else:
-            yield row, (instance, found)
+            yield row, (instance, explanations)
+
+
+def _texts(scores: NDArray[np.float64]) -> list[str]:
+    """Return the cells of scores in a table."""
+    return [f"{score:.7g}" for score in scores]
 
 
 def other_inputs(config: MolAttnConfig) -> str:
     """List the inputs of a model that are no part of the atom scores; "" = none."""
-    sizes = {name: part.stop - part.start for name, part in config.number_groups.items()}
+    sizes = {name: columns.stop - columns.start for name, columns in config.number_groups.items()}
     if are_atom_sums(config.descriptors):
         sizes.pop("descriptors", None)
     inputs = [counted(size, name.removesuffix("s")) for name, size in sizes.items()]
@@ -208,7 +217,8 @@ class _Files:
 
     def add(self, row: ReadRow, explained: _Explained | ReasonCode) -> None:
         """Write the explanations of a row, one for each method, or its reason code."""
-        number, smiles = row.table_row.line, row.smiles
+        number = row.table_row.line
+        smiles = row.smiles
         if isinstance(explained, str):
             for write in (self._atoms, self._bonds):
                 write([number, "", "", "", *self._no_scores, explained])
@@ -218,7 +228,8 @@ class _Files:
             return
         instance, explanations = explained
         self._write(number, explanations)
-        cells = [row.table_row.cells[one].strip() if one is not None else "" for one in self._shown]
+        texts = row.table_row.cells
+        cells = ["" if column is None else texts[column].strip() for column in self._shown]
         self.page.add(number, explanations, *cells)
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)
@@ -232,25 +243,25 @@ class _Files:
     def _write(self, row: int, explanations: Sequence[Explanation]) -> None:
         first = explanations[0]
         numbers = first.atom_numbers
-        atoms = [[f"{score:.7g}" for score in one.atom_scores] for one in explanations]
+        atoms = [_texts(explanation.atom_scores) for explanation in explanations]
         for number, symbol, *scores in zip(numbers, first.symbols, *atoms, strict=True):
             self._atoms([row, number, symbol, first.smiles, *scores, ""])
-        bonds = [[f"{score:.7g}" for score in one.bond_scores] for one in explanations]
+        bonds = [_texts(explanation.bond_scores) for explanation in explanations]
         for (begin, end), *scores in zip(first.bonds, *bonds, strict=True):
             self._bonds([row, numbers[begin], numbers[end], first.smiles, *scores, ""])
-        for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
-            found = [one.other_scores for one in explanations]
-            texts = (f"{scores[name]:.7g}" if name in scores else "" for scores in found)
+        others = [explanation.other_scores for explanation in explanations]
+        for name in dict.fromkeys(name for scores in others for name in scores):
+            texts = (f"{scores[name]:.7g}" if name in scores else "" for scores in others)
             self._others([row, name, *texts, ""])
-        entries = [one.to_dict(with_attention=False) for one in explanations]
+        entries = [explanation.to_dict(with_attention=False) for explanation in explanations]
         self._write_row(row, first.smiles, "", entries)
         for name, array in {"attention": first.attention, "gates": first.gates}.items():
             if array is not None:
                 with self._weights.open(f"{name}_{row}.npy", "w") as file:
                     np.save(file, np.ascontiguousarray(array), allow_pickle=False)
-        for one in explanations:
+        for explanation in explanations:
             for ending in ("svg", "png"):
-                one.save(self._pictures / f"{row}_{one.method}.{ending}")
+                explanation.save(self._pictures / f"{row}_{explanation.method}.{ending}")
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write further entries of ``explanations.json``."""

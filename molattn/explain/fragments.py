@@ -72,7 +72,8 @@ def find_fragments(mol: Chem.Mol) -> list[Fragment]:
     polar = [_is_polar(atom) for atom in mol.GetAtoms()]
 
     def is_cut(bond: Chem.Bond) -> bool:
-        begin, end = bond.GetBeginAtom(), bond.GetEndAtom()
+        begin = bond.GetBeginAtom()
+        end = bond.GetEndAtom()
         if bond.GetBondType() != Chem.BondType.SINGLE or bond.IsInRing():
             return False
         in_ring = begin.IsInRing() or end.IsInRing()
@@ -83,11 +84,12 @@ def find_fragments(mol: Chem.Mol) -> list[Fragment]:
     Chem.RemoveStereochemistry(plain)
     labels = [(0, 0)] * len(bonds)
     cut = Chem.FragmentOnBonds(plain, bonds, dummyLabels=labels) if bonds else plain
-    count, groups = mol.GetNumAtoms(), list[tuple[int, ...]]()
-    parts = Chem.GetMolFrags(cut, asMols=True, sanitizeFrags=False, fragsMolAtomMapping=groups)
+    count = mol.GetNumAtoms()
+    groups: list[tuple[int, ...]] = []
+    fragments = Chem.GetMolFrags(cut, asMols=True, sanitizeFrags=False, fragsMolAtomMapping=groups)
     return [
-        Fragment(_name(part), tuple(atom for atom in group if atom < count))
-        for part, group in zip(parts, groups, strict=True)
+        Fragment(_name(fragment), tuple(atom for atom in group if atom < count))
+        for fragment, group in zip(fragments, groups, strict=True)
     ]
 
 
@@ -102,10 +104,10 @@ def _is_polar(atom: Chem.Atom) -> bool:
     return halogens > 1 or any(bond.GetBondType() != Chem.BondType.SINGLE for bond in others)
 
 
-def _name(part: Chem.Mol) -> str:
-    smiles = Chem.MolToSmiles(part)
-    ends = [atom for atom in part.GetAtoms() if not atom.GetAtomicNum()]
-    ring = Chem.RWMol(part)
+def _name(fragment: Chem.Mol) -> str:
+    smiles = Chem.MolToSmiles(fragment)
+    ends = [atom for atom in fragment.GetAtoms() if not atom.GetAtomicNum()]
+    ring = Chem.RWMol(fragment)
     for atom in ends:
         ring.GetAtomWithIdx(atom.GetIdx()).SetAtomicNum(1)
     parent = Chem.MolToSmiles(Chem.RemoveHs(ring, sanitize=False))

@@ -117,7 +117,8 @@ class Instance:
     @cached_property
     def pairs(self) -> Tensor:
         """One-hot pair features ``[n receivers, n senders, T]``."""
-        featurizer, pairs = self.model.config.featurizer, self.record.pairs.T
+        featurizer = self.model.config.featurizer
+        pairs = self.record.pairs.T
         codes = featurizer.pair_table[np.where(pairs == NO_EDGE, 0, pairs)]  # which is not read
         return self._tensor(one_hot(codes, featurizer.pair_sizes))
 
@@ -143,8 +144,8 @@ class Instance:
     @cached_property
     def contributions(self) -> Optional[Tensor]:
         """What each atom adds to the descriptors, ``[n, F]``, if all are sums over atoms."""
-        found = atom_contributions(self.mol, self.model.config.descriptors)
-        return None if found is None else self._numbers(found)
+        contributions = atom_contributions(self.mol, self.model.config.descriptors)
+        return None if contributions is None else self._numbers(contributions)
 
     @cached_property
     def number_groups(self) -> tuple[str, ...]:
@@ -224,32 +225,34 @@ class Instance:
         return self.target.value(mean_of_members(outputs, self.model.config.tasks))
 
     def predict_kept(
-        self, kept: NDArray[np.bool_], groups: Optional[NDArray[np.bool_]] = None
+        self, unmasked: NDArray[np.bool_], groups: Optional[NDArray[np.bool_]] = None
     ) -> NDArray[np.float64]:
         """Predict with some atoms masked: ``[B]``, in the target's unit.
 
         A masked atom is removed from the graph, so that no atom attends to it and the readout
         ignores it; features of the other atoms, such as their number of neighbors, do not change.
-        ``kept`` are the atoms that are not masked, ``bool [B, n]``, and ``groups`` the groups of
-        features of the whole molecule that are not replaced by their training means, ``[B, G]``.
+        ``unmasked`` has the atoms that are not masked, ``bool [B, n]``, and ``groups`` the groups
+        of features of the whole molecule that are not replaced by training means, ``[B, G]``.
         """
         if groups is None:
-            groups = np.ones((len(kept), len(self.number_groups)), dtype=bool)
+            groups = np.ones((len(unmasked), len(self.number_groups)), dtype=bool)
 
         def predict(masks: NDArray[np.bool_]) -> Tensor:
-            kept, groups = np.split(masks, [self.num_atoms], axis=1)
-            masked = (~kept).astype(np.float32) @ self.environments.atoms.T.astype(np.float32)
-            weights = [masked == 0.0, kept[:, : self.input_sizes[1]], groups]
-            atoms, pairs = self.record.atoms, self.record.pairs
+            atom_masks, groups = np.split(masks, [self.num_atoms], axis=1)
+            masked = (~atom_masks).astype(np.float32) @ self.environments.atoms.T.astype(np.float32)
+            weights = [masked == 0.0, atom_masks[:, : self.input_sizes[1]], groups]
+            atoms = self.record.atoms
+            pairs = self.record.pairs
             variants = [
-                replace(self.record, atoms=atoms[some], pairs=pairs[some][:, some]) for some in kept
+                replace(self.record, atoms=atoms[mask], pairs=pairs[mask][:, mask])
+                for mask in atom_masks
             ]
             return self._values(
                 self.batch(variants), self._numbers(np.concatenate(weights, axis=1))
             )
 
         # Orders of the atoms share masks, at least the empty and the full one.
-        masks = np.concatenate([kept, groups], axis=1)
+        masks = np.concatenate([unmasked, groups], axis=1)
         distinct, index = np.unique(masks, axis=0, return_inverse=True)
         return self._in_batches(predict, distinct)[index.reshape(-1)]
 
@@ -257,8 +260,8 @@ class Instance:
         """Predict with the features of ordered pairs ``bool [B, n, n]`` set to zero, ``[B]``."""
 
         def predict(masks: NDArray[np.bool_]) -> Tensor:
-            some = torch.from_numpy(masks).to(self.model.device).unsqueeze(-1)
-            pairs = torch.where(some, self.blank_pairs, self.pairs)
+            is_blank = torch.from_numpy(masks).to(self.model.device).unsqueeze(-1)
+            pairs = torch.where(is_blank, self.blank_pairs, self.pairs)
             return self(self.atoms.expand(len(masks), -1, -1), pairs)
 
         return self._in_batches(predict, masked)
@@ -267,9 +270,9 @@ class Instance:
     def _in_batches(
         self, predict: Callable[[NDArray[np.bool_]], Tensor], masks: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        parts = np.array_split(masks, -(-len(masks) // self.batch_size) or 1)
+        batches = np.array_split(masks, -(-len(masks) // self.batch_size) or 1)
         with self.model.evaluating():
-            values = [predict(part).cpu().numpy() for part in parts if len(part)]
+            values = [predict(batch).cpu().numpy() for batch in batches if len(batch)]
         return np.concatenate([np.zeros(0), *values])
 
 

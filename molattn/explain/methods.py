@@ -162,23 +162,26 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
     baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
     if not weights.numel():
-        whole, baseline = whole[:2], baseline[:2]  # an input without elements has no gradient
+        whole = whole[:2]  # an input without elements has no gradient
+        baseline = baseline[:2]
     with torch.inference_mode(), instance.model.evaluating():
-        prediction, at_baseline = float(instance(*whole)), float(instance(*baseline))
-    attribute, steps = IntegratedGradients(instance).attribute, _FIRST_STEPS
+        prediction = float(instance(*whole))
+        at_baseline = float(instance(*baseline))
+    attribute = IntegratedGradients(instance).attribute
+    steps = _FIRST_STEPS
     while True:
         size = min(steps, instance.batch_size)
         with torch.enable_grad(), instance.model.evaluating():
             gradients = attribute(whole, baseline, n_steps=steps, internal_batch_size=size)
-        atoms, pairs, *of_weights = (part[0].cpu().double().numpy() for part in gradients)
+        atoms, pairs, *of_weights = (gradient[0].cpu().double().numpy() for gradient in gradients)
         pairs = pairs.sum(axis=-1)
         scores = atoms.sum(axis=-1) + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         others: dict[str, float] = {}
         if of_weights:
-            shared, added, rest = np.split(of_weights[0], [count, count + contributing])
+            shared, added, of_groups = np.split(of_weights[0], [count, count + contributing])
             scores += shared / environments.sum(axis=1) @ environments
             scores[: len(added)] += added
-            others = dict(zip(instance.number_groups, rest.tolist(), strict=True))
+            others = dict(zip(instance.number_groups, of_groups.tolist(), strict=True))
         residual = prediction - at_baseline - scores.sum() - sum(others.values())
         is_near = abs(residual) <= options.tolerance * instance.target.spread
         if is_near or steps >= _MOST_STEPS:
@@ -207,7 +210,8 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     Gaussian process counts stay as they are.
     """
     groups = atom_groups(instance.mol, options.groups)
-    n, m = instance.num_atoms, len(groups)
+    n = instance.num_atoms
+    m = len(groups)
     ranks = np.array(Chem.CanonicalRankAtoms(instance.mol))
     group_of = np.empty(n, dtype=np.int64)
     # Sorted by canonical rank too, so that scores do not depend on the order of the groups.
@@ -221,8 +225,8 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     # players at positions < k are masked.
     position = np.argsort(drawn, axis=1)
     steps = np.arange(m + len(others) + 1)[:, np.newaxis]
-    kept = (position[:, np.newaxis, :] >= steps).reshape(-1, m + len(others))
-    values = instance.predict_kept(kept[:, group_of], kept[:, m:])
+    unmasked = (position[:, np.newaxis, :] >= steps).reshape(-1, m + len(others))
+    values = instance.predict_kept(unmasked[:, group_of], unmasked[:, m:])
     values = values.reshape(len(drawn), -1)
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1).mean(axis=0)
     atoms = (changes[:m] / np.bincount(group_of))[group_of]
@@ -247,7 +251,8 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> list[tu
     """
     if isinstance(groups, str):
         check_one_of("groups", groups, ("atoms", "rings", "brics"))
-        kind, groups = groups, list[Sequence[int]]()
+        kind = groups
+        groups = []
         if kind == "rings":
             for ring in map(set, mol.GetRingInfo().AtomRings()):
                 fused = [system for system in groups if {*system} & ring]
@@ -259,7 +264,8 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> list[tu
             cut = Chem.FragmentOnBonds(mol, bonds, addDummies=False) if bonds else mol
             groups = Chem.GetMolFrags(cut)
     groups = [tuple(np.asarray(group).tolist()) for group in groups]
-    atoms, n = [atom for group in groups for atom in group], mol.GetNumAtoms()
+    atoms = [atom for group in groups for atom in group]
+    n = mol.GetNumAtoms()
     if not all(groups) or len({*atoms}) < len(atoms) or not {*atoms} <= {*range(n)}:
         raise InputError(
             f"groups: got {quoted(groups)}, expected lists of atom indices from 0 to {n - 1}, each "

@@ -44,7 +44,8 @@ class ExplanationPage:
         self._index: dict[str, Any] = {"interval": interval, "unit": "", "layers": (), "heads": ()}
         self._index |= {"targets": [], "limits": {}, "molecules": []}
         self._blobs: list[str] = []
-        self._total, self._largest = 0, 0.0
+        self._total = 0
+        self._largest = 0.0
 
     def add(
         self, row: int, explanations: Sequence[Explanation], name: str = "", measured: str = ""
@@ -56,13 +57,14 @@ class ExplanationPage:
         self._total += 1
         if self._total > _MOST_SHOWN:
             return
-        first, index = explanations[0], self._index
+        first = explanations[0]
+        index = self._index
         axes = first.named_attention
         index |= {"unit": first.unit, "layers": axes["layer"], "heads": axes["head"]}
         self._largest = max(self._largest, float(first.attention.max(initial=0.0)))
-        for one in explanations:
-            method = one.method.replace("_", " ")
-            index["limits"][method] = max(index["limits"].get(method, 0.0), one.score_limit)
+        for explanation in explanations:
+            method = explanation.method.replace("_", " ")
+            index["limits"][method] = max(index["limits"].get(method, 0.0), explanation.score_limit)
         if first.target not in index["targets"]:
             index["targets"].append(first.target)
         numbers = [first.prediction, first.low, first.high, first.num_atoms, first.score_limit]
@@ -130,9 +132,9 @@ def pack(explanations: Sequence[Explanation]) -> str:
         "confidence": first.confidence,
         "expected_error": first.expected_error,
         "methods": [
-            {name: getattr(one, name) for name in _METHOD_FIELDS}
-            | {"method": one.method.replace("_", " ")}
-            for one in explanations
+            {name: getattr(explanation, name) for name in _METHOD_FIELDS}
+            | {"method": explanation.method.replace("_", " ")}
+            for explanation in explanations
         ],
     }
     text = _json(head).encode()

@@ -23,22 +23,28 @@ class _ModelTensors:
     """The tensors of a Gaussian process on a device, which are the same for all molecules."""
 
     def __init__(self, head: GaussianProcessHead, device: torch.device) -> None:
-        self.head, self.device, kernel = head, device, head.kernel
+        self.head = head
+        self.device = device
+        kernel = head.kernel
         self.tensor = tensor = partial(torch.as_tensor, dtype=number_type(), device=device)
-        self.numbers = {name: _Gaussian(one, tensor) for name, one in kernel.numbers.items()}
+        self.numbers = {
+            name: _Gaussian(numbers, tensor) for name, numbers in kernel.numbers.items()
+        }
         self.columns = None if kernel.features is None else _Gaussian(kernel.features, tensor)
-        self.means, self.weights = tensor(head.means), tensor(head.weights)
-        self.shares = tensor(head.output_shares)
+        self.means = tensor(head.means)
+        self.weights = tensor(head.weights)
+        self.process_weights = tensor(head.output_shares)
 
 
 _TENSORS: WeakKeyDictionary[MolAttn, _ModelTensors] = WeakKeyDictionary()
 
 
 def _tensors_of(model: MolAttn) -> _ModelTensors:
-    kept, head = _TENSORS.get(model), model.gaussian_process
-    if kept is None or kept.head is not head or kept.device != model.device:
-        kept = _TENSORS[model] = _ModelTensors(head, model.device)  # pyright: ignore
-    return kept
+    tensors = _TENSORS.get(model)
+    head = model.gaussian_process
+    if tensors is None or tensors.head is not head or tensors.device != model.device:
+        tensors = _TENSORS[model] = _ModelTensors(head, model.device)  # pyright: ignore
+    return tensors
 
 
 class MoleculeProcess:
@@ -53,19 +59,21 @@ class MoleculeProcess:
 
     def __init__(self, model: MolAttn, environments: Environments, inputs: KernelInputs) -> None:
         self._shared = shared = _tensors_of(model)
-        tensor, kernel = shared.tensor, shared.head.kernel
+        tensor = shared.tensor
+        kernel = shared.head.kernel
         self._counts = [
             _CountKernel(counts, kind, environments, tensor)
             for counts, kind in zip(kernel.of_counts, kernel.kinds, strict=True)
         ]
-        self._own = {
+        self._unchanged = {
             name: shared.numbers[name].standardized(tensor(numbers))
             for name, numbers in inputs.numbers.items()
             if name != "embedding"
         }
         if shared.columns is not None:
-            self._own[_COLUMNS] = shared.columns.standardized(tensor(inputs.features))
-        second = [one(inputs.partners) for one in kernel.of_partners]  # pyright: ignore
+            self._unchanged[_COLUMNS] = shared.columns.standardized(tensor(inputs.features))
+        partners: Any = inputs.partners
+        second = [partner_kernel(partners) for partner_kernel in kernel.of_partners]
         self._second = tensor(np.mean(second, axis=0)) if second else None
 
     def __call__(
@@ -81,26 +89,29 @@ class MoleculeProcess:
         standardized ``descriptors`` and ``feature columns`` ``[B]`` each, descriptors in own units
         ``[B, F]``; None = those of the molecule, times their factor.
         """
-        shared, given = self._shared, {"embedding": embedding, "descriptors": descriptors}
-        found = [count_kernel(weights) for count_kernel in self._counts]
+        shared = self._shared
+        numbers_by_name = {"embedding": embedding, "descriptors": descriptors}
+        kernels = [count_kernel(weights) for count_kernel in self._counts]
         for name, gaussian in shared.numbers.items():
-            numbers = given[name]
+            numbers = numbers_by_name[name]
             if numbers is None:
-                found.append(gaussian(self._own[name] * factors[name].unsqueeze(-1)))
+                kernels.append(gaussian(self._unchanged[name] * factors[name].unsqueeze(-1)))
             else:
-                found.append(gaussian(gaussian.standardized(numbers)))
-        kernel = sum(found[1:], found[0]) / len(found)
+                kernels.append(gaussian(gaussian.standardized(numbers)))
+        kernel = sum(kernels[1:], kernels[0]) / len(kernels)
         if self._second is not None:
             kernel = kernel * self._second
         if shared.columns is not None:
-            kernel = kernel * shared.columns(self._own[_COLUMNS] * factors[_COLUMNS].unsqueeze(-1))
+            kernel = kernel * shared.columns(
+                self._unchanged[_COLUMNS] * factors[_COLUMNS].unsqueeze(-1)
+            )
         return shared.head.outputs(shared.means + kernel @ shared.weights)
 
     def combine(self, network: Tensor, process: Tensor) -> Tensor:
         """Average outputs of networks ``[..., B, outputs]`` with those of the Gaussian process."""
-        shares = self._shared.shares
-        network = torch.where(shares == 1.0, process, network.to(process.dtype))
-        return network + shares * (process - network)
+        weights = self._shared.process_weights
+        network = torch.where(weights == 1.0, process, network.to(process.dtype))
+        return network + weights * (process - network)
 
 
 class _CountKernel:
@@ -110,20 +121,22 @@ class _CountKernel:
         self, kernel: TanimotoKernel, kind: slice, environments: Environments, tensor: _ToTensor
     ) -> None:
         every = torch.from_numpy(environments.positions)
-        chosen = ((every >= kind.start) & (every < kind.stop)).nonzero()[:, 0]
-        positions, position = every[chosen].unique(return_inverse=True)
+        of_kind = ((every >= kind.start) & (every < kind.stop)).nonzero()[:, 0]
+        positions, position = every[of_kind].unique(return_inverse=True)
         level_position, lower, reached = kernel.levels(positions.numpy())
-        self._lower, self._reached = tensor(lower), tensor(reached)
+        self._lower = tensor(lower)
+        self._reached = tensor(reached)
         self._totals = tensor(kernel.totals)
         device = self._totals.device
         self._size = len(positions)
-        self._chosen, self._position = chosen.to(device), position.to(device)
+        self._of_kind = of_kind.to(device)
+        self._position = position.to(device)
         self._level_position = torch.from_numpy(level_position).to(device)
 
     def __call__(self, weights: Tensor) -> Tensor:
         """Return the kernel, ``[B, m]``, of weights ``[B, E]``."""
         counts = weights.new_zeros(len(weights), self._size)
-        counts = counts.index_add(1, self._position, weights[:, self._chosen])
+        counts = counts.index_add(1, self._position, weights[:, self._of_kind])
         counts = counts.clamp(max=MOST_COUNTED)
         reached = counts[:, self._level_position] - self._lower
         common = reached.clamp(0.0, 1.0) @ self._reached
@@ -137,8 +150,10 @@ class _Gaussian:
     """The Gaussian kernel of numbers with those of m molecules, differentiable."""
 
     def __init__(self, kernel: GaussianKernel, tensor: _ToTensor) -> None:
-        self._mean, self._scale = tensor(kernel.mean), tensor(kernel.scale)
-        self._points, self._length = tensor(kernel.points), kernel.length
+        self._mean = tensor(kernel.mean)
+        self._scale = tensor(kernel.scale)
+        self._points = tensor(kernel.points)
+        self._length = kernel.length
         self._squares = self._points.square().sum(dim=1)
 
     def standardized(self, numbers: Tensor) -> Tensor:

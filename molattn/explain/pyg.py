@@ -65,8 +65,8 @@ class GraphModel(nn.Module):
         batch: Optional[Tensor] = None,
     ) -> Tensor:
         """Predict the target in its unit, ``[num_graphs, 1]``; see :func:`one_hot_data`."""
-        parts = {"x": x, "edge_index": edge_index, "edge_attr": edge_attr, "numbers": numbers}
-        graphs = Data(**parts) if batch is None else Batch(**parts, batch=batch)
+        tensors = {"x": x, "edge_index": edge_index, "edge_attr": edge_attr, "numbers": numbers}
+        graphs = Data(**tensors) if batch is None else Batch(**tensors, batch=batch)
         return self.target.value(self.model(graphs)).unsqueeze(-1)
 
 

@@ -58,7 +58,8 @@ class Target:
         return 0.5 * (high - low)
 
     def _regression(self, scaled: Tensor) -> Tensor:
-        mean, scale = self.model.target_mean, self.model.target_scale  # 0 and 1 for a class
+        mean = self.model.target_mean  # 0 for a class
+        scale = self.model.target_scale  # 1 for a class
         transformed = scaled * float(scale[self.task_index]) + float(mean[self.task_index])
         return self.model.config.target_transforms[self.task_index].inverse(transformed)
 
@@ -97,9 +98,12 @@ def find_target(
     """
     tasks = model.config.tasks
     name = tasks[0].name if name is None else target_name(model, name, option=option)
-    known = {one: k for k, task in reversed([*enumerate(tasks)]) for one in task.output_names}
-    known |= {task.name: k for k, task in enumerate(tasks)}
-    k, index = known[name], 0
+    task_index = {
+        output: k for k, task in reversed([*enumerate(tasks)]) for output in task.output_names
+    }
+    task_index |= {task.name: k for k, task in enumerate(tasks)}
+    k = task_index[name]
+    index = 0
     if tasks[k].kind == "multiclass" and name != tasks[k].name:
         index = tasks[k].output_names.index(name)
     elif tasks[k].kind == "multiclass" and predicted is not None:

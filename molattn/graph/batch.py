@@ -84,8 +84,8 @@ class MoleculeBatch(OnDevice):
         return self.edge_index
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
-        parts = {name: move(part) for name, part in vars(self).items() if part is not None}
-        return replace(self, **parts)
+        tensors = {name: move(tensor) for name, tensor in vars(self).items() if tensor is not None}
+        return replace(self, **tensors)
 
 
 def collate(
@@ -179,16 +179,19 @@ def _listed(
     """Atoms and listed pairs."""
     sizes = [record.num_atoms for record in records]
     starts = np.cumsum([0, *sizes[:-1]])
-    edges, codes = [], []
+    edges = []
+    codes = []
     for record, start in zip(records, starts, strict=True):
         if record.edge_index is None:
             raise ValueError("records: got edge_index in some molecules, expected in all or none")
         edges.append(record.edge_index.astype(np.int64) + start)
         codes.append(record.pairs)
-    edge_index, pairs = np.concatenate(edges, axis=1), np.concatenate(codes)
+    edge_index = np.concatenate(edges, axis=1)
+    pairs = np.concatenate(codes)
     if not self_loops:
-        kept = edge_index[0] != edge_index[1]
-        edge_index, pairs = edge_index[:, kept], pairs[kept]
+        is_pair = edge_index[0] != edge_index[1]
+        edge_index = edge_index[:, is_pair]
+        pairs = pairs[is_pair]
     batch = np.repeat(np.arange(len(sizes)), sizes)
     graphs = ListedGraphs(torch.from_numpy(edge_index), torch.from_numpy(batch), tuple(sizes))
     return np.concatenate([record.atoms for record in records]), graphs, pairs
@@ -196,9 +199,9 @@ def _listed(
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:
     """Return this attribute of all records, or nothing if none has it."""
-    parts = [part for record in records if (part := getattr(record, name)) is not None]
-    if parts and len(parts) != len(records):
+    arrays = [array for record in records if (array := getattr(record, name)) is not None]
+    if arrays and len(arrays) != len(records):
         raise ValueError(
-            f"records: got {name} for {len(parts)} of {len(records)} molecules, expected for all"
+            f"records: got {name} for {len(arrays)} of {len(records)} molecules, expected for all"
         )
-    return parts
+    return arrays

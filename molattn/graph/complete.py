@@ -29,13 +29,13 @@ class Block:
 
     def rows(self, x: Tensor) -> Tensor:
         """The block's part of node rows ``[R, ...]`` as ``[B, N, ...]``; a view."""
-        part = x.narrow(0, self.row, self.graphs * self.nodes)
-        return part.unflatten(0, (self.graphs, self.nodes))
+        rows = x.narrow(0, self.row, self.graphs * self.nodes)
+        return rows.unflatten(0, (self.graphs, self.nodes))
 
     def pairs(self, e: Tensor) -> Tensor:
         """The block's part of pair rows ``[P, ...]`` as ``[B, N receivers, N senders, ...]``."""
-        part = e.narrow(0, self.pair, self.graphs * self.nodes * self.nodes)
-        return part.unflatten(0, (self.graphs, self.nodes, self.nodes))
+        pairs = e.narrow(0, self.pair, self.graphs * self.nodes * self.nodes)
+        return pairs.unflatten(0, (self.graphs, self.nodes, self.nodes))
 
 
 class GraphStart(NamedTuple):
@@ -70,7 +70,7 @@ class OnDevice:
 
     def to(self, device: Device, *, non_blocking: bool = False) -> Self:
         """The same on another device."""
-        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def cuda(self, device: Device = "cuda", non_blocking: bool = False) -> Self:
         """The same on a GPU."""
@@ -82,7 +82,7 @@ class OnDevice:
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory."""
-        return self._map(lambda part: part.pin_memory())
+        return self._map(lambda tensor: tensor.pin_memory())
 
 
 class CompleteGraphs(OnDevice):
@@ -143,19 +143,21 @@ class CompleteGraphs(OnDevice):
         row = pair = 0
         for first, last, nodes in plan_layout(count, order, torch.device(device).type == "cpu"):
             members = order[first:last]
-            place = np.arange(last - first)
+            position = np.arange(last - first)
             blocks.append(Block(last - first, nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
-            row_start[members] = row + nodes * place
-            pair_start[members] = pair + nodes**2 * place
+            row_start[members] = row + nodes * position
+            pair_start[members] = pair + nodes**2 * position
             width[members] = nodes
             row += len(members) * nodes
             pair += len(members) * nodes**2
         self.blocks = tuple(blocks)
         self._rows_at_end = -row % row_multiple if row > row_multiple else 0
         row_graph.append(np.zeros(self._rows_at_end, np.int64))
-        self.num_graphs, self.num_nodes = len(self.sizes), int(count.sum())
-        self.num_rows, self.num_pairs = row + self._rows_at_end, pair
+        self.num_graphs = len(self.sizes)
+        self.num_nodes = int(count.sum())
+        self.num_rows = row + self._rows_at_end
+        self.num_pairs = pair
         batch = np.repeat(np.arange(self.num_graphs), count)
         first_node = np.cumsum(count) - count
         node_row = np.arange(self.num_nodes) + (row_start - first_node)[batch]
@@ -166,7 +168,7 @@ class CompleteGraphs(OnDevice):
         self.row_graph = torch.from_numpy(np.concatenate(row_graph))
         self.row_mask = torch.from_numpy(mask)
         # For each graph its size, its first row, its first pair and its padded size.
-        self._places = torch.from_numpy(np.stack([count, row_start, pair_start, width]))
+        self._graph_table = torch.from_numpy(np.stack([count, row_start, pair_start, width]))
 
     @classmethod
     def from_edges(
@@ -220,7 +222,8 @@ class CompleteGraphs(OnDevice):
             are integers or of at most 128 kinds, otherwise pair rows ``[num_pairs, D]``, into
             which gradients flow; None if there are none.
         """
-        index, edges = batch.edge_index, batch.edge_attr
+        index = batch.edge_index
+        edges = batch.edge_attr
         if index is None:
             raise ValueError("batch: got no edge_index, expected all pairs of nodes of each graph")
         graphs, order = cls.from_edges(
@@ -241,7 +244,7 @@ class CompleteGraphs(OnDevice):
             return graphs, graphs.edges_to_pairs(edges)
         return graphs, CodedEdges.from_edges(graphs, codes, table)
 
-    def with_edges(self, kept: Tensor) -> "CompleteGraphs":
+    def with_edges(self, kept: Tensor) -> "CompleteGraphs":  # name: as the attribute
         """Return the same layout with only some pairs as edges.
 
         Args:
@@ -261,10 +264,10 @@ class CompleteGraphs(OnDevice):
 
     def pair_rows(self, edge_index: Tensor) -> Tensor:
         """Pair row of each edge between flat nodes ``[2, E]``."""
-        row_start, pair_start, width = self._places[1:, self.batch]  # [num_nodes]
-        place = self.node_row - row_start  # of a node in its graph
+        row_start, pair_start, width = self._graph_table[1:, self.batch]  # [num_nodes]
+        position = self.node_row - row_start  # of a node in its graph
         sender, receiver = edge_index
-        return pair_start[receiver] + place[receiver] * width[receiver] + place[sender]
+        return pair_start[receiver] + position[receiver] * width[receiver] + position[sender]
 
     @property
     def num_edges(self) -> int:
@@ -283,7 +286,7 @@ class CompleteGraphs(OnDevice):
 
     def graph_starts(self) -> Iterator[GraphStart]:
         """Position of each graph, in the order given."""
-        return map(GraphStart, *self._places[1:].tolist())
+        return map(GraphStart, *self._graph_table[1:].tolist())
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
         moved = copy.copy(self)
@@ -322,11 +325,11 @@ class CompleteGraphs(OnDevice):
         if self.is_listed:
             listed = self.rows_to_nodes(senders)[self.edge_index[0]]
             return self.receivers_to_pairs(receivers) + self.edges_to_pairs(listed)
-        parts = [
+        blocks = [
             (block.rows(receivers).unsqueeze(2) + block.rows(senders).unsqueeze(1)).flatten(0, 2)
             for block in self.blocks
         ]
-        return join_pairs(parts, receivers)
+        return join_pairs(blocks, receivers)
 
     def pairs_to_receivers(self, pairs: Tensor, rows: Optional[int] = None) -> Tensor:
         """Add up the edges ``[num_pairs, ...]`` of each receiver, ``[num_rows, ...]``."""
@@ -334,13 +337,15 @@ class CompleteGraphs(OnDevice):
             total = pairs.new_zeros((self.num_nodes, *pairs.shape[1:]))
             listed = self.pairs_to_edges(pairs)
             return self.nodes_to_rows(total.index_add(0, self.edge_index[1], listed))
-        parts = []
-        of_blocks = pairs.split([mask.numel() for mask in self.pair_masks])  # one gradient of all
-        for part, mask in zip(of_blocks, self.pair_masks, strict=True):
+        blocks = []
+        pairs_of_blocks = pairs.split(
+            [mask.numel() for mask in self.pair_masks]
+        )  # one gradient of all
+        for pairs_of_block, mask in zip(pairs_of_blocks, self.pair_masks, strict=True):
             edges = mask.view(*mask.shape, *(1,) * (pairs.dim() - 1))
-            kept = part.unflatten(0, mask.shape).masked_fill(~edges, 0.0)
-            parts.append(kept.sum(2).flatten(0, 1))
-        return self.join_rows(parts, pairs)
+            masked = pairs_of_block.unflatten(0, mask.shape).masked_fill(~edges, 0.0)
+            blocks.append(masked.sum(2).flatten(0, 1))
+        return self.join_rows(blocks, pairs)
 
     def empty_rows(self, like: Tensor) -> Tensor:
         """Rows of this shape, of which only those after the last block are initialized."""
@@ -349,35 +354,35 @@ class CompleteGraphs(OnDevice):
             rows[-self._rows_at_end :].zero_()
         return rows
 
-    def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
+    def join_rows(self, blocks: list[Tensor], like: Tensor) -> Tensor:
         """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
         if self._rows_at_end:
-            parts = [*parts, parts[0].new_zeros((self._rows_at_end, *parts[0].shape[1:]))]
-        return join_pairs(parts, like)
+            blocks = [*blocks, blocks[0].new_zeros((self._rows_at_end, *blocks[0].shape[1:]))]
+        return join_pairs(blocks, like)
 
     # What follows from the sizes.
 
     @_derived
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
-        size, row_start = self._places[:2, self.batch]  # [num_nodes]
-        place = self.node_row - row_start  # of a node in its graph
+        size, row_start = self._graph_table[:2, self.batch]  # [num_nodes]
+        position = self.node_row - row_start  # of a node in its graph
         node = torch.arange(self.num_nodes, device=self.device)
         edge = torch.arange(len(self._all_as_length), device=self.device)
         degree = size if self.self_loops else size - 1
         end = degree.cumsum(0)
         start = end - degree  # first edge of a receiver
         receiver = torch.bucketize(edge, end, right=True)
-        sender = edge + (node - place - start)[receiver]
+        sender = edge + (node - position - start)[receiver]
         if not self.self_loops:  # senders from the receiver itself on move up by one
-            sender = sender + (edge >= (start + place)[receiver])
+            sender = sender + (edge >= (start + position)[receiver])
         index = torch.stack([sender, receiver])
         row = self.pair_rows(index)
         if self.kept is None:
             return index, row
         counted = self.edges_as_length
-        kept = true_places(self.kept[row], None if counted is None else len(counted))
-        return index[:, kept], row[kept]
+        is_edge = true_indices(self.kept[row], None if counted is None else len(counted))
+        return index[:, is_edge], row[is_edge]
 
     @property
     def edge_index(self) -> Tensor:
@@ -468,13 +473,13 @@ class CodedEdges(OnDevice):
         return self.padded_table[self.codes]
 
 
-def join_pairs(parts: list[Tensor], like: Tensor) -> Tensor:
+def join_pairs(blocks: list[Tensor], like: Tensor) -> Tensor:
     """Join pairs ``[B N N, ...]`` of each block to pair rows, empty ones if there is no block."""
-    return torch.cat(parts) if parts else like[:0]  # keeps the autograd graph
+    return torch.cat(blocks) if blocks else like[:0]  # keeps the autograd graph
 
 
-def true_places(mask: Tensor, count: Optional[int]) -> Tensor:
-    """Places of the true entries of a mask ``bool [N]``, ``int64``.
+def true_indices(mask: Tensor, count: Optional[int]) -> Tensor:
+    """Indices of the true entries of a mask ``bool [N]``, ``int64``.
 
     With their number given, the CPU does not wait for a GPU to count them.
     """

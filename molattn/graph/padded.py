@@ -21,9 +21,13 @@ class PaddedGraphs(CompleteGraphs):
     def __init__(self, nodes: Tensor, edges: Tensor) -> None:
         graphs, size = nodes.shape
         self.blocks = (Block(graphs, size, 0, 0),)
-        self.self_loops, self.kept, self._rows_at_end = True, edges.flatten(), 0
-        self.num_graphs, self.num_nodes = graphs + 1, graphs * size
-        self.num_rows, self.num_pairs = graphs * size, graphs * size * size
+        self.self_loops = True
+        self.kept = edges.flatten()
+        self._rows_at_end = 0
+        self.num_graphs = graphs + 1
+        self.num_nodes = graphs * size
+        self.num_rows = graphs * size
+        self.num_pairs = graphs * size * size
         number = torch.arange(graphs, device=nodes.device).unsqueeze(1)
         self.row_mask = nodes.flatten()
         self.batch = self.row_graph = torch.where(nodes, number, graphs).flatten()

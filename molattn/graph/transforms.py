@@ -31,11 +31,13 @@ class _OfBonds(BaseTransform):
 
     def _bonds(self, data: Data) -> tuple[int, Tensor, Tensor]:
         """Check a graph; the number of its nodes, its bonds, and their features ``[E, D]``."""
-        num_nodes, (edge_index, features) = _single(data, self), _edges(data)
+        num_nodes = _single(data, self)
+        edge_index, features = _edges(data)
         narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
         if self.bond_column is not None:
             bonded = features[:, self.bond_column] != 0
-            edge_index, features = edge_index[:, bonded], features[bonded]
+            edge_index = edge_index[:, bonded]
+            features = features[bonded]
         elif num_nodes >= 5 and features.size(1) >= 2 and not features.is_floating_point():
             proper = edge_index[:, edge_index[0] != edge_index[1]]
             if proper.unique(dim=1).size(1) == num_nodes * (num_nodes - 1):
@@ -77,7 +79,8 @@ class CompleteGraph(_OfBonds):
     no_path: float = field(default=-1, kw_only=True)
 
     def __post_init__(self) -> None:
-        limit, no_path = self.max_distance, self.no_path
+        limit = self.max_distance
+        no_path = self.no_path
         if limit is not None and limit < 1:
             raise ValueError(f"max_distance: got {limit}, expected at least 1, or None")
         if no_path >= 0 and (limit is None or no_path <= limit):
@@ -130,19 +133,23 @@ class TopologicalRadiusGraph(_OfBonds):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes, bonds, features = self._bonds(data)
-        found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
-        pairs = torch.from_numpy(found).long().to(bonds.device)
+        indices, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
+        pairs = torch.from_numpy(indices).long().to(bonds.device)
         distance = torch.from_numpy(length).to(features)
         table = features.new_zeros(pairs.size(1), features.size(1) + 2)
         # A loop among the bonds has features of its own, as in a complete graph.
-        place = torch.searchsorted(pairs[0] * num_nodes + pairs[1], bonds[0] * num_nodes + bonds[1])
-        table[place, :-2] = features
-        table[place, -2] = 1
+        column = torch.searchsorted(
+            pairs[0] * num_nodes + pairs[1], bonds[0] * num_nodes + bonds[1]
+        )
+        table[column, :-2] = features
+        table[column, -2] = 1
         table[:, -1] = distance
         if not self.self_loops:
-            kept = pairs[0] != pairs[1]
-            pairs, table = pairs[:, kept], table[kept]
-        data.edge_index, data.edge_attr = pairs, table
+            is_pair = pairs[0] != pairs[1]
+            pairs = pairs[:, is_pair]
+            table = table[is_pair]
+        data.edge_index = pairs
+        data.edge_attr = table
         return data
 
 
@@ -270,13 +277,15 @@ class AddDummyNode(BaseTransform):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         n = _single(data, self)
-        x, edge_index = data.x, data.edge_index
+        x = data.x
+        edge_index = data.edge_index
         if x is None or x.dim() != 2 or edge_index is None:
-            got = None if x is None else list(x.shape)
-            raise ValueError(f"data: got x {got}, expected x [n, F] and edge_index [2, E]")
+            shape = None if x is None else list(x.shape)
+            raise ValueError(f"data: got x {shape}, expected x [n, F] and edge_index [2, E]")
         nodes = torch.arange(n + 1, device=edge_index.device)
         dummy = torch.full_like(nodes, n)
-        there, back = torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])
+        there = torch.stack([nodes, dummy])
+        back = torch.stack([dummy[:-1], nodes[:-1]])
         new_edges = torch.cat([there, back], dim=1)
         features = None if data.edge_attr is None else _extended(data.edge_attr, new_edges.size(1))
         if features is not None and self.distance_column is not None:
@@ -439,15 +448,15 @@ class PathBonds(_OfBonds):
         length = path_lengths(bonds, num_nodes)
         paths = _count_paths(bonds, length)
         hop = torch.arange(self.max_hops, device=length.device).view(-1, 1)
-        found = paths.new_zeros(num_nodes, num_nodes, self.max_hops * of_bonds.size(1))
+        means = paths.new_zeros(num_nodes, num_nodes, self.max_hops * of_bonds.size(1))
         for node in range(num_nodes):
             first = paths[node, bonds[0]] * (length[node, bonds[0]] == hop)  # [L, bonds]
-            left = (length[node] - 1 - hop).unsqueeze(1)
-            last = paths[bonds[1]] * (length[bonds[1]] == left)  # [L, bonds, n]
+            remaining = (length[node] - 1 - hop).unsqueeze(1)
+            last = paths[bonds[1]] * (length[bonds[1]] == remaining)  # [L, bonds, n]
             each = torch.einsum("lb,lbn,bd->nld", first, last, of_bonds.to(paths))
-            found[node] = each.flatten(1)
-        found /= (paths * length.clamp(1, self.max_hops)).clamp_min(1).unsqueeze(-1)
-        columns = found[receiver, sender].to(torch.get_default_dtype())
+            means[node] = each.flatten(1)
+        means /= (paths * length.clamp(1, self.max_hops)).clamp_min(1).unsqueeze(-1)
+        columns = means[receiver, sender].to(torch.get_default_dtype())
         data.edge_attr = torch.cat([features, columns], dim=-1)
         return data
 
@@ -484,7 +493,8 @@ def _single(data: Data, transform: BaseTransform) -> int:
 
 def _edges(data: Data) -> tuple[Tensor, Tensor]:
     """Edges of a graph and their features ``[E, D]``."""
-    edge_index, features = data.edge_index, data.edge_attr
+    edge_index = data.edge_index
+    features = data.edge_attr
     if edge_index is None:
         raise ValueError("edge_index: got None, expected [2, E]")
     if features is None:
