@@ -1,4 +1,4 @@
-"""Every error a user can meet: what was got, what was expected, and where."""
+"""Errors that users meet. Each says what was given, what was expected, and where."""
 
 import os
 import re
@@ -62,7 +62,7 @@ REASONS: dict[ReasonCode, str] = {
 
 
 def reason_meaning(code: ReasonCode) -> str:
-    """Return what a code means as plain text, "" for a code of another package."""
+    """Return the meaning of a code as plain text, "" for a code of another package."""
     return REASONS.get(code.removeprefix("partner_"), "").replace("`", "")
 
 
@@ -145,7 +145,7 @@ def check_one_of(option: str, value: object, choices: Iterable[str]) -> None:
 
 
 def matching(name: str, names: Iterable[str]) -> list[str]:
-    """Return which of the known names are meant: the one that is equal, or else all in any case."""
+    """Return the equal name, or else all names that differ from it only in case."""
     names = [*dict.fromkeys(names)]
     if name in names:
         return [name]
@@ -160,7 +160,7 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
 
 
 def is_of_input(error: BaseException | None) -> bool:
-    """Return whether the input is wrong, and not only what was met in reading it."""
+    """Return whether an error is about wrong input, and not about a file that cannot be read."""
     return isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
 
 

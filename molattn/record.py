@@ -68,7 +68,7 @@ class MoleculeRecord:
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
     def with_all_pairs(self) -> "MoleculeRecord":
-        """Return a record of all pairs; those that ``edge_index`` lacks have the code NO_EDGE."""
+        """Return a record of all pairs; pairs that ``edge_index`` lacks have the code NO_EDGE."""
         if self.edge_index is None:
             return self
         pairs = np.full((self.num_atoms, self.num_atoms), NO_EDGE, dtype=np.uint8)

@@ -76,7 +76,7 @@ class Task:
 
     @property
     def possible_columns(self) -> tuple[str, ...]:
-        """:attr:`columns`, and those that a calibrated model or an ensemble adds."""
+        """:attr:`columns`, and the columns that a calibrated model or an ensemble adds."""
         more = ("low", "high") if self.kind == "regression" else ()
         more = (*more, "std", "confidence", "expected_error", "training_similarity")
         added = (f"{self.name}_{end}" for end in more)

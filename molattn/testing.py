@@ -337,7 +337,7 @@ class _Output(NamedTuple):
 
 
 class _Subject:
-    """A module and what it is called with: the data itself, or its attributes by name."""
+    """A module and its inputs: the data itself, or attributes of the data by name."""
 
     def __init__(self, module: nn.Module, data: Data, kwargs: dict[str, Any]) -> None:
         self.module = module
@@ -365,7 +365,7 @@ class _Subject:
         """The attributes of the data that the module may read."""
 
     def arguments(self, data: Data) -> tuple[tuple[Data, ...], dict[str, Any]]:
-        """Return what the module is called with for such data, in order and by name."""
+        """Return the arguments of a call with data, in order and by name."""
         if self.takes_data:
             return (data,), self.kwargs
         return (), {name: data[name] for name in self.names} | self.kwargs
@@ -380,13 +380,13 @@ class _Subject:
             return self.call(self.data)
 
     def compared(self, *others: Data, with_grad: bool = False) -> Iterator[tuple[_Output, ...]]:
-        """Match the outputs with those for other data."""
+        """Match the outputs with the outputs for other data."""
         with torch.set_grad_enabled(with_grad):
             outputs = [self.call(data) for data in others]
         return _matched(self.outputs, *outputs)
 
     def in_double(self) -> "_Subject":
-        """Copy the module and what it is called with to float64."""
+        """Copy the module and its inputs to float64."""
         data = self.data.clone()
         data.update(
             {key: value.double() for key, value in data.to_dict().items() if _floats(value)}
@@ -475,7 +475,7 @@ def _graph_of_rows(data: Any) -> dict[int, Tensor]:
 
 
 def _other_values(value: Tensor, generator: torch.Generator) -> Tensor:
-    """Other features of the same kind."""
+    """Return other features of the same kind."""
     if not value.is_floating_point():
         return value[torch.randint(len(value), (len(value),), generator=generator)]
     noise = torch.rand(value.shape, generator=generator, dtype=torch.float64)
@@ -508,7 +508,7 @@ def _floats(value: object) -> bool:
 
 
 def _step(data: Data, name: str, value: Tensor) -> int:
-    """What PyG adds to an attribute of the next graph in a batch; 0 if it holds no indices."""
+    """Return the offset that PyG adds to an attribute of the next graph; 0 if it has no indices."""
     return -1 if "batch" in name else int(torch.as_tensor(data.__inc__(name, value)).max())
 
 

@@ -1,4 +1,4 @@
-"""The installed versions of the package and of those that decide its results."""
+"""The installed versions of the package and of other packages that decide its results."""
 
 from collections.abc import Mapping
 from importlib.metadata import version

@@ -98,7 +98,8 @@ _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHED
 
 @ATOM_FEATURES.register("chirality")
 def _chirality(atom: Chem.Atom) -> str:
-    """Return the CIP label of a tetrahedral atom; that of others depends on the order of atoms."""
+    """Return "R" or "S" of a tetrahedral atom, "unlabeled" of other stereocenters, or "none"."""
+    # Labels of atoms that are not tetrahedral depend on the order of the atoms.
     tag = atom.GetChiralTag()
     if tag == Chem.ChiralType.CHI_UNSPECIFIED:
         return "none"

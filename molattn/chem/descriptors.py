@@ -86,7 +86,7 @@ class DescriptorCalculator:
         return len(self.descriptors) + self.morgan_counts
 
     def __call__(self, mol: Chem.Mol) -> NDArray[np.float32]:
-        """Return the numbers of a molecule, descriptors first; NaN where one is undefined."""
+        """Return the descriptors and then the counts of a molecule; NaN where undefined."""
         return calculate([mol], [self])[0][0]
 
 
@@ -98,7 +98,7 @@ def _generator(size: int) -> Any:
 def calculate(
     mols: Sequence[Chem.Mol], calculators: Iterable[DescriptorCalculator]
 ) -> list[NDArray[np.float32]]:
-    """Return the numbers of n molecules by each calculator, what they share calculated once."""
+    """Return the numbers of n molecules by each calculator; each descriptor is calculated once."""
     calculators = list(calculators)
     names = dict.fromkeys(name for calculator in calculators for name in calculator.descriptors)
     index = {name: number for number, name in enumerate(names)}
@@ -139,14 +139,14 @@ def _descriptors(mol: Chem.Mol, names: Mapping[str, Any]) -> list[Any]:
 
 
 def are_atom_sums(descriptors: Iterable[str]) -> bool:
-    """Return whether each descriptor is a sum over atoms, as those of ``lipinski`` are."""
+    """Return whether each descriptor is a sum over atoms, as in the set ``lipinski``."""
     return _SUMS.keys() >= {*descriptors}
 
 
 def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.float64] | None:
-    """Return what each of n atoms adds to F descriptors that are sums over atoms, ``[n, F]``.
+    """Return the contributions of n atoms to F descriptors that are sums over atoms, ``[n, F]``.
 
-    None if there is no descriptor, or one that is not such a sum.
+    None without descriptors, or if a descriptor is no sum over atoms.
     """
     names = list(descriptors)
     if not names or not are_atom_sums(names):

@@ -57,7 +57,7 @@ def pair_codes(
 def pair_distances(
     num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], limit: int
 ) -> NDArray[np.uint8]:
-    """Return the distances in bonds from each atom (row) to those of its molecule (columns).
+    """Return the distances in bonds from each atom (row) to the atoms of its molecule (columns).
 
     Of ``M`` molecules with ``num_atoms`` ``[M]``; ``bonds`` are pairs of rows ``[2, B]``. Longer
     distances than ``limit``, 1 to 254, are clipped to it, and ``limit + 1`` stands for atoms of
@@ -79,7 +79,7 @@ def pair_distances(
 
 
 def _neighbors(rows: int, bonds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Return the first neighbor of each atom, the second, and so on; itself where there is none."""
+    """Return the first neighbor of each atom, the second, and so on; the atom itself for none."""
     receivers = bonds.ravel()
     senders = bonds[::-1].ravel()
     order = np.argsort(receivers, kind="stable")
@@ -95,7 +95,7 @@ def _neighbors(rows: int, bonds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 def _clipped(
     columns: NDArray[np.intp], neighbors: list[NDArray[np.intp]], width: int, limit: int
 ) -> NDArray[np.uint8]:
-    """Return the distance of each pair: the step, up to ``limit``, at which it is reached.
+    """Return the distance of each pair: the step, up to ``limit``, that reaches the pair.
 
     A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are the union of those within
     ``k`` bonds of the neighbors. So is a digit of the distances, as binary numbers.

@@ -1,4 +1,4 @@
-"""Molecules as SVG, and the atoms in which one differs from another."""
+"""Molecules as SVG, and the atoms in which two molecules differ."""
 
 from collections import Counter
 from collections.abc import Sequence

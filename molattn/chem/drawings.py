@@ -30,7 +30,7 @@ def may_be_redrawn(smiles: str) -> bool:
 
 
 def redrawn(mol: Chem.Mol) -> Chem.Mol:
-    """Return the usual drawing of a sanitized molecule, which is the same one if it is in it.
+    """Return the usual drawing of a sanitized molecule; the same object if nothing changes.
 
     - Isotopes of hydrogen become hydrogen; the atoms stay explicit.
     - S, P, As and Se with a positive charge beside a negative N, O, S or Se outside a ring get a

@@ -78,7 +78,7 @@ class Pieces(NamedTuple):
 
 
 def cut(mol: Chem.Mol) -> Pieces | None:
-    """Return the pieces of a molecule's binary form; None if it or this RDKit is not supported."""
+    """Return the pieces of a molecule's binary form; None for an unknown form of it."""
     num_atoms = mol.GetNumAtoms()
     if num_atoms > _MAX_ATOMS:
         return None
@@ -98,7 +98,7 @@ def each(
     fast: Callable[[list[Chem.Mol], list[Pieces]], list[Any]],
     plain: Callable[[Chem.Mol], Any],
 ) -> list[Any]:
-    """Return in order the results of all molecules with pieces at once, and of others alone."""
+    """Return the results of molecules in order, of all with pieces at once and of others alone."""
     known_pieces = {n: piece for n, piece in enumerate(pieces) if piece is not None}
     results = dict(
         zip(
@@ -178,7 +178,7 @@ class Codes:
         self._bonds: dict[bytes, int] = {}
 
     def __call__(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
-        """Return the codes of sanitized molecules, given what :func:`cut` returns of each."""
+        """Return the codes of sanitized molecules from their pieces; see :func:`cut`."""
         slices = blocks([len(piece.atoms) for piece in pieces])
         return [record for block in slices for record in self._block(mols[block], pieces[block])]
 
@@ -263,7 +263,7 @@ class AtomPairs:
         self._types: dict[tuple[bytes, int], int] = {}
 
     def __call__(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[Counts]:
-        """Return the counts of pairs of molecules, given what :func:`cut` returns of each."""
+        """Return the counts of the atom pairs of molecules from their pieces; see :func:`cut`."""
         slices = blocks([len(piece.atoms) for piece in pieces])
         return [counts for block in slices for counts in self._block(mols[block], pieces[block])]
 
@@ -315,7 +315,7 @@ def _looked_up(
     sizes: Sequence[int],
     read: Callable[[Chem.Mol, int], Any],
 ) -> list[Any]:
-    """Return what is known by each key, after reading the atoms or bonds of keys that are new.
+    """Return the value of each key, after reading the atoms or bonds of new keys.
 
     Molecules have so many of them, and ``read`` gets a molecule and the number of one in it.
     """
@@ -342,7 +342,7 @@ def _mixed(seed: NDArray[np.uint32], value: NDArray[np.unsignedinteger]) -> NDAr
 
 
 def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
-    """Return the bytes of some texts as numbers, one text after another."""
+    """Return the bytes of texts as numbers, one text after another."""
     return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
 
 

@@ -60,7 +60,7 @@ class FingerprintIndex:
         seed: int = 0,
         labeled: NDArray[np.bool_] | None = None,
     ) -> "FingerprintIndex":
-        """Keep the distinct ones of n fingerprints, at most ``MOST_KEPT`` drawn at random.
+        """Make an index of the distinct fingerprints, at most ``MOST_KEPT`` drawn at random.
 
         They are drawn in turn for each task, so that of a task with few labels (``labeled``,
         ``[n, T]``; None = all) all are kept.
@@ -98,14 +98,14 @@ class FingerprintIndex:
         return safetensors.numpy.save(tensors)
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
-        """Return the Tanimoto similarity of n molecules to the nearest of these, ``[n]``."""
+        """Return the Tanimoto similarity of n molecules to their nearest in the index, ``[n]``."""
         nearest = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
         return np.concatenate([np.zeros(0), *nearest])
 
     def task_similarity(
         self, molecules: Sequence[Molecule | Fingerprint], tasks: int
     ) -> NDArray[np.float64]:
-        """Return the similarity to the nearest one with a label of each task, or 0, ``[n, T]``."""
+        """Return the similarity to the nearest with a label of each task, or 0, ``[n, T]``."""
         if self.labeled is None:
             return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
         similarities = [np.zeros((0, tasks))]
@@ -124,12 +124,12 @@ class FingerprintIndex:
             yield order, similarity[order]
 
     def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
-        """Return for each molecule whether its fingerprint is among these."""
+        """Return for each molecule whether its fingerprint is in the index."""
         keys = {fingerprint.tobytes() for fingerprint in self.fingerprints}
         return [fingerprint.tobytes() in keys for fingerprint in read_fingerprints(molecules)]
 
     def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
-        """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
+        """Yield the similarity of k molecules at a time to the m of the index, ``[k, m]``."""
         prints = read_fingerprints(molecules)
         at_once = max(1, _SIMILARITIES // len(self._sizes))
         for start in range(0, len(prints), at_once):

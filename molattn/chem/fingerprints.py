@@ -117,7 +117,7 @@ class SubstructureCounter:
         return self.many([mol], [None])[0]
 
     def many(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]) -> list[HashedCounts]:
-        """Return the counts of sanitized molecules and what :func:`fast.cut` returns of each."""
+        """Return the counts of sanitized molecules, with their pieces from :func:`fast.cut`."""
         columns: list[list[Counts]] = []
         for kind in self.kinds:
             plain = partial(self._counted, kind)

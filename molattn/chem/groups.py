@@ -82,7 +82,7 @@ def scaffold_smiles(mol: Chem.Mol) -> str:
 
 
 def _keys(molecules: Iterable[Molecule], **keys: Callable[[Chem.Mol], Any]) -> Iterable[tuple]:
-    """Yield what each molecule has by the names of a record's fields."""
+    """Yield the keys of each molecule: fields of a record, or the same from other molecules."""
     check_list("molecules", molecules)
     for molecule in molecules:
         if isinstance(molecule, MoleculeRecord):

@@ -49,7 +49,7 @@ def read_molecule(
     standardize: Standardize = False,
     unify: bool = True,
 ) -> tuple[Chem.Mol, Result]:
-    """Read a SMILES or an RDKit molecule, and calculate something (by what can be pickled).
+    """Read a SMILES or an RDKit molecule, and apply a function to it that can be pickled.
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
     is up: RDKit cannot be interrupted. So is every molecule to bring into standard form, as the
@@ -69,7 +69,7 @@ def read_molecule(
 
 
 def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
-    """Return what a function of :mod:`molattn.chem.parse` reads from a mol block."""
+    """Apply a function of :mod:`molattn.chem.parse` to a mol block, within a limit of time."""
     # The number of bonds and not of closures, which depends on that of the parts of the molecule.
     if counts := _COUNTS.match(block):
         atoms, bonds = map(int, counts.groups())
@@ -178,7 +178,7 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
 
 
 def _parent(mol: Chem.Mol) -> Chem.Mol:
-    """Return the parent of a molecule, which is the same one if nothing is removed."""
+    """Return the parent of a molecule; the same object if nothing is removed."""
     is_one = len(Chem.GetMolFrags(mol)) == 1
     if is_one and not mol.HasSubstructMatch(_CHARGED):
         return mol
@@ -191,7 +191,7 @@ def _parent(mol: Chem.Mol) -> Chem.Mol:
 
 
 def standardized_smiles(mol: Chem.Mol) -> str:
-    """Return the canonical SMILES of what :func:`standard_form` returned, "" if nothing changed."""
+    """Return the canonical SMILES of a standard form, "" if it is the molecule as it was read."""
     return mol.GetProp(_SMILES) if mol.HasProp(_SMILES) else ""
 
 

@@ -20,7 +20,7 @@ Inputs = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class OnnxInputs:
-    """What an exported network reads of molecules, by the reader of those that it was trained on.
+    """Inputs of an exported network from molecules, read like the molecules of its training.
 
     Example:
         >>> inputs = OnnxInputs(MoleculeReader(Featurizer.default()))(["C", "CCO"])

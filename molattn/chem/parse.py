@@ -186,7 +186,7 @@ def _mol_of_inchi(inchi: str, unify: bool) -> Chem.Mol | None:
 
 
 def _read_inchi(inchi: str, unify: bool) -> bytes | None:
-    """Return a molecule in RDKit's binary form; None if it would be written as another InChI."""
+    """Return a molecule in RDKit's binary form; None if RDKit writes another InChI for it."""
     tautomers = rdMolStandardize.TautomerEnumerator()
     tautomers.SetMaxTautomers(_MOST_TAUTOMERS)
     tautomers.SetRemoveSp3Stereo(False)
@@ -212,7 +212,7 @@ def _read_inchi(inchi: str, unify: bool) -> bytes | None:
 
 
 def _lacks_bonds(mol: Chem.Mol) -> bool:
-    """Return whether the molecule of an InChI may have metals whose bonds it does not say."""
+    """Return whether a molecule may have metals whose bonds its InChI leaves out."""
     metals = [atom for atom in mol.GetAtoms() if atom.GetSymbol() not in _BONDED]
     ions = {f"{atom.GetSymbol()}{atom.GetFormalCharge()}" for atom in metals}
     has_radicals = any(atom.GetNumRadicalElectrons() for atom in mol.GetAtoms())
@@ -323,7 +323,7 @@ def assign_stereo(mol: Chem.Mol) -> None:
 
 
 def written(molecule: Molecule) -> str:
-    """Return what errors call a molecule: a text as it is, the SMILES of an RDKit molecule."""
+    """Return a molecule as errors show it: a text as it is, an RDKit molecule as its SMILES."""
     if isinstance(molecule, str):
         return molecule
     try:
@@ -333,7 +333,7 @@ def written(molecule: Molecule) -> str:
 
 
 def check_list(name: str, molecules: object) -> None:
-    """Refuse one molecule, or a table, where several are expected, with a TypeError.
+    """Raise a TypeError for one molecule, or a table, in place of a list of molecules.
 
     The characters of a text are molecules too.
     """
@@ -347,7 +347,7 @@ def check_list(name: str, molecules: object) -> None:
 def parse_molecule(
     molecule: Molecule, limits: MoleculeLimits = NO_LIMITS, *, unify: bool = True
 ) -> Chem.Mol:
-    """Read a molecule; by default one that has been accepted, with limits that are not known."""
+    """Read a molecule; by default without limits, for a molecule that was accepted before."""
     if isinstance(molecule, Chem.Mol):
         return prepare_mol(molecule, max_atoms=limits.max_atoms, unify=unify)
     atoms = limits.max_atoms

@@ -57,7 +57,7 @@ def pretraining_target(mol: Chem.Mol) -> PretrainingTarget:
 
 
 def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
-    """Return the connectivity of a molecule and, if it has several fragments, of the largest.
+    """Return the connectivity of a molecule, and of the largest of several fragments.
 
     This is the first block of the InChIKey (Heller et al., J. Cheminform. 2015, 7, 23), which
     ignores charge, isotopes, stereochemistry and tautomerism; canonical SMILES where InChI fails.
@@ -97,7 +97,7 @@ class KeySet:
         return digest in self._latest or digest in self._sorted[index : index + 1]
 
     def add(self, text: str) -> bool:
-        """Add a text; return whether it is new."""
+        """Add a text, and return whether it is new."""
         if text in self:
             return False
         self._latest.add(_digest(text))

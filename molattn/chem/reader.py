@@ -67,7 +67,7 @@ class Fields:
     def many(
         self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]
     ) -> list[dict[str, Any]]:
-        """Return the fields of sanitized molecules and what :func:`fast.cut` returns of each."""
+        """Return the fields of sanitized molecules, with their pieces from :func:`fast.cut`."""
         choices = {"numbers": self.numbers, "baseline_numbers": self.baseline_numbers}
         calculators = {
             name: calculator
@@ -107,7 +107,7 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PreparedMolecule:
-    """What was read from a SMILES before, so that it is not read again.
+    """Record of a SMILES that was read before, so that it is not read again.
 
     Args:
         smiles: The SMILES.
@@ -189,7 +189,7 @@ class MoleculeReader:
         return records
 
     def _rows(self, rows: Iterable[tuple[Source, ...]]) -> Iterator[tuple[_Read, ...]]:
-        """Yield what each molecule of each row is read as."""
+        """Yield the record, or the error, of each molecule of each row."""
         cache = self._cache
         pending: deque[tuple[list[tuple[Source, ...]], dict[Source, _Read], list[Source]]]
         pending = deque()
@@ -241,7 +241,7 @@ class MoleculeReader:
         return results
 
     def _read(self, molecule: Source) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:
-        """Read a molecule, with the fields of one that needs a limit of time."""
+        """Read a molecule; also its fields, if reading needs a limit of time."""
         if isinstance(molecule, PreparedMolecule):
             if self._is_read(molecule):
                 itself = replace(molecule.record, standardized="" if self.standardize else None)
@@ -258,7 +258,7 @@ class MoleculeReader:
             return error
 
     def missing(self, origin: Preparation) -> list[str]:
-        """Name what prepared molecules lack, for which they are read again from their SMILES."""
+        """Name the fields that prepared molecules lack, so that their SMILES are read again."""
         names = [
             _NAMES.get(name, name)
             for name, value in vars(self.fields).items()

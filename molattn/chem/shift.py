@@ -60,7 +60,7 @@ def shift_auc(
 
 
 def shift_lines(auc: float | None, molecules: str) -> list[str]:
-    """Return what a shift means as a line for the log; none below 0.6."""
+    """Return a line for the log that describes a shift; no line for an AUC below 0.6."""
     if auc is None or auc < _NOTABLE:
         return []
     remark = f"shift: a classifier tells {molecules} from training molecules (AUC {auc:.2f})"

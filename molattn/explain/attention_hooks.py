@@ -62,7 +62,7 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
 
 
 def _add_hooks(conv: nn.Module, graph: Any, weights: list[Tensor], gates: list[Tensor]) -> None:
-    """Record the calls on a graph; those on others are calls on second molecules."""
+    """Record the calls on a graph, and not the calls on second molecules."""
 
     def is_recorded(args: Any, kwargs: Any) -> bool:
         return (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph

@@ -60,7 +60,7 @@ def draw_svg(explanation: Any, width: int, height: int) -> str:
 
 
 def draw_png(explanation: Any, width: int, height: int) -> bytes:
-    """Draw the same as PNG, at twice the size in pixels."""
+    """Draw an explanation as PNG, at twice the size of the SVG in pixels."""
     from matplotlib.font_manager import findfont
     from PIL import Image, ImageDraw, ImageFont
 

@@ -247,7 +247,7 @@ def read_instances(
     *,
     level: float = LEVEL,
 ) -> Iterator[Instance]:
-    """Featurize and predict molecules to explain; the arguments are those of :func:`explain`."""
+    """Featurize and predict molecules to explain; for the arguments see :func:`explain`."""
     check_list("smiles", smiles)
     check_list("partners", partners)
     smiles = [*smiles]

@@ -68,7 +68,7 @@ class MethodFaithfulness:
 
     @property
     def verdict(self) -> str:
-        """Whether it beats random, that is, the 95% CIs of both gains are above 0."""
+        """Whether the method beats random: the 95% CIs of both gains are above 0."""
         gains = (self.deletion_gain, self.insertion_gain)
         deletion, insertion = (_WORDS[(gain.low > 0) - (gain.high < 0)] for gain in gains)
         if deletion == insertion == "better":

@@ -120,7 +120,7 @@ def _label(target: Target, name: str | None) -> str:
 def _remarks(
     model: MolAttn, config: ExplainConfig, target: Target, console: Console
 ) -> dict[str, str]:
-    """Print what is explained and what is not; return what a score of each method means."""
+    """Print which inputs are explained and which are not; return the meaning of each score."""
     if config.target is None and (count := len(model.config.tasks)) > 1:
         remark = f"the first of {count} targets; --target selects another"
         print_line(console, f"explaining {target.task.name}, {remark}")

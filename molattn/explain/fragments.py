@@ -94,7 +94,7 @@ def find_fragments(mol: Chem.Mol) -> list[Fragment]:
 
 
 def _is_polar(atom: Chem.Atom) -> bool:
-    """Return whether an atom outside of rings is a heteroatom, or a carbon atom of such a group."""
+    """Return whether an atom outside rings is a heteroatom or carbon of a functional group."""
     if atom.IsInRing():
         return False
     if atom.GetAtomicNum() != 6:

@@ -78,7 +78,7 @@ class Instance:
 
     @cached_property
     def smiles(self) -> str:
-        """The SMILES that was given or that of the molecule; of another form, if that is read."""
+        """SMILES of the molecule as the model reads it: as given, standardized or of the parent."""
         if self.record.standardized:
             return self.record.standardized
         return self.molecule if isinstance(self.molecule, str) else Chem.MolToSmiles(self.mol)
@@ -155,7 +155,7 @@ class Instance:
 
     @cached_property
     def environments(self) -> Environments:
-        """The E environments that the Gaussian process counts; none without one."""
+        """The E environments that a Gaussian process counts; empty for a network alone."""
         counter = self.model.config.counter
         if self.model.gaussian_process is None or counter is None:
             return Environments(np.zeros(0, np.int64), np.zeros((0, self.num_atoms), bool))

@@ -45,7 +45,7 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """Options of explanation methods; each method reads only those it documents.
+    """Options of explanation methods; each method reads only the options that it documents.
 
     Args:
         groups: Atoms that occlusion masks together, see

@@ -1,4 +1,4 @@
-"""The Gaussian process of a model as a differentiable function of the parts of one molecule."""
+"""The Gaussian process of a model as a differentiable function of a molecule's environments."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +20,7 @@ _COLUMNS = "feature columns"
 
 
 class _ModelTensors:
-    """The tensors of a Gaussian process on a device, which are the same for all molecules."""
+    """Tensors of a Gaussian process on a device, shared by all molecules."""
 
     def __init__(self, head: GaussianProcessHead, device: torch.device) -> None:
         self.head = head
@@ -108,7 +108,7 @@ class MoleculeProcess:
         return shared.head.outputs(shared.means + kernel @ shared.weights)
 
     def combine(self, network: Tensor, process: Tensor) -> Tensor:
-        """Average outputs of networks ``[..., B, outputs]`` with those of the Gaussian process."""
+        """Average outputs of networks and of the Gaussian process, ``[..., B, outputs]``."""
         weights = self._shared.process_weights
         network = torch.where(weights == 1.0, process, network.to(process.dtype))
         return network + weights * (process - network)
@@ -147,7 +147,7 @@ class _CountKernel:
 
 
 class _Gaussian:
-    """The Gaussian kernel of numbers with those of m molecules, differentiable."""
+    """The Gaussian kernel of B variants of a molecule with m molecules, differentiable."""
 
     def __init__(self, kernel: GaussianKernel, tensor: _ToTensor) -> None:
         self._mean = tensor(kernel.mean)

@@ -198,7 +198,7 @@ def _listed(
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:
-    """Return this attribute of all records, or nothing if none has it."""
+    """Return an attribute of all records, or an empty list if no record has it."""
     arrays = [array for record in records if (array := getattr(record, name)) is not None]
     if arrays and len(arrays) != len(records):
         raise ValueError(

@@ -348,7 +348,7 @@ class CompleteGraphs(OnDevice):
         return self.join_rows(blocks, pairs)
 
     def empty_rows(self, like: Tensor) -> Tensor:
-        """Rows of this shape, of which only those after the last block are initialized."""
+        """Return rows of this shape; only the padding after the last block is initialized."""
         rows = torch.empty_like(like, memory_format=torch.contiguous_format)
         if self._rows_at_end:
             rows[-self._rows_at_end :].zero_()

@@ -49,7 +49,7 @@ class PaddedGraphs(CompleteGraphs):
         return (~self._edge_mask.any(dim=-1),)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
-        """Return what is given."""
+        """Return the rows: each row is a node."""
         return rows
 
     nodes_to_rows: Any = rows_to_nodes
