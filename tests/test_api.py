@@ -90,7 +90,7 @@ def test_the_folder_is_that_of_a_run(trained, tmp_path):
 @pytest.mark.parametrize(
     "options", [{"epoch": 3}, {"epochs": 0}, {"test_size": 2}, {"folds": 3}, {"layer": "foo"}]
 )
-def test_what_is_wrong_is_named(options):
+def test_an_error_names_the_option(options):
     with pytest.raises(InputError) as error:
         train(FRAME, "y", **{"smiles_column": "molecule", **QUICK, **options})
     assert error.value.option == next(iter(options))

@@ -38,7 +38,7 @@ def test_an_option_is_spelled_as_python_or_the_command_line_does():
     assert pickle.loads(pickle.dumps(error)).option == "test_size"
 
 
-def test_names_are_quoted_without_what_would_not_show():
+def test_quoted_names_escape_what_would_not_show():
     assert quoted("Löslichkeit µM") == "'Löslichkeit µM'"
     assert quoted("a\x1b[31m\u202e\udcf6") == r"'a\x1b[31m\u202e\udcf6'"
 

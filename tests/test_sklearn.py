@@ -91,7 +91,7 @@ EXPECTED_FAILURES = {f"check_{name}": NUMBERS for name in NAMES.split()} | {
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
-def test_checks_of_scikit_learn(estimator, check):
+def test_the_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -112,7 +112,7 @@ def classifier():
     return fitted(MolAttnClassifier, RING)
 
 
-def test_it_learns():
+def test_the_estimators_learn():
     options = {"width": 16, "heads": 2, "epochs": 40, "batch_size": 8, "learning_rate": 0.01}
     options |= {"readout": "sum", "dropout": 0.0}
     assert fitted(**options).score(SMILES, CARBONS) > 0.9
@@ -165,7 +165,7 @@ def test_a_row_of_weight_0_is_like_a_removed_row(kind, y, of_weight_0):
 
 
 @pytest.mark.parametrize("module", [pickle, joblib])
-def test_it_survives_being_written_without_pickled_modules(regressor, classifier, module):
+def test_an_estimator_is_pickled_without_pickled_modules(regressor, classifier, module):
     for estimator in (regressor, classifier):
         file = BytesIO()
         module.dump(estimator, file)
@@ -224,7 +224,7 @@ def test_a_missing_class_is_named_by_its_row(y):
         fitted(MolAttnClassifier, y, SMILES[:3])
 
 
-def test_multiple_targets_with_missing_labels():
+def test_multiple_targets_may_lack_labels():
     y = np.column_stack([CARBONS, -CARBONS])
     y[::2, 1] = np.nan
     # Named as the columns that the estimator adds to them.
@@ -258,7 +258,7 @@ def test_classes_keep_their_type_and_order(y, classes):
     np.testing.assert_array_equal(estimator.predict(SMILES), likeliest)
 
 
-def test_what_is_wrong_is_named(regressor):
+def test_an_error_names_the_parameter(regressor):
     estimator = MolAttnRegressor(**TINY)
     with pytest.raises(NotFittedError):
         estimator.predict(SMILES)
@@ -282,7 +282,7 @@ def test_what_is_wrong_is_named(regressor):
         regressor.predict(["C", "C("])
 
 
-def test_auxiliary_labels_are_learned_of_rows_without_another():
+def test_auxiliary_labels_of_rows_without_other_labels_are_learned():
     known = np.arange(len(SMILES)) % 2 == 0
     auxiliary = pd.DataFrame({"n": np.where(known, np.nan, CARBONS), "end": RING})
     auxiliary.index += 7

@@ -325,7 +325,7 @@ def test_layers_of_pyg_pass(name, dtype):
         lambda: EQUIVARIANT(Layer(own), graph()),
     ],
 )
-def test_what_an_assertion_cannot_judge_is_refused(call):
+def test_modules_that_an_assertion_cannot_judge_are_refused(call):
     with pytest.raises(ValueError, match=r"got|needs"):
         call()
 

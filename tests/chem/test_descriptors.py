@@ -34,7 +34,7 @@ def test_descriptors_are_those_of_rdkit():
     assert {"Ipc", "AvgIpc"} == {name for name, _ in Descriptors.descList} - set(DESCRIPTORS)
 
 
-def test_sets_of_descriptors():
+def test_every_choice_of_descriptors_is_a_set_with_its_names():
     assert tuple(DESCRIPTOR_SETS) == get_args(DescriptorSet)
     assert DESCRIPTOR_SETS["none"] == ()
     assert DESCRIPTOR_SETS["all"] == DESCRIPTORS

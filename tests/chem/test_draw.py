@@ -21,7 +21,7 @@ def svg(mol):
     return drawer.GetDrawingText()
 
 
-def test_a_child_process_lays_out_the_same():
+def test_a_child_process_lays_out_molecules_as_this_one_does():
     assert not is_fast(PEPTIDE)
     mol = Chem.MolFromSmiles(PEPTIDE)
     own = rdMolDraw2D.PrepareMolForDrawing(mol, addChiralHs=False)
@@ -48,7 +48,7 @@ def test_a_layout_has_a_limit_of_time(monkeypatch):
     laid_out.cache_clear()
 
 
-def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
+def test_the_error_names_the_libraries_that_rdkit_draws_with(monkeypatch):
     laid_out.cache_clear()
     assert molecule_image("CCO", "ethanol").startswith("<img")
     laid_out.cache_clear()
@@ -78,10 +78,10 @@ def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
         ("Cc1ccccc1O", "CC1CCCCC1O", [2, 3, 4, 5, 6, 7]),
     ],
 )
-def test_the_atoms_that_differ(smiles, other, expected):
+def test_differing_atoms_are_outside_the_common_structure(smiles, other, expected):
     assert differing_atoms(smiles, other) == expected
 
 
-def test_all_differ_if_the_search_takes_too_long(monkeypatch):
+def test_all_atoms_differ_if_the_search_takes_too_long(monkeypatch):
     monkeypatch.setattr(draw, "call_within", ended)
     assert differing_atoms("CCO", "CCN") == [0, 1, 2]

@@ -161,7 +161,7 @@ def test_a_partner_that_is_redrawn_counts():
     assert [one.is_redrawn for one in read(["C", "C"], ["O", "[2H]O[2H]"])] == [False, True]
 
 
-def test_a_parent_of_another_drawing_is_that_of_the_usual_one():
+def test_a_parent_does_not_depend_on_the_drawing():
     read = MoleculeReader(Featurizer.default(), FIELDS, standardize="parent")
     drawn, usual = read.all(["C[S+]([O-])CC(=O)O[Na]", "CS(=O)CC(=O)[O-].[Na+]"])
     assert drawn.standardized == usual.standardized == "CS(=O)CC(=O)O"

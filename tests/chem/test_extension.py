@@ -84,7 +84,7 @@ def test_codes_are_those_of_the_default_with_the_own_ones_among_them(text):
     np.testing.assert_array_equal(pairs[..., rotatable], expected)
 
 
-def test_train_save_load_predict_and_explain(tmp_path, monkeypatch):
+def test_a_model_with_own_features_trains_saves_loads_predicts_and_explains(tmp_path, monkeypatch):
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()[:61]
     (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     options = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "device": "cpu", "epochs": 1}

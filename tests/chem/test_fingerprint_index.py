@@ -59,7 +59,7 @@ def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
+def test_all_molecules_of_a_task_with_few_labels_are_kept(monkeypatch, seed):
     monkeypatch.setattr(domain, "MOST_KEPT", 10)
     molecules = read_fingerprints(["C" * (n % 6) + "N" * (n // 6 + 1) for n in range(30)])
     assert len(set(map(bytes, molecules))) == 30
@@ -70,7 +70,7 @@ def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
     assert (found.task_similarity(molecules[:3], 2)[:, 1] == 1.0).all()
 
 
-def test_the_nearest_ones_are_those_of_rdkit():
+def test_the_nearest_molecules_are_as_rdkit_finds_them():
     asked = ["OCC", "Cc1ccccc1", "N"]
     known = index_of(SMILES)
     order = [known.nearest([text], 1) for text in SMILES]
@@ -83,7 +83,7 @@ def test_the_nearest_ones_are_those_of_rdkit():
     assert [len(places) for places, _ in known.nearest(["C"], 100)] == [len(SMILES)]
 
 
-def test_similarity_by_task_is_that_to_molecules_with_its_label():
+def test_similarity_by_task_compares_molecules_with_a_label_of_the_task():
     labeled = np.zeros((len(SMILES), 3), dtype=bool)
     labeled[:3, 0] = labeled[3:, 1] = True
     prints = domain.read_fingerprints([*SMILES, SMILES[0]])

@@ -22,7 +22,7 @@ GENERATOR = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
 @example("[Na+].[Cl-]")
 @example("C1CC1")
 @example("C" * 300)  # some counts are above 255
-def test_environments_are_what_is_counted(text):
+def test_environments_are_the_substructures_that_are_counted(text):
     mol = parse_smiles(text)
     places, atoms = COUNTER.environments(mol)
     assert atoms.shape == (len(places), mol.GetNumAtoms())

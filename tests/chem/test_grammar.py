@@ -58,7 +58,7 @@ def test_every_documented_code_of_a_smiles_is_provoked_here() -> None:
 @pytest.mark.parametrize(
     "code, text", [(code, t) for code, texts in REFUSED.items() for t in texts]
 )
-def test_refused_with_code(code: str, text: object) -> None:
+def test_invalid_smiles_are_refused_with_a_code(code: str, text: object) -> None:
     with pytest.raises(SmilesError) as caught:
         parse_smiles(text)  # pyright: ignore[reportArgumentType]
     assert caught.value.code == code

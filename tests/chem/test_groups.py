@@ -52,7 +52,7 @@ def test_rdkit_molecules_are_read_as_their_smiles(group):
 
 
 @pytest.mark.parametrize("group", [same_molecule, same_scaffold, same_cluster])
-def test_one_molecule_is_no_list(group):
+def test_a_single_molecule_is_refused_as_a_list(group):
     for one in ("CCO", Chem.MolFromSmiles("CCO")):
         with pytest.raises(TypeError, match="molecules: got one molecule, expected a list"):
             group(one)

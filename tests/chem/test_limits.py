@@ -88,7 +88,7 @@ def test_mol_blocks_are_read_in_this_process_only_if_their_counts_are_small(monk
     assert read_mol_block(block, smiles_of_mol_block) == "CCO"
 
 
-def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
+def test_a_child_process_reads_the_same_record(monkeypatch):
     texts = [
         "C1CC1." * 11 + "C",
         PEPTIDE,

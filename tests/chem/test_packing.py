@@ -54,7 +54,7 @@ def molecules(draw: st.DrawFn) -> Chem.Mol:
     st.sampled_from([FEATURIZER, SHORT, WIDE]),
     st.data(),
 )
-def test_any_selection_in_any_order_is_what_was_packed(mols, featurizer, data):
+def test_molecules_are_unpacked_as_they_were_in_any_order(mols, featurizer, data):
     made = featurizer.many(mols)
     packed = PackedMolecules.pack(made, featurizer)
     assert len(packed) == len(made)

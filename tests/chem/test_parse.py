@@ -38,7 +38,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("text, atoms", ACCEPTED.items())
-def test_accepted(text: str, atoms: int) -> None:
+def test_valid_smiles_are_accepted(text: str, atoms: int) -> None:
     assert parse_smiles(text).GetNumAtoms() == atoms
 
 

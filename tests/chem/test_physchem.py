@@ -36,6 +36,6 @@ def test_alerts_name_the_atoms_of_the_form_that_is_returned():
     assert values("[Na+].O=C1CSC(=S)N1", standardize="parent") == values("O=C1CSC(=S)N1")
 
 
-def test_what_is_not_a_molecule_is_refused():
+def test_a_text_that_is_no_molecule_is_refused():
     with pytest.raises(SmilesError):
         physchem("C1CC")

@@ -14,7 +14,7 @@ from molattn.errors import SmilesError
 FEATURIZER = Featurizer.default()
 
 
-def test_reads_no_further_than_asked() -> None:
+def test_a_reader_reads_no_further_than_asked() -> None:
     texts = iter(["C"] * 200)
     next(MoleculeReader(FEATURIZER)(texts))
     assert len(list(texts)) == 136
@@ -32,7 +32,7 @@ def test_records_group_as_their_texts_do() -> None:
             group(MoleculeReader(FEATURIZER).all(TEXTS))
 
 
-def test_fields_are_those_of_each_molecule_alone() -> None:
+def test_fields_do_not_depend_on_the_other_molecules() -> None:
     some, more = DescriptorCalculator(("MolWt", "qed"), 16), DescriptorCalculator(DESCRIPTORS, 32)
     counter = SubstructureCounter()
     texts = [*TEXTS, "C" * 300]  # the last is read in a child process
@@ -60,7 +60,7 @@ def described(row):
 
 
 @pytest.mark.parametrize("workers, cache_size", [(0, 0), (0, 3), (2, 3)])
-def test_rows_are_the_same_whatever_is_cached(workers, cache_size, monkeypatch) -> None:
+def test_rows_do_not_depend_on_the_cache(workers, cache_size, monkeypatch) -> None:
     monkeypatch.setattr("molattn.chem.reader._BLOCK", 8)
     firsts = ["C" * (n % 13 + 1) for n in range(150)]
     seconds = [("O", "CCO", "C", "no", "CS(C)=O")[n % 5] for n in range(150)]

@@ -34,7 +34,7 @@ def keys_on_two_sides(split: Split, keys: list[str]) -> set[str]:
 
 @BOTH
 @pytest.mark.parametrize("sizes", [(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.9, 0.0, 0.1), (1, 0, 0)])
-def test_every_row_once_and_close_to_the_sizes(splitter, sizes):
+def test_a_split_has_every_row_once_and_is_close_to_the_sizes(splitter, sizes):
     split = splitter(SMILES, sizes=sizes, seed=0)
     assert all(rows.dtype == np.int64 for rows in split)
     np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(SMILES)))
@@ -44,7 +44,7 @@ def test_every_row_once_and_close_to_the_sizes(splitter, sizes):
 
 
 @BOTH
-def test_seed_decides(splitter):
+def test_the_seed_decides_the_split(splitter):
     one, same, other = (splitter(SMILES, seed=seed) for seed in (1, 1, 2))
     for a, b in zip(one, same, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -85,7 +85,7 @@ groupings = st.lists(st.integers(1, 4), min_size=8, max_size=30).map(
 @example(
     groups=[[0], [1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13, 14, 15]], folds=2, seed=1
 )
-def test_folds_test_every_row_once_whole_groups_and_evenly(groups, folds, seed):
+def test_folds_are_even_and_test_whole_groups_and_every_row_once(groups, folds, seed):
     of_row = {row: n for n, group in enumerate(groups) for row in group}
     splits = [
         fold_split(groups, folds=folds, fold=fold, validation_size=0.2, seed=seed)

@@ -77,7 +77,7 @@ def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
 
 
 @pytest.mark.parametrize("text", KNOWN)
-def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
+def test_a_standardized_record_equals_the_record_of_its_smiles(text):
     """Of a SMILES atom by atom; of an RDKit molecule but for the order of its atoms."""
     standard = MoleculeReader(Featurizer.default(), FIELDS, standardize=True)
     plain = MoleculeReader(Featurizer.default(), FIELDS)
@@ -145,7 +145,7 @@ def test_the_parent_of_a_salt_is_its_free_form(salt, free):
 
 
 @pytest.mark.parametrize("text", "[Na+].[Cl-] O N.O=S(=O)(O)O N[Pt](N)(Cl)Cl [Br-]".split())
-def test_what_has_no_carbon_has_no_parent(text):
+def test_a_molecule_without_carbon_has_no_parent(text):
     read = MoleculeReader(Featurizer.default(), standardize="parent")
     assert [one.code for one in read([text, Chem.MolFromSmiles(text)])] == ["no_parent"] * 2
 
@@ -174,7 +174,7 @@ def test_too_many_tautomers_are_too_slow(monkeypatch):
 @pytest.mark.parametrize(
     "fault", [RuntimeError("Pre-condition\nline"), ValueError("Pre-condition")]
 )
-def test_what_cannot_be_standardized_is_refused(monkeypatch, fault):
+def test_a_molecule_that_rdkit_cannot_standardize_is_refused(monkeypatch, fault):
     def canonicalize(mol):
         raise fault
 

@@ -110,7 +110,7 @@ def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
         measure_faithfulness(linear, ["C", "O"])
 
 
-def test_of_multiple_classes_each_molecule_is_tested_on_its_most_probable(phases):
+def test_each_molecule_is_tested_on_its_most_probable_class(phases):
     model, most_probable = phases
 
     def tested(smiles):
@@ -128,7 +128,7 @@ def test_of_multiple_classes_each_molecule_is_tested_on_its_most_probable(phases
 ABOVE, NEAR, BELOW = Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), Estimate(-0.2, -0.3, -0.1)
 
 
-def test_only_what_beats_random_in_both_tests_is_commended():
+def test_only_a_method_that_beats_random_in_both_tests_is_commended():
     area = Estimate(0.5, 0.4, 0.6)
 
     def summary(molecules=120, **gains):

@@ -44,7 +44,7 @@ def test_texts_of_the_table_are_no_code(explained):
 
 
 @pytest.mark.browser
-def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, numbers):
+def test_hovering_shows_the_numbers_of_the_head_layer_and_direction(open_page, explained, numbers):
     by_row, arrays = numbers
     weights, gates = arrays["attention_2"].astype(float), arrays["gates_2"].astype(float)
     own = by_row[2]["integrated_gradients"]
@@ -152,7 +152,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, scheme", [(1280, "dark"), (390, "light")])
-def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme):
+def test_the_page_fits_the_window_and_can_be_read(open_page, explained, width, scheme):
     with open_page(explained / "index.html", width, color_scheme=scheme) as page:
         page.locator("#parts svg circle.hit").first.wait_for()
         for summary in page.locator(".detail summary").all():
@@ -172,9 +172,7 @@ def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme)
 
 
 @pytest.mark.browser
-def test_fragments_names_and_measured_values_are_beside_the_structure(
-    open_page, small_model, tmp_path
-):
+def test_fragments_and_measured_values_are_beside_the_structure(open_page, small_model, tmp_path):
     small_model.save_pretrained(tmp_path / "model")
     frame = pd.DataFrame({"Name": ["aspirin"], "smiles": [GOOD[2]], TARGET: ["-1.72"]})
     frame.to_csv(tmp_path / "t.csv", index=False)

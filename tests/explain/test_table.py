@@ -67,7 +67,9 @@ def test_numbers_are_those_of_explain_in_every_file(explained, small_model):
     assert Counter(line["row"] for line in atoms) == {"2": 13, "3": 1, "4": 1, "5": 14, "6": 1}
 
 
-def test_target_limit_and_interval(folder, small_model, table, tmp_path):
+def test_the_first_target_is_explained_up_to_the_limit_with_the_interval(
+    folder, small_model, table, tmp_path
+):
     log = io.StringIO()
     console = Console(file=log, width=200)
     config = ExplainConfig(method=("attention",), limit=2, interval=0.5)

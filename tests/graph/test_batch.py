@@ -66,7 +66,7 @@ def test_coded_edges_from_edges_mark_what_is_no_edge():
     assert torch.equal(edges.codes == 2, ~is_edge)
 
 
-def test_collates_pyg_graphs_with_layout_and_coded_edges():
+def test_pyg_graphs_are_collated_with_layout_and_coded_edges():
     graphs = [from_smiles(smiles) for smiles in ("CCO", "C", "c1ccccc1O")]
     (batch,) = DataLoader(graphs, batch_size=3, collate_fn=collate_complete)
     layout, edges = batch.layout, batch.pair_attr

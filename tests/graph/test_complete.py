@@ -98,7 +98,7 @@ def some_edges(graphs, seed):
 
 
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_some_edges_are_those_that_were_kept(sizes, self_loops, seed):
+def test_a_layout_with_some_edges_has_these_edges(sizes, self_loops, seed):
     whole = CompleteGraphs(sizes, self_loops=self_loops)
     graphs = some_edges(whole, seed)
     kept = whole.pairs_to_edges(graphs.kept)
@@ -155,7 +155,7 @@ def test_blocks_are_the_cheapest_partition(sizes, cost, row):
 
 
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_reads_edges_in_any_order(sizes, self_loops, seed):
+def test_edges_are_read_in_any_order(sizes, self_loops, seed):
     given_edges = loop_edges(sizes, self_loops)
     generator = torch.Generator().manual_seed(seed)
     given_edges = given_edges[:, torch.randperm(given_edges.size(1), generator=generator)]
@@ -167,7 +167,7 @@ def test_reads_edges_in_any_order(sizes, self_loops, seed):
         assert graphs.self_loops == self_loops
 
 
-def test_refuses_edges_that_are_not_all_pairs():
+def test_edges_that_are_not_all_pairs_are_refused():
     edges = loop_edges([3], self_loops=False)
     graphs, _ = CompleteGraphs.from_edges(edges)
     assert graphs.sizes == (3,)
@@ -180,7 +180,7 @@ def test_refuses_edges_that_are_not_all_pairs():
         CompleteGraphs([2, -1])
 
 
-def test_moves_with_a_batch_of_pyg():
+def test_a_layout_moves_with_a_batch_of_pyg():
     batch = Batch.from_data_list([Data(x=torch.randn(n, 4)) for n in (3, 1)])
     batch.layout = CompleteGraphs(batch.ptr.diff().tolist())
     there = batch.to("meta")

@@ -25,7 +25,7 @@ def walks(bonds, start, end, length):
 
 
 @pytest.mark.parametrize("smiles", SMILES)
-def test_is_the_probability_of_each_walk(smiles):
+def test_an_encoding_is_the_probability_of_each_walk(smiles):
     bonds = molattn.from_smiles(smiles, pairs="bonds")
     ends = bonds.edge_index.t().tolist()
     complete = CompleteGraph(self_loops=True)
@@ -39,7 +39,7 @@ def test_is_the_probability_of_each_walk(smiles):
 
 
 @pytest.mark.parametrize("smiles", SMILES)
-def test_of_nodes_it_is_the_encoding_of_pyg(smiles):
+def test_the_encoding_of_nodes_equals_pyg(smiles):
     data = molattn.from_smiles(smiles, pairs="bonds")
     expected = AddRandomWalkPE(4)(data.clone()).random_walk_pe
     found = RRWP(5)(data)
@@ -47,7 +47,7 @@ def test_of_nodes_it_is_the_encoding_of_pyg(smiles):
     torch.testing.assert_close(found.rrwp[:, 1:], expected)
 
 
-def test_follows_a_permutation_of_the_nodes():
+def test_encodings_follow_a_permutation_of_the_nodes():
     data = molattn.from_smiles(SMILES[0], pairs="bonds")
     order = torch.randperm(data.num_nodes)
     transform = RRWP(6)
@@ -57,7 +57,7 @@ def test_follows_a_permutation_of_the_nodes():
     torch.testing.assert_close(found.edge_attr, expected.edge_attr)
 
 
-def test_is_read_by_a_layer_on_both_forms_of_a_batch():
+def test_layers_read_encodings_on_both_forms_of_a_batch():
     transform = Compose([CompleteGraph(self_loops=True), RRWP(4, bond_column=-2)])
     molecules = [transform(molattn.from_smiles(smiles, pairs="bonds")) for smiles in SMILES]
     batch = Batch.from_data_list(molecules)
@@ -68,7 +68,7 @@ def test_is_read_by_a_layer_on_both_forms_of_a_batch():
     torch.testing.assert_close(graphs.rows_to_nodes(conv(rows, graphs, pairs)), listed)
 
 
-def test_what_it_cannot_read_is_refused():
+def test_graphs_that_cannot_be_encoded_are_refused():
     complete = molattn.from_smiles("CCCCC")
     with pytest.raises(ValueError, match="bond_column, 0 for graphs"):
         RRWP(3)(complete)

@@ -60,7 +60,7 @@ def of_pairs(data):
 
 
 @given(data=molecules(), self_loops=st.booleans(), limit=st.sampled_from([None, 1, 3]))
-def test_complete_graph_against_loops(data, self_loops, limit):
+def test_complete_graphs_equal_plain_loops(data, self_loops, limit):
     given_bonds, length = of_pairs(data), floyd_warshall(data)
     out = CompleteGraph(self_loops, max_distance=limit)(data)
     pairs = [p for p in product(range(data.num_nodes), repeat=2) if self_loops or p[0] != p[1]]
@@ -75,7 +75,7 @@ def test_complete_graph_against_loops(data, self_loops, limit):
 
 
 @given(data=molecules(), space=st.booleans())
-def test_bonds_and_distances_against_loops(data, space):
+def test_bonds_and_distances_equal_plain_loops(data, space):
     bonds, length = of_pairs(data), floyd_warshall(data)
     points = data.pos.tolist()
     if not space:
@@ -150,7 +150,7 @@ def test_a_bond_column_finds_the_bonds_of_a_complete_graph():
     torch.testing.assert_close(found.edge_attr, plain.edge_attr)
 
 
-def test_pair_distances_in_a_basis():
+def test_distances_of_pairs_are_expanded_in_a_basis():
     pos = torch.tensor([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
     data = Data(pos=pos, edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.ones(2, 1))
     out = PairDistances(GaussianSmearing(0.0, 10.0, 5))(data.clone())
@@ -168,7 +168,7 @@ def test_pair_distances_in_a_basis():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_dummy_node(dtype):
+def test_a_dummy_node_has_a_column_of_its_own_and_pairs_with_all_atoms(dtype):
     bonds = torch.tensor([[0, 1], [1, 0]])
     data = Data(
         x=torch.tensor([[6, 2], [8, 1]], dtype=dtype),
@@ -237,7 +237,7 @@ BOND = torch.tensor([[0, 1], [1, 0]])
         (lambda: AddDummyNode()(Data(x=torch.ones(2), edge_index=BOND)), "x"),
     ],
 )
-def test_what_does_not_fit_is_named(make, option):
+def test_an_option_that_does_not_fit_is_named(make, option):
     with pytest.raises(ValueError, match=option):
         make()
 
@@ -256,7 +256,7 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
 
 
 @pytest.mark.parametrize("num_edges", [0, 1])
-def test_the_dummy_of_a_single_atom(num_edges):
+def test_a_single_atom_gets_a_dummy_node(num_edges):
     names = ("z", "node_charge", "charge", "u", "y", "edge_weight", "bond_length")
     data = Data(
         x=torch.ones(1, 2),
