@@ -61,7 +61,8 @@ def read_molecule(
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
     if is_fast(molecule) and standardize is not True:
-        mol = _formed(molecule, limits, standardize, unify)
+        mol = parse_molecule(molecule, limits, unify=unify)
+        mol = _form(mol, molecule, standardize) if standardize else mol
         return mol, calculate(mol)
     options = limits, calculate, standardize, unify
     data, calculated = _within(limits, molecule, _read, molecule, *options)
@@ -120,21 +121,19 @@ def _read(
     standardize: Standardize,
     unify: bool,
 ) -> tuple[bytes, Result]:
-    mol = _formed(molecule, limits, standardize, unify)
+    mol = parse_molecule(molecule, limits, unify=unify)
+    mol = _form(mol, molecule, standardize) if standardize else mol
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
 
 
-def _formed(
-    molecule: Molecule, limits: MoleculeLimits, standardize: Standardize, unify: bool
-) -> Chem.Mol:
-    mol = parse_molecule(molecule, limits, unify=unify)
+def _form(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -> Chem.Mol:
+    """Return the standard form or the parent of what a molecule was parsed to."""
     is_parent = standardize == "parent"
     if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
         reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
         raise SmilesError(written(molecule), "no_parent", reason)
     try:
-        reorder = isinstance(molecule, str)
-        return standard_form(mol, reorder=reorder, parent=is_parent) if standardize else mol
+        return standard_form(mol, reorder=isinstance(molecule, str), parent=is_parent)
     except (RuntimeError, ValueError) as error:
         reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
         raise SmilesError(written(molecule), "standardize", reason) from None

@@ -13,7 +13,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdChemReactions
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
-from molattn.chem.drawings import may_be_redrawn, redrawn
+from molattn.chem.drawings import MAY_BE_REDRAWN, redrawn
 from molattn.chem.grammar import (
     ATOM,
     ATOM_MAP,
@@ -158,7 +158,7 @@ def _read(smiles: str, extended: bool, unify: bool) -> Chem.Mol | None:
         mol = Chem.MolFromSmiles(smiles, _EXTENDED if extended else _PLAIN)
         if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
             return None
-        if unify and may_be_redrawn(smiles):
+        if unify and MAY_BE_REDRAWN.search(smiles):
             mol = redrawn(mol)
         if extended:
             mol = without_labels(mol)
