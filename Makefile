@@ -47,7 +47,7 @@ test-versions: build ## Run the tests of the built wheel and sdist on each of PY
 	@for python in $(PYTHONS); do \
 	  if ! $$python -c "" 2>/dev/null; then echo "$$python not found: skipped"; continue; fi; \
 	  for kind in wheel sdist; do \
-	    echo "$$python, $$kind"; scripts/test_distribution.sh $$python $$kind $(PYTEST_ARGS) || exit 1; \
+	    echo "$$python, $$kind"; scripts/maintenance/test_distribution.sh $$python $$kind $(PYTEST_ARGS) || exit 1; \
 	  done; \
 	done
 
@@ -55,23 +55,23 @@ benchmark-smoke: $(READY) ## Start every script that the docs name on tiny data,
 	$(PY) -m pytest -n 2 --dist worksteal -m smoke tests/scripts/test_smoke.py $(PYTEST_ARGS)
 
 test-lowest: build ## Run the tests of the wheel with the oldest versions that pyproject.toml allows
-	$(PY) scripts/lowest_versions.py > dist/lowest.txt
-	CONSTRAINTS=dist/lowest.txt scripts/test_distribution.sh $(PYTHON) wheel -W ignore::DeprecationWarning $(PYTEST_ARGS)
+	$(PY) scripts/maintenance/lowest_versions.py > dist/lowest.txt
+	CONSTRAINTS=dist/lowest.txt scripts/maintenance/test_distribution.sh $(PYTHON) wheel -W ignore::DeprecationWarning $(PYTEST_ARGS)
 
 test-newest: build ## Run the tests of the wheel with the newest versions
-	CONSTRAINTS=/dev/null scripts/test_distribution.sh $(PYTHON) wheel $(PYTEST_ARGS)
+	CONSTRAINTS=/dev/null scripts/maintenance/test_distribution.sh $(PYTHON) wheel $(PYTEST_ARGS)
 
 fuzz: $(READY) ## Run the property-based tests on 3,000 examples each
 	$(PY) -m pytest -n auto -m "hypothesis and not slow" --hypothesis-profile fuzz $(PYTEST_ARGS)
 
 mutation: $(READY) ## Make 200 small wrong changes and list those that no test notices, in hours
 	$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[mutation]"
-	$(PY) scripts/mutation.py --count 200
+	$(PY) scripts/maintenance/mutation.py --count 200
 
 lint: $(READY) ## Check style, names, format, types and the import rule
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) scripts/check_names.py
+	$(PY) scripts/counts/check_names.py
 	$(PY) -m pyright
 	$(VENV)/bin/lint-imports
 

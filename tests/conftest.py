@@ -271,8 +271,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def benchmark_accuracy() -> Iterator[Any]:
     """The script that compares models, and the path to what it imports."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "scripts")
-        yield importlib.import_module("benchmark_accuracy")
+        patch.syspath_prepend(Path(__file__).parents[1])
+        yield importlib.import_module("scripts.accuracy.benchmark_accuracy")
 
 
 @pytest.fixture(scope="session")
@@ -286,4 +286,4 @@ def layer_table() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def accuracy(benchmark_accuracy: Any) -> Callable[[str], Any]:
     """A module of that script by its name."""
-    return lambda name: importlib.import_module(f"accuracy.{name}")
+    return lambda name: importlib.import_module(f"scripts.accuracy.{name}")

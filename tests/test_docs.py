@@ -44,8 +44,8 @@ def test_tables_of_layers_and_reason_codes_are_current(layer_table):
 
 
 def test_tables_of_measurements_are_current(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    make = importlib.import_module("make_measurements")
+    monkeypatch.syspath_prepend(ROOT)
+    make = importlib.import_module("scripts.experiments.make_measurements")
     for page in PAGES:
         assert make.with_tables(page.read_text()) == page.read_text(), page
 

@@ -120,7 +120,7 @@ def test_constraints_pin_what_the_project_asks_for():
 
 def test_lowest_versions_are_those_that_users_may_install():
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "lowest_versions.py"],
+        [sys.executable, ROOT / "scripts" / "maintenance" / "lowest_versions.py"],
         capture_output=True,
         text=True,
         check=True,
@@ -134,7 +134,7 @@ def test_lowest_versions_are_those_that_users_may_install():
 
 
 def test_no_package_has_more_statements_than_its_limit(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "counts")
     counter = importlib.import_module("count_statements")
     limits = counter.read_limits()
     counts = counter.count_statements()

@@ -19,10 +19,11 @@ from molattn.cli.program import make_app
 from molattn.nn import LAYERS
 
 _HERE = Path(__file__).parent
-sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "scripts")]
+sys.path[:0] = [str(_HERE), str(_HERE.parents[1])]
 
 from formulas import render_formulas
-from make_measurements import (  # pyright: ignore[reportMissingImports]
+
+from scripts.experiments.make_measurements import (
     all_results,
     endpoint_sections,
 )

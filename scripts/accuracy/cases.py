@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarking import SHARED
 from numpy.typing import NDArray
 
 from molattn.chem import parse_smiles
@@ -20,6 +19,7 @@ from molattn.chem.split import fold_split, group_split
 from molattn.data.labels import infer_task, is_missing, label_values
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.task import Task
+from scripts.benchmarks.benchmarking import SHARED
 
 from .development import CLIFF, FOLDS, METHODS, SEED, find_set
 from .results import CaseKey

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commands import (
+from scripts.benchmarks.commands import (
     chemprop_predict,
     chemprop_train,
     molattn_predict,
@@ -13,7 +13,7 @@ from commands import (
     option_words,
 )
 
-_SCRIPTS = Path(__file__).resolve().parents[1]
+_PEERS = Path(__file__).resolve().parent / "peers"
 _VERSIONS = "import sys, importlib.metadata as m; print(*map(m.version, sys.argv[1:]))"
 
 
@@ -76,11 +76,11 @@ def _chemprop(job: Job) -> Iterator[list[str]]:
 
 
 def _script(name: str, *packages: str) -> Kind:
-    """A script of ``scripts/peers``, which trains and predicts at once."""
+    """A script of ``scripts/accuracy/peers``, which trains and predicts at once."""
 
     def steps(job: Job) -> Iterator[list[str]]:
         yield [
-            *(job.python, str(_SCRIPTS / "peers" / name), str(job.table), str(job.output)),
+            *(job.python, str(_PEERS / name), str(job.table), str(job.output)),
             *("--kind", job.task, "--seed", str(job.seed), *option_words(job.options)),
         ]
 

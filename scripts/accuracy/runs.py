@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from commands import CommandError, Commands, read_predictions, write_smiles
 
 from molattn.errors import InputError
 from molattn.evaluation.scores.metrics import score_tasks
+from scripts.benchmarks.commands import CommandError, Commands, read_predictions, write_smiles
 
 from .cases import Case, Dataset, case_of
 from .development import CLIFF_RMSE, SCORES

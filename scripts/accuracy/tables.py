@@ -4,9 +4,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarking import markdown_table
-
 from molattn.errors import InputError, quoted
+from scripts.benchmarks.benchmarking import markdown_table
 
 from .development import SCORES, main_scores
 from .results import Result

@@ -1,6 +1,6 @@
 """Whether auxiliary assays help: scores of scaffold folds of a model with and without them.
 
-Usage: python scripts/experiments/auxiliary.py DATA OUTPUT.csv [--init-from none] [--epochs 28]
+Usage: python -m scripts.experiments.auxiliary DATA OUTPUT.csv [--init-from none] [--epochs 28]
        [--variants alone 1]
 
 DATA is a folder of training parts, admet/ and potency/, tables with the columns smiles and target.

@@ -4,8 +4,8 @@
 Gaussian process of those measured so far.
 
 Example:
-    python scripts/experiments/campaign.py lipo.csv:logD assay.csv:pKi --output campaign.csv
-    python scripts/experiments/campaign.py --output campaign.csv --plot campaign.png
+    python -m scripts.experiments.campaign lipo.csv:logD assay.csv:pKi --output campaign.csv
+    python -m scripts.experiments.campaign --output campaign.csv --plot campaign.png
 """
 
 import argparse

@@ -6,7 +6,7 @@ Gaussian processes alone on embeddings of `base`, 800 molecules a table, interva
 are the same test rows with validation rows drawn at random from the others, which is what a
 training with a column of test rows has::
 
-    python scripts/experiments/coverage.py ../shared/data --output scripts/experiments/coverage.csv
+    python -m scripts.experiments.coverage ../shared/data --output scripts/experiments/coverage.csv
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Settings of the recipe: scores of scaffold folds of the default with each of them.
 
-    python scripts/experiments/recipe.py DATA OUTPUT.csv [--group large] [--settings default ...]
+    python -m scripts.experiments.recipe DATA OUTPUT.csv [--group large] [--settings default ...]
 
 DATA is a folder of bace.csv, freesolv.csv and training parts, admet/ and potency/. Twelve sets are
 the default, of each at most 1,000 molecules. The groups `small` and `large`, of classes, start from

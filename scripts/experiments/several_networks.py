@@ -1,6 +1,6 @@
 """Whether one model of nine targets earns its place: its errors next to nine models of one each.
 
-Usage: python scripts/experiments/several_networks.py DATA OUTPUT.csv [--molecules 600]
+Usage: python -m scripts.experiments.several_networks DATA OUTPUT.csv [--molecules 600]
 
 DATA is a folder of training parts, tables with the columns smiles and target. Of each at most
 ``--molecules`` are drawn; a molecule is in the same scaffold fold for all targets. All options

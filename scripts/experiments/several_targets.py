@@ -1,6 +1,6 @@
 """What Gaussian processes of nine targets gain by learning together, in three scaffold folds.
 
-Usage: python scripts/experiments/several_targets.py DATA OUTPUT.csv
+Usage: python -m scripts.experiments.several_targets DATA OUTPUT.csv
 
 DATA is a folder of training parts with the columns smiles and target. Of each at most 600 molecules
 are drawn; a molecule is in the same fold for all targets. Kernels are the default, on the embedding

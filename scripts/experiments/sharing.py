@@ -2,7 +2,7 @@ r"""What a Gaussian process gains by the labels of another assay, in three folds
 
 Both tables have columns ``smiles`` and ``target``; ``--log`` takes the logarithm of labels::
 
-    python scripts/experiments/sharing.py clearance_microsome_az.csv.gz \
+    python -m scripts.experiments.sharing clearance_microsome_az.csv.gz \
         clearance_hepatocyte_az.csv.gz --log
 
 It prints the change of the mean squared error (of the cross-entropy, of classes), in percent, with

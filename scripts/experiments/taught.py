@@ -1,12 +1,12 @@
 """Add predicted ADMET values to the table that a base learns from.
 
-    PYTHONPATH=scripts python scripts/experiments/taught.py FOLDER TEACHERS.parquet --output TAUGHT
+    python -m scripts.experiments.taught FOLDER TEACHERS.parquet --output TAUGHT
 
-FOLDER has the training parts of TDC's ADMET group, as for scripts/train_admet.py; TEACHERS is what
-scripts/embed_teachers.py writes. One network learns the tasks other than the six that the base is
-judged on, and predicts them for the molecules of TEACHERS: numbers, of clearances, half-life and
-volume of distribution the logarithm, and logits of classes. Each column is repeated ten times, so
-that they weigh as much as an embedding of 160 numbers.
+FOLDER has the training parts of TDC's ADMET group, as for scripts/models/train_admet.py; TEACHERS
+is what scripts/models/embed_teachers.py writes. One network learns the tasks other than the six
+that the base is judged on, and predicts them for the molecules of TEACHERS: numbers, of clearances,
+half-life and volume of distribution the logarithm, and logits of classes. Each column is repeated
+ten times, so that they weigh as much as an embedding of 160 numbers.
 """
 
 import argparse
@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from train_admet import read_tasks
 
 import molattn
 from molattn import MolAttn
 from molattn.utils.console import row_progress
+from scripts.models.train_admet import read_tasks
 
 JUDGED = {
     "bioavailability_ma",

