@@ -1,6 +1,6 @@
 """``molattn.train``: train and score a model in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,6 +15,7 @@ from molattn.evaluation.report.tables import print_scores, run_tables
 from molattn.evaluation.scores.metrics import Scores
 from molattn.evaluation.scores.scoring import RunScores, score_run
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.training.loop import Hooks
 from molattn.training.resolve import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
@@ -93,6 +94,8 @@ def train(
     *,
     verbose: bool = False,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
+    callbacks: Sequence[Any] = (),
+    logger: Any = None,
     **options: Any,
 ) -> TrainingResult:
     """Train a model on a table and score it on the test rows, as ``molattn train`` does.
@@ -105,6 +108,9 @@ def train(
             ensemble. Use ``lambda config: MolAttn(config, encoder=..., readout=...,
             head=...)`` to train a network with your own parts, see :class:`molattn.MolAttn`. With
             it, the default of ``init_from`` is ``none``.
+        callbacks: Callbacks of Lightning, for the training of each network. They may monitor
+            ``train_loss`` and ``validation_loss``.
+        logger: Logger of Lightning, or a list of them.
         options: Options of ``molattn train`` by their Python names (``smiles_column``, ``split``,
             ``epochs``, ``width``, ``baselines``, ...).
 
@@ -124,5 +130,6 @@ def train(
         reason = "needs --only-fold; the command molattn train does a cross-validation"
         raise InputError(reason, option="folds")
     console = Console() if verbose else None
-    run = train_run(config, console, frame=frame, make_model=make_model)
+    hooks = Hooks(callbacks=callbacks, logger=logger)
+    run = train_run(config, console, frame=frame, make_model=make_model, hooks=hooks)
     return TrainingResult(run, score_run(run, console))

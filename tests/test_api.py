@@ -5,6 +5,8 @@ from inspect import ismodule
 import numpy as np
 import pandas as pd
 import pytest
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger
 
 from molattn import MolAttn, train
 from molattn.data.table import bundled_dataset
@@ -112,6 +114,30 @@ def test_without_test_rows_there_are_no_scores(tmp_path):
     assert metrics["rows_redrawn"] == result.run.table.redrawn == 3
     acid, salt = MolAttn.from_pretrained(tmp_path / "run").predict(["CC(=O)O", "CC(=O)[O-].[Na+]"])
     assert acid == pytest.approx(salt, rel=1e-6)
+
+
+class Epochs(Callback):
+    """Counts epochs with a validation loss, and ends the training after the third."""
+
+    count = 0
+
+    def on_validation_end(self, trainer, pl_module):
+        self.count += 1
+        trainer.should_stop = self.count == 3
+
+
+def test_callbacks_and_loggers_of_lightning_are_passed_on(tmp_path):
+    epochs = Epochs()
+    options = {"predictor": "network", "baselines": False, "smiles_column": "molecule"}
+    logger = CSVLogger(tmp_path, name="log")
+    options |= QUICK | {"epochs": 9, "callbacks": [epochs], "logger": logger}
+    run = train(FRAME, "y", **options).run
+    assert epochs.count == len(run.histories[0].curve) == 3
+    logged = pd.read_csv(f"{logger.log_dir}/metrics.csv")
+    losses = [epoch.validation_loss for epoch in run.histories[0].curve]
+    np.testing.assert_allclose(logged["validation_loss"].dropna(), losses, rtol=1e-5)
+    losses = [epoch.train_loss for epoch in run.histories[0].curve]
+    np.testing.assert_allclose(logged["train_loss"].dropna(), losses, rtol=1e-5)
 
 
 MODULES = ("", ".nn", ".nn.functional", ".graph", ".chem", ".explain", ".config", ".evaluation")

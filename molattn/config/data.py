@@ -156,6 +156,7 @@ class DataConfig(TableColumns):
         descriptors: RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
+        cluster_cutoff: Largest Tanimoto distance of a molecule from the center of its cluster.
         time_column: Column of dates or numbers for --split time; by default the order of the rows.
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
@@ -178,6 +179,7 @@ class DataConfig(TableColumns):
     descriptors: DescriptorSet = "lipinski"
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
     split: Literal["random", "scaffold", "cluster", "time"] | None = None
+    cluster_cutoff: Annotated[float, Interval(ge=0, le=1)] = 0.65
     time_column: str | None = None
     folds: Annotated[int, Ge(2)] | None = None
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
@@ -202,6 +204,7 @@ class DataConfig(TableColumns):
                 "cannot be used with --split-column",
             ),
             (self.split != "time", "time_column", "needs --split time"),
+            (self.split != "cluster", "cluster_cutoff", "needs --split cluster"),
             (not has_folds, "only_fold repeats final", "needs --folds"),
             (has_folds, "test_size", "cannot be used with --folds, which test every row once"),
             (self.only_fold is not None, "repeats final", "cannot be used with --only-fold"),

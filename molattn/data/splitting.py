@@ -162,7 +162,7 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
     if config.split == "scaffold":
         return same_scaffold(records)
     if config.split == "cluster":
-        return same_cluster(records)
+        return same_cluster(records, config.cluster_cutoff)
     return same_molecule(records)
 
 

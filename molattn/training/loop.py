@@ -4,11 +4,11 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -40,6 +40,23 @@ from molattn.utils.signals import interrupts_deferred
 _PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
+class Hooks(NamedTuple):
+    """What a training calls.
+
+    Args:
+        on_epoch: Called after each epoch; an exception that it raises stops the training.
+        callbacks: Callbacks of Lightning.
+        logger: Logger of Lightning, or several; None = none.
+    """
+
+    on_epoch: Callable[[Epoch], None] | None = None
+    callbacks: Sequence[Any] = ()
+    logger: Any = None
+
+
+NO_HOOKS = Hooks()
+
+
 def fit(
     objective: Objective,
     loader: ResumableLoader,
@@ -48,7 +65,7 @@ def fit(
     console: Console | None = None,
     *,
     run: RunCheckpoint | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    hooks: Hooks = NO_HOOKS,
 ) -> History:
     """Train the module of an objective in place; it ends with its best or last weights.
 
@@ -63,7 +80,7 @@ def fit(
         config: How to train; its precision is not ``auto``.
         console: Where to log; silent without one.
         run: Where to save checkpoints; a checkpoint there is resumed. None = nowhere.
-        on_epoch: Called after each epoch; an exception that it raises stops the training.
+        hooks: What the training calls.
 
     Raises:
         InputError: An option is not available here, or the checkpoint is of another run.
@@ -74,12 +91,12 @@ def fit(
     checkpoint = broadcast(None if run is None else run.read(console))
     hours = config.max_hours
     timer = Timer(None if hours is None else timedelta(hours=hours), verbose=False)
-    module = TrainingModule(objective, loader, config, timer, console, on_epoch)
-    callbacks: list[pl.Callback] = [timer]
+    module = TrainingModule(objective, loader, config, timer, console, hooks.on_epoch)
+    callbacks: list[pl.Callback] = [timer, *hooks.callbacks]
     if config.patience is not None and validation is not None:
         callbacks.append(EarlyStoppingAfterHeadSteps("validation_loss", patience=config.patience))
     with _settings(config), interrupts_deferred(), lost_named():
-        trainer = _trainer(module, run, checkpoint, callbacks)
+        trainer = _trainer(module, run, checkpoint, callbacks, hooks.logger)
         steps = checkpoint["global_step"] if checkpoint else None
         checkpoint = None  # takes no memory during the training
         _run(trainer, module, validation, steps)
@@ -110,6 +127,7 @@ def _trainer(
     run: RunCheckpoint | None,
     checkpoint: dict[str, Any] | None,
     callbacks: list[pl.Callback],
+    logger: Any,
 ) -> pl.Trainer:
     config = module.config
     count = num_processes()
@@ -133,7 +151,7 @@ def _trainer(
         callbacks=[*callbacks, saves],
         plugins=[_CheckpointIO(run, checkpoint), environment],
         use_distributed_sampler=False,
-        logger=False,
+        logger=logger or False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,

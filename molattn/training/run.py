@@ -38,7 +38,7 @@ from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
 from molattn.training.gaussian_process import add_gaussian_process, sample_rows
-from molattn.training.loop import check_processes, fit
+from molattn.training.loop import NO_HOOKS, Hooks, check_processes, fit
 from molattn.training.losses import LabeledObjective, TaskLoss
 from molattn.training.resolve import (
     ResolvedConfig,
@@ -69,6 +69,7 @@ class TrainingJob:
     console: Console | None = None  # where to log; silent without one
     folder: Path | None = None  # folder for checkpoints; one that is there is resumed
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn  # as of molattn.train
+    hooks: Hooks = NO_HOOKS  # what the training of each network calls
 
     @property
     def sources(self) -> dict[str, tuple[str, str | None]]:
@@ -104,6 +105,7 @@ def train(
     *,
     frame: "pd.DataFrame | None" = None,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
+    hooks: Hooks = NO_HOOKS,
 ) -> TrainingRun:
     """Read a table and train a model on it.
 
@@ -127,7 +129,8 @@ def train(
         table = read_rows(config, console, frame)
         split = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        run = train_on_split(TrainingJob(config, table, split, base, console, folder, make_model))
+        job = TrainingJob(config, table, split, base, console, folder, make_model, hooks)
+        run = train_on_split(job)
     return replace(run, seconds=reading + run.seconds)
 
 
@@ -270,7 +273,7 @@ def _fit_network(
         config,
         job.console,
         run=folder and RunCheckpoint(folder, job.sources, model),
-        on_epoch=on_epoch,
+        hooks=job.hooks._replace(on_epoch=on_epoch),
     )
 
 

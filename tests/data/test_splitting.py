@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from molattn.chem import Featurizer, Split
+from molattn.chem.groups import same_cluster
 from molattn.config import DataConfig
 from molattn.data.check import check_table
 from molattn.data.dataset import read_training_table
@@ -52,6 +53,20 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
         again = split_rows(table, replace(config, only_fold=fold), seed=1)
         assert [part.tolist() for part in parts] == [part.tolist() for part in again]
     assert sorted(tested) == list(range(len(table.rows)))
+
+
+@pytest.mark.parametrize("cutoff", [0.3, 0.8])
+def test_the_cutoff_of_clusters_is_an_option(tmp_path, cutoff):
+    smiles = dict.fromkeys(row["smiles"] for row in rows_of(bundled_dataset())[::10])
+    config = DataConfig(target_columns=("y",), split="cluster", cluster_cutoff=cutoff)
+    table = read(tmp_path, "smiles,y\n" + "".join(f'"{text}",1\n' for text in smiles), config)
+    sets = [{*rows.tolist()} for rows in split_rows(table, config, seed=1)]
+    clusters = same_cluster(table.records, cutoff)
+    assert all(any({*cluster} <= rows for rows in sets) for cluster in clusters)
+    assert len(clusters) != len(same_cluster(table.records))
+    with pytest.raises(InputError) as error:
+        DataConfig(cluster_cutoff=cutoff)
+    assert error.value.option == "cluster_cutoff"
 
 
 DATES = {
