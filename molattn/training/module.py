@@ -156,15 +156,14 @@ class TrainingModule(pl.LightningModule):
         if self.trainer.val_dataloaders is not None:
             loss = self._mean("validation", "the validation loss")
             self.log("validation_loss", loss)
-        train_loss = self._mean("train", "the loss")
-        self.log("train_loss", train_loss)
         epoch = Epoch(
             epoch=self.current_epoch + 1,
-            train_loss=train_loss,
+            train_loss=self._mean("train", "the loss"),
             validation_loss=loss,
             learning_rate=self.trainer.optimizers[0].param_groups[0]["lr"],
             seconds=self.timer.time_elapsed() - self._epoch_start,
         )
+        self.log("train_loss", epoch.train_loss)
         self._sums.clear()
         self.curve.append(epoch)
         if self.config.checkpoint == "best" and loss is not None and loss < self.best["loss"]:

@@ -129,8 +129,9 @@ def train(
         table = read_rows(config, console, frame)
         split = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        job = TrainingJob(config, table, split, base, console, folder, make_model, hooks)
-        run = train_on_split(job)
+        run = train_on_split(
+            TrainingJob(config, table, split, base, console, folder, make_model, hooks)
+        )
     return replace(run, seconds=reading + run.seconds)
 
 
