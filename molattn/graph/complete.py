@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Optional, Self, Union
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
@@ -136,39 +137,25 @@ class CompleteGraphs(OnDevice):
         self._all_as_length = _of_length(int((count * (count - (not self_loops))).sum()))
         # None = not counted; see _of_length.
         self.edges_as_length: Optional[Tensor] = self._all_as_length
-        order = np.argsort(count, kind="stable")
-        row_start, pair_start, width = (np.zeros_like(count) for _ in range(3))
-        blocks: list[Block] = []
-        row_graph: list[np.ndarray] = []
-        row = pair = 0
-        for first, last, nodes in plan_layout(count, order, torch.device(device).type == "cpu"):
-            members = order[first:last]
-            position = np.arange(last - first)
-            blocks.append(Block(last - first, nodes, row, pair))
-            row_graph.append(np.repeat(members, nodes))
-            row_start[members] = row + nodes * position
-            pair_start[members] = pair + nodes**2 * position
-            width[members] = nodes
-            row += len(members) * nodes
-            pair += len(members) * nodes**2
-        self.blocks = tuple(blocks)
-        self._rows_at_end = -row % row_multiple if row > row_multiple else 0
-        row_graph.append(np.zeros(self._rows_at_end, np.int64))
+        self.blocks, table, row_graph = _place_graphs(count, torch.device(device).type == "cpu")
+        rows = len(row_graph)
+        self._rows_at_end = -rows % row_multiple if rows > row_multiple else 0
         self.num_graphs = len(self.sizes)
         self.num_nodes = int(count.sum())
-        self.num_rows = row + self._rows_at_end
-        self.num_pairs = pair
+        self.num_rows = rows + self._rows_at_end
+        self.num_pairs = sum(block.graphs * block.nodes**2 for block in self.blocks)
         batch = np.repeat(np.arange(self.num_graphs), count)
         first_node = np.cumsum(count) - count
-        node_row = np.arange(self.num_nodes) + (row_start - first_node)[batch]
+        node_row = np.arange(self.num_nodes) + (table[0] - first_node)[batch]
         mask = np.zeros(self.num_rows, dtype=bool)
         mask[node_row] = True
         self.batch = torch.from_numpy(batch)
         self.node_row = torch.from_numpy(node_row)
-        self.row_graph = torch.from_numpy(np.concatenate(row_graph))
+        rows_at_end = np.zeros(self._rows_at_end, np.int64)
+        self.row_graph = torch.from_numpy(np.concatenate([row_graph, rows_at_end]))
         self.row_mask = torch.from_numpy(mask)
         # For each graph its size, its first row, its first pair and its padded size.
-        self._graph_table = torch.from_numpy(np.stack([count, row_start, pair_start, width]))
+        self._graph_table = torch.from_numpy(np.stack([count, *table]))
 
     @classmethod
     def from_edges(
@@ -471,6 +458,33 @@ class CodedEdges(OnDevice):
     def dense(self) -> Tensor:
         """The features of each pair row, ``[num_pairs, D]``; 0 where the pair is no edge."""
         return self.padded_table[self.codes]
+
+
+def _place_graphs(
+    count: NDArray[np.int64], on_cpu: bool
+) -> tuple[tuple[Block, ...], NDArray[np.int64], NDArray[np.int64]]:
+    """Place graphs in blocks.
+
+    Returns:
+        The blocks; first row, first pair and padded size of each graph ``[3, G]``; and the graph of
+        each row.
+    """
+    order = np.argsort(count, kind="stable")
+    table = np.zeros((3, len(count)), dtype=np.int64)
+    blocks: list[Block] = []
+    row_graph = [np.zeros(0, dtype=np.int64)]
+    row = pair = 0
+    for first, last, nodes in plan_layout(count, order, on_cpu):
+        members = order[first:last]
+        position = np.arange(last - first)
+        blocks.append(Block(last - first, nodes, row, pair))
+        row_graph.append(np.repeat(members, nodes))
+        table[0, members] = row + nodes * position
+        table[1, members] = pair + nodes**2 * position
+        table[2, members] = nodes
+        row += len(members) * nodes
+        pair += len(members) * nodes**2
+    return tuple(blocks), table, np.concatenate(row_graph)
 
 
 def join_pairs(blocks: list[Tensor], like: Tensor) -> Tensor:
