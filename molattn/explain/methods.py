@@ -126,9 +126,10 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
     """
     if not instance.attention.weights.size:
         raise InputError(
-            "method: this method uses attention weights, but the model's custom encoder does not "
-            "apply attention layers of molattn.nn, all with the same number of heads, to the edges "
-            "of the molecule; use integrated_gradients or occlusion"
+            "this method uses attention weights, but the model's custom encoder does not apply "
+            "attention layers of molattn.nn, all with the same number of heads, to the edges of "
+            "the molecule; use integrated_gradients or occlusion",
+            option="method",
         )
     mean = instance.attention.applied.mean(axis=(0, 1, 2))
     return Scores(mean.mean(axis=0), _over_bonds(mean, instance))
@@ -268,8 +269,9 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> list[tu
     n = mol.GetNumAtoms()
     if not all(groups) or len({*atoms}) < len(atoms) or not {*atoms} <= {*range(n)}:
         raise InputError(
-            f"groups: got {quoted(groups)}, expected lists of atom indices from 0 to {n - 1}, each "
-            "index in at most one list"
+            f"got {quoted(groups)}, expected lists of atom indices from 0 to {n - 1}, each index "
+            "in at most one list",
+            option="groups",
         )
     return [*groups, *((atom,) for atom in range(n) if atom not in atoms)]
 
