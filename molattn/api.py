@@ -46,7 +46,8 @@ class TrainingResult:
     @property
     def scores(self) -> dict[str, Scores]:
         """Scores on the test rows, by target and metric; empty if there are none."""
-        return self.run_scores.metrics.get("test", {})
+        test = self.run_scores.metrics.scores.get("test")
+        return test.tasks if test else {}
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the run to a folder, as ``molattn train`` does; ``overwrite`` replaces a run.

@@ -192,10 +192,10 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
     from molattn.evaluation.report.tables import print_scores
 
     summary = cross_validate(config, folder, console)
-    if not summary:  # in another process than the first
+    if summary is None:  # in another process than the first
         return
     print_scores(summary, config, console)
-    if "final" in summary:
+    if summary.final is not None:
         print_line(console, "These are scores of the folds; the final model has none of its own")
 
 
@@ -216,7 +216,7 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
         write_run(run, scores, folder)
     print_scores(scores.metrics, config, console)
     seconds = f"{run.seconds:.0f} s"
-    if forest := scores.metrics.get("random_forest_seconds"):
+    if forest := scores.metrics.baseline_seconds.get("random_forest"):
         seconds += f" (random forest: {forest:.0f} s)"
     epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
     weights = f"; weights of epoch {epochs} saved" if epochs else ""

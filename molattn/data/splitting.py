@@ -1,7 +1,7 @@
 """Splits of a table's rows into training, validation and test, and leakage between them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any
 
@@ -204,13 +204,13 @@ class Leakage:
             :func:`molattn.chem.shift.shift_auc`.
     """
 
-    duplicates: int
-    conflicts: int
-    first_conflict: str
-    shared_test: int
-    test_molecules: int
-    median_similarity: float | None
-    near_share: float | None
+    duplicates: int = 0
+    conflicts: int = 0
+    first_conflict: str = ""
+    shared_test: int = 0
+    test_molecules: int = 0
+    median_similarity: float | None = None
+    near_share: float | None = None
     pretrained_test: int | None = None
     auxiliary_test: int = 0
     auxiliary_salts: int = 0
@@ -222,7 +222,7 @@ class Leakage:
 
     def lines(self) -> list[str]:
         """Return the findings as lines for the log."""
-        lines = leakage_warnings([asdict(self)])
+        lines = leakage_warnings([self])
         if self.duplicates:
             line = f"duplicates: {counted(self.duplicates, 'molecule')} in more than one row"
             conflicts = f", {self.conflicts} with conflicting labels (first: {self.first_conflict})"
@@ -253,19 +253,19 @@ class Leakage:
         return lines + shift_lines(self.shift, "test molecules")
 
 
-def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+def leakage_warnings(findings: Sequence[Leakage]) -> list[str]:
     """Return what makes the test scores too good, as lines for the log.
 
-    ``findings`` are the fields of :class:`Leakage` of a run, or of each fold of a cross-validation,
-    whose numbers are added up.
+    ``findings`` are those of a run, or of each fold of a cross-validation, whose numbers are added
+    up.
     """
-    tested = sum(finding["test_molecules"] for finding in findings)
+    tested = sum(finding.test_molecules for finding in findings)
     what = {
         "shared_test": "are also in the training or validation set",
         "pretrained_test": "have the same fingerprint as a molecule that the pretrained model "
         "learned from",
     }
-    counts = {name: sum(finding[name] or 0 for finding in findings) for name in what}
+    counts = {name: sum(getattr(finding, name) or 0 for finding in findings) for name in what}
     return [
         f"leakage: {count} of {tested} test molecules {what[name]}"
         for name, count in counts.items()

@@ -26,8 +26,8 @@ from molattn.evaluation.report.run_files import (
     write_run,
     write_skipped,
 )
-from molattn.evaluation.report.tables import MODELS
-from molattn.evaluation.scores.metrics import score_tasks
+from molattn.evaluation.scores.metrics import TaskScores, score_tasks
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, FinalMetrics, FoldMetrics
 from molattn.evaluation.scores.scoring import member_facts, score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty import Prediction
@@ -50,7 +50,7 @@ from molattn.training.run import (
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, run_folder
 from molattn.utils.console import print_line, step_progress
 from molattn.utils.devices import exclusive
-from molattn.utils.files import UNFINISHED, locked, read_json, write_json
+from molattn.utils.files import UNFINISHED, locked, read_json
 from molattn.utils.process_group import broadcast, process_rank
 
 
@@ -82,7 +82,7 @@ def cross_validate(
     console: Console | None = None,
     *,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
-) -> dict[str, Any]:
+) -> CrossValidationMetrics | None:
     """Train and score a model for each round; finished rounds in the folder are kept.
 
     Writes ``config.yaml``, the run folder of each round, ``metrics.json`` with the scores of all
@@ -95,7 +95,7 @@ def cross_validate(
     follows, in ``model/``: the scores are those of the folds, as no row is left to test it.
 
     Returns:
-        The content of ``metrics.json``; in other processes than the first, nothing.
+        The scores, as in ``metrics.json``; None in other processes than the first.
 
     Raises:
         InputError: The table is invalid, or it or an option changed since a round was finished.
@@ -119,18 +119,18 @@ def cross_validate(
         work = _CrossValidation(job, folder, broadcast(finished))
         if rank:  # of several processes, the first one does the rest
             work.join(todo, splits)
-            return {}
+            return None
         done, predicted = work.run(todo, splits)
-        summary = _summary(todo, done)
+        summary = _summary(done)
         if config.data.trains_final:
             print_line(console, "final model of all rows")
-            summary["final"] = work.train_final(predicted, summary)
+            summary = replace(summary, final=work.train_final(predicted, summary))
     predictions = [open_table(folder / planned.name / "predictions.csv") for planned in todo]
     _write_predictions(todo, predictions, len(table.header), folder / "predictions.csv")
     write_skipped(table, folder)
     results = _out_of_fold_results(todo, splits, table, summary, predictions)
     write_fold_page(config, table, summary, results, folder / PAGE_FILE)
-    write_json(folder / RESULT_FILE, summary)
+    summary.write(folder)
     return summary
 
 
@@ -152,9 +152,9 @@ class _CrossValidation:
 
     def run(
         self, todo: Sequence[Round], splits: Sequence[Split]
-    ) -> tuple[list[dict[str, Any]], list[OutOfFold]]:
+    ) -> tuple[list[FoldMetrics], list[OutOfFold]]:
         """Return the metrics of the rounds, and predictions of those of the first repetition."""
-        done = list[dict[str, Any]]()
+        done = list[FoldMetrics]()
         predicted = list[OutOfFold]()
         for start in range(0, len(todo), self.group_size):
             group = [*zip(todo, splits, strict=True)][start : start + self.group_size]
@@ -203,7 +203,7 @@ class _CrossValidation:
         run: TrainingRun | None,
         out_of_fold: OutOfFold | None,
         others: Sequence[OutOfFold],
-    ) -> dict[str, Any]:
+    ) -> FoldMetrics:
         """Score a round and write its folder, unless it is finished; return its metrics."""
         console = self.job.console
         if run is not None:
@@ -218,16 +218,19 @@ class _CrossValidation:
                     write_run(run, score_run(run, console), unfinished)
         return self.metrics(planned)
 
-    def metrics(self, planned: Round) -> dict[str, Any]:
+    def metrics(self, planned: Round) -> FoldMetrics:
         """Return the metrics of a finished round, whose options and data must be the same."""
         path = self.folder / planned.name
-        metrics = read_json(path / RESULT_FILE)
+        content = read_json(path / RESULT_FILE)
         check_unchanged(path / CONFIG_FILE, planned.config)
         for name, (what, digest) in self.job.sources.items():
-            check_same_digest(f"{what} has", digest, metrics[f"{name}_sha256"], path)
-        return metrics
+            check_same_digest(f"{what} has", digest, content[f"{name}_sha256"], path)
+        folder = {"folder": planned.name, "repeat": planned.repeat, "fold": planned.fold}
+        return FoldMetrics.from_dict({**content, **folder})
 
-    def train_final(self, folds: Sequence[OutOfFold], summary: Mapping[str, Any]) -> dict[str, Any]:
+    def train_final(
+        self, folds: Sequence[OutOfFold], summary: CrossValidationMetrics
+    ) -> FinalMetrics:
         """Train a model on all rows, calibrate it by the models of the folds, and write it."""
         start = time.perf_counter()
         config = self.job.config
@@ -241,40 +244,42 @@ class _CrossValidation:
         is_rolling = config.data.split == "time"
         save_with_card(model, config, summary, self.folder)
         write_histories(histories, self.folder)
-        return {
-            "rows_train": len(split.train),
-            "members": member_facts(histories, config.training.seed),
-            "interval_level": level,
-            "uncertainty": out_of_fold_coverage(model, table, folds, level, is_rolling),
-            "seconds": round(seconds, 3),
+        return FinalMetrics(
+            rows_train=len(split.train),
+            members=member_facts(histories, config.training.seed),
+            interval_level=level,
+            uncertainty=out_of_fold_coverage(model, table, folds, level, is_rolling),
+            seconds=round(seconds, 3),
+        )
+
+
+def _summary(folds: Sequence[FoldMetrics]) -> CrossValidationMetrics:
+    """Return the mean scores of folds that have scores of the same models."""
+    scores = {}
+    for name in folds[0].scores:
+        model_scores = [fold.scores[name] for fold in folds]
+        tasks = {
+            task: _means([fold_scores.tasks[task] for fold_scores in model_scores])
+            for task in model_scores[0].tasks
         }
-
-
-def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    summary: dict[str, Any] = {}
-    for key in (*MODELS, "validation", "uncertainty"):
-        if key in done[0]:
-            summary[key] = {
-                task: _means([metrics[key][task] for metrics in done]) for task in done[0][key]
-            }
-        if f"{key}_mean" in done[0]:
-            summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
+        scores[name] = TaskScores(tasks, _means([fold_scores.mean for fold_scores in model_scores]))
+    intervals = folds[0].uncertainty
     censored: dict[str, Counter[str]] = {}
-    for planned, metrics in zip(todo, done, strict=True):
-        for task, counts in metrics["censored"].items() if planned.repeat == 1 else ():
+    for fold in folds:
+        for task, counts in fold.censored.items() if fold.repeat == 1 else ():
             censored.setdefault(task, Counter()).update(counts)
-    return {
-        **summary,
-        "censored": censored,
-        "folds": [
-            {"folder": planned.name, "repeat": planned.repeat, "fold": planned.fold, **metrics}
-            for planned, metrics in zip(todo, done, strict=True)
-        ],
-        "seconds": round(sum(metrics["seconds"] for metrics in done), 3),
-    }
+    return CrossValidationMetrics(
+        scores=scores,
+        uncertainty={
+            task: _means([fold.uncertainty[task] for fold in folds]) for task in intervals
+        },
+        censored=censored,
+        folds=folds,
+        seconds=round(sum(fold.seconds for fold in folds), 3),
+    )
 
 
-def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int | None]]:
+def _means(scores: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | int | None]]:
     """Return mean and standard deviation of each score over the rounds where it is defined."""
     means = {}
     for name in dict.fromkeys(name for of_round in scores for name in of_round):
@@ -290,7 +295,7 @@ def _out_of_fold_results(
     todo: Sequence[Round],
     splits: Sequence[Split],
     table: TrainingTable,
-    summary: Mapping[str, Any],
+    summary: CrossValidationMetrics,
     predictions: Sequence[Table],
 ) -> list[TaskResults]:
     """Return the predictions of all rows, each by the round of the first repeat that tested it."""
@@ -313,14 +318,13 @@ def _out_of_fold_results(
     labels[~np.isfinite(predicted).all(axis=1)] = np.nan
     scores = score_tasks(predicted, labels, tasks).tasks
     levels = dict[str, Any]()
-    for task in tasks if "uncertainty" in summary else ():
-        facts = [fold["uncertainty"].get(task.name, {}) for fold in summary["folds"]]
+    for task in tasks:
+        facts = [fold.uncertainty.get(task.name, {}) for fold in summary.folds]
         mean = pd.DataFrame([fact.get("coverage_at", {}) for fact in facts]).mean()
         levels[task.name] = {"coverage_at": {str(level): float(x) for level, x in mean.items()}}
     unknown = np.full_like(labels, np.nan)
     others = unknown, unknown, unknown, unknown[:, 0], similarity, unknown.astype(str), unknown
-    metrics = {"test": scores, "uncertainty": levels}
-    return task_results(Prediction(predicted, *others), labels, tasks, metrics)
+    return task_results(Prediction(predicted, *others), labels, tasks, scores, levels)
 
 
 def _write_predictions(

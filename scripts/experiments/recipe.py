@@ -52,7 +52,7 @@ def scores(result: TrainingResult) -> dict[str, float]:
     found = result.scores["y"]
     if "roc_auc" in found:
         return {"error": 1.0 - found["roc_auc"]}
-    intervals = result.run_scores.metrics["uncertainty"]["y"]
+    intervals = result.run_scores.metrics.uncertainty["y"]
     return {"error": found["mae"], "coverage": intervals["coverage"]}
 
 

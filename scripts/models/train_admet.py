@@ -28,6 +28,7 @@ from molattn.config import TrainConfig
 from molattn.evaluation.cross_validation import cross_validate
 from molattn.evaluation.report.tables import score_cell
 from molattn.evaluation.scores.metrics import metrics_of
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics
 from molattn.model.artefact import PACKAGED
 from molattn.model.training_set import Endpoint
 
@@ -90,14 +91,15 @@ def options(table: pd.DataFrame, endpoints: Mapping[str, Endpoint]) -> dict[str,
 
 
 def with_results(
-    endpoints: Mapping[str, Endpoint], model: MolAttn, metrics: Mapping[str, Any]
+    endpoints: Mapping[str, Endpoint], model: MolAttn, metrics: CrossValidationMetrics
 ) -> dict[str, Endpoint]:
     """Add the number of labels, the scores and the coverage of the cross-validation."""
     if model.training_set is None:
         raise ValueError("the model has no training set")
+    uncertainty = metrics.final.uncertainty if metrics.final else {}
     found = {}
     for task, labels in zip(model.config.tasks, model.training_set.labels, strict=True):
-        own = metrics["test"][task.name]
+        own = metrics.scores["test"].tasks[task.name]
         scores = [
             f"{metric.heading} {score_cell(own, key)}"
             for key, metric in metrics_of(task.kind, with_heading=True).items()
@@ -107,7 +109,7 @@ def with_results(
             endpoints[task.name],
             rows=labels.count,
             scores=", ".join(scores),
-            coverage=metrics["final"]["uncertainty"].get(task.name, {}).get("coverage"),
+            coverage=uncertainty.get(task.name, {}).get("coverage"),
         )
     return found
 

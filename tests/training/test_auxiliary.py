@@ -47,8 +47,11 @@ def plain(config):
 
 def test_auxiliary_labels_improve_the_target(config):
     config = replace(config, training=replace(QUICK, epochs=10, learning_rate=0.01))
-    found, alone = (score_run(train(one)).metrics["test"]["y"] for one in (config, plain(config)))
-    assert found["rmse"] < 0.8 * alone["rmse"]
+    auxiliary, alone = (
+        score_run(train(options)).metrics.scores["test"].tasks["y"]["rmse"]
+        for options in (config, plain(config))
+    )
+    assert auxiliary < 0.8 * alone
 
 
 def test_outputs_are_those_of_the_joint_network_for_the_target(config):
@@ -72,7 +75,7 @@ def test_results_name_the_target_alone(config, tmp_path):
         run = train(replace(one, gaussian_process=GaussianProcessConfig()))
         scores = score_run(run)
         write_run(run, scores, tmp_path)
-        assert [*scores.metrics["test"]] == ["y"]
+        assert [*scores.metrics.scores["test"].tasks] == ["y"]
         assert [len(rows) for rows in run.split] == [20, 10, 10]
         columns.append([*rows_of(tmp_path / "predictions.csv")[0]])
     assert columns[0] == columns[1]
@@ -99,8 +102,8 @@ def test_folds_with_a_second_table_are_resumed(config, tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     (tmp_path / "fold_2" / "metrics.json").unlink()
     again = cross_validate(config, tmp_path)
-    assert again["test"]["y"] == first["test"]["y"]
-    assert [fold["leakage"]["auxiliary_test"] for fold in again["folds"]] == [20, 20]
+    assert again.scores["test"] == first.scores["test"]
+    assert [fold.leakage.auxiliary_test for fold in again.folds] == [20, 20]
     model = MolAttn.from_pretrained(tmp_path / "model")
     assert model.config.auxiliary_columns == ("a", "soluble")
     assert np.isfinite(model.predict_interval(["CCO"], 0.5)).all()

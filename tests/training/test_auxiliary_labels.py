@@ -48,7 +48,7 @@ def test_auxiliary_labels_improve_the_target_alone(frame, tmp_path):
     shown = io.StringIO()
     run = trained(frame, Console(file=shown, width=200))
     alone = trained(frame, auxiliary_columns=())
-    scores = [score_run(one).metrics["test"]["y"]["rmse"] for one in (run, alone)]
+    scores = [score_run(one).metrics.scores["test"].tasks["y"]["rmse"] for one in (run, alone)]
     assert scores[0] < 0.9 * scores[1]
     assert "'y': the Gaussian process learns from 'a'" in shown.getvalue()
     assert run.model.config.targets == ("y",)

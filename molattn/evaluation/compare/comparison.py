@@ -19,16 +19,15 @@ from molattn.data.labels import label_values
 from molattn.data.table import escape_formula, listed, name_column, open_table
 from molattn.data.table.base import valid_text
 from molattn.errors import InputError, matching
-from molattn.evaluation.report.tables import tasks_of
 from molattn.evaluation.scores.metrics import (
     METRICS,
     metrics_of,
     percentile_interval,
     sample_scores,
 )
+from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE
-from molattn.utils.files import read_json
 
 Array = NDArray[np.float64]
 _Row = dict[str, Any]
@@ -65,7 +64,7 @@ def _read(folder: Path) -> RunPredictions:
         if not (folder / name).is_file():
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
-    tasks = tasks_of(read_json(folder / RESULT_FILE))
+    tasks = [*read_metrics(folder).runs[0].tasks]
     data = config.data
     table = open_table(folder / "predictions.csv")
     header = [_unescaped(name) for name in table.header]

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
-from molattn.evaluation.report.tables import scored_rows, tasks_of
+from molattn.evaluation.report.tables import scored_rows
 from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.run_metrics import Metrics, read_metrics
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, final_folder, has_checkpoint
-from molattn.utils.files import UNFINISHED, locked, read_json
+from molattn.utils.files import UNFINISHED, locked
 
 
 class ListedRun(NamedTuple):
@@ -49,8 +50,10 @@ def list_runs(folder: Path) -> list[ListedRun]:
         state = _state(path)
         scores = ("", None, None)
         try:
-            facts = _facts(read_config_file(path / CONFIG_FILE))
-            scores = _scores(read_json(path / RESULT_FILE)) if is_finished else scores
+            options = read_config_file(path / CONFIG_FILE)
+            facts = _facts(options)
+            if is_finished and "data" in options:  # not of a pretraining
+                scores = _scores(read_metrics(path))
         except (InputError, LookupError, TypeError, AttributeError):
             facts = ("", "", "")
             state = "unreadable"  # damaged, or of another program
@@ -84,22 +87,20 @@ def _facts(options: Mapping[str, Any]) -> tuple[str, str, str]:
     return table, ", ".join(data["target_columns"]), split
 
 
-def _scores(metrics: Mapping[str, Any]) -> tuple[str, float | None, float | None]:
+def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
     """Return the name of the main metric, its value and that of the baseline."""
-    if "tasks" not in metrics.get("folds", [metrics])[0]:  # of a pretraining
-        return "", None, None
-    tasks = tasks_of(metrics)
-    rows = scored_rows(metrics)
+    tasks = metrics.runs[0].tasks
+    rows = scored_rows(metrics.scores)
     key, metric = main_metric(tasks[0].kind)
     is_mean = len(tasks) > 1 and len({(task.kind, task.unit) for task in tasks}) == 1
 
     def value(model: str) -> float | None:
-        scores = metrics[f"{model}_mean"] if is_mean else metrics[model][tasks[0].name]
-        score = scores.get(key)
+        scores = metrics.scores[model]
+        score = (scores.mean if is_mean else scores.tasks[tasks[0].name]).get(key)
         return score["mean"] if isinstance(score, Mapping) else score
 
     baseline = next(
-        (value(name) for name in ("random_forest", "baseline") if name in metrics), None
+        (value(name) for name in ("random_forest", "baseline") if name in metrics.scores), None
     )
     heading = metric.heading if rows == "test" else f"{metric.heading} ({rows})"
     return heading, value(rows), baseline

@@ -12,7 +12,8 @@ from molattn.evaluation.report.tables import (
     scored_rows,
     target_label,
 )
-from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.metrics import TaskScores, main_metric
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, Metrics
 from molattn.task import Task
 from molattn.training.run_folder import final_folder
 from molattn.utils.console import counted
@@ -29,13 +30,13 @@ class Headline(NamedTuple):
     command: str
 
 
-def make_headline(tasks: Sequence[Task], metrics: Mapping[str, Any], folder: Path) -> Headline:
-    """Summarize the ``metrics.json`` of a run or of a cross-validation in a folder."""
-    part = scored_rows(metrics)
+def make_headline(tasks: Sequence[Task], metrics: Metrics, folder: Path) -> Headline:
+    """Summarize the metrics of a run or of a cross-validation in a folder."""
+    scores_of_rows = metrics.scores[scored_rows(metrics.scores)].tasks
     scores = []
     for task in tasks[:_MOST_SCORES]:
         key, metric = main_metric(task.kind)
-        task_scores = metrics[part].get(task.name, {})
+        task_scores = scores_of_rows.get(task.name, {})
         bounds = (task_scores.get("intervals") or {}).get(key)
         interval = f" (95% CI {format_interval(*bounds)})" if bounds else ""
         label = f"{metric.heading}, {target_label(task)}"
@@ -44,30 +45,31 @@ def make_headline(tasks: Sequence[Task], metrics: Mapping[str, Any], folder: Pat
     relative = os.path.relpath(folder)
     name = folder.name if relative.startswith("..") else Path(relative).as_posix()
     command = f"molattn predict {name} molecules.csv --output predictions.csv"
-    if "folds" in metrics and "final" not in metrics:
+    if isinstance(metrics, CrossValidationMetrics) and metrics.final is None:
         command = ""  # there is no model of all rows
     return Headline(scores, _conclusion(tasks, metrics), command)
 
 
-def _conclusion(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> str:
+def _conclusion(tasks: Sequence[Task], metrics: Metrics) -> str:
     """Say whether the model is better than the best baseline that was scored."""
-    if scored_rows(metrics) == "validation":
+    if scored_rows(metrics.scores) == "validation":
         return "There was no test: scores of validation rows are slightly too good."
-    key = next((name for name in _BASELINES if name in metrics), None)
+    key = next((name for name in _BASELINES if name in metrics.scores), None)
     if key is None:
         return "No baseline was scored: whether a simpler model does as well is not known."
-    comparisons = [_comparison(task, metrics, key) for task in tasks]
+    is_folded = isinstance(metrics, CrossValidationMetrics)
+    comparisons = [_comparison(task, metrics.scores, key) for task in tasks]
     better = sum(gain > 0 for gain, _ in comparisons)
     clearly = sum(clear for _, clear in comparisons)
     name = f"the {_BASELINES[key]}"
     if len(tasks) > 1:
-        outside = f", clearly in {clearly}" if "folds" not in metrics else ""
+        outside = "" if is_folded else f", clearly in {clearly}"
         return f"Better than {name} in {better} of {counted(len(tasks), 'task')}{outside}."
     metric = main_metric(tasks[0].kind)
-    other = f"{metric[1].heading} {score_cell(metrics[key][tasks[0].name], metric[0])}"
+    other = f"{metric[1].heading} {score_cell(metrics.scores[key].tasks[tasks[0].name], metric[0])}"
     if not better:
         return f"The model is not better than {name} ({other})."
-    if "folds" in metrics:
+    if is_folded:
         return f"On average over the folds, the model is better than {name} ({other})."
     if clearly:
         return f"The model is better than {name} ({other}, outside of the model's 95% interval)."
@@ -75,11 +77,13 @@ def _conclusion(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> str:
     return f"The model is better than {name} ({other}), but {inside}."
 
 
-def _comparison(task: Task, metrics: Mapping[str, Any], baseline: str) -> tuple[float, bool]:
+def _comparison(
+    task: Task, model_scores: Mapping[str, TaskScores], baseline: str
+) -> tuple[float, bool]:
     """Return by how much the model is better, and if the baseline is outside of its interval."""
     key, metric = main_metric(task.kind)
-    both = [metrics[name].get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
-    values = [scores.get(key) for scores in both]
+    both = [model_scores[name].tasks.get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
+    values: list[Any] = [scores.get(key) for scores in both]
     if None in values:
         return 0.0, False
     first, second = (score["mean"] if isinstance(score, Mapping) else score for score in values)

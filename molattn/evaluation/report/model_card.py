@@ -1,22 +1,23 @@
 """The README.md of a trained model: what it predicts, how it was trained, and what it is for."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from molattn.config import TrainConfig
 from molattn.evaluation.report.headline import make_headline
-from molattn.evaluation.report.tables import score_cell, scored_rows, split_text, tasks_of
+from molattn.evaluation.report.tables import score_cell, scored_rows, split_text
 from molattn.evaluation.scores.metrics import metrics_of
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, Metrics
 from molattn.model.artefact import MODEL_FILES
 from molattn.model.model import MolAttn
 from molattn.utils.files import write_file
 
 _FACTS = """
-Data: {table} (SHA-256 {data_sha256}), {rows_used:,} rows used, {rows_skipped:,} skipped; rows for
-training {rows_train:,}, validation {rows_validation:,}, test {rows_test:,}; split: {split}.
-Trained on {date:%Y-%m-%d} with molattn {versions[molattn]}, by:
+Data: {table} (SHA-256 {run.data_sha256}), {run.rows_used:,} rows used, {run.rows_skipped:,}
+skipped; rows for training {run.rows_train:,}, validation {run.rows_validation:,}, test
+{run.rows_test:,}; split: {split}.
+Trained on {date:%Y-%m-%d} with molattn {run.versions[molattn]}, by:
 
     {command}
 
@@ -37,24 +38,21 @@ License: not stated. It depends on the license of the data.
 """
 
 
-def save_with_card(
-    model: MolAttn, config: TrainConfig, metrics: Mapping[str, Any], folder: Path
-) -> None:
-    """Save a model in ``model/`` of a folder, with a card of the scores in its ``metrics.json``."""
-    scored = scored_rows(metrics)
-    tasks = tasks_of(metrics)
-    facts = metrics
+def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder: Path) -> None:
+    """Save a model in ``model/`` of a folder, with a card of its scores."""
+    scored = scored_rows(metrics.scores)
+    run = metrics.runs[0]
+    tasks = run.tasks
     rows = f" on {{count}} {scored} molecules{' (there was no test)' * (scored != 'test')}"
-    if "folds" in metrics:
-        facts = {**metrics["folds"][0], "rows_train": metrics["folds"][0]["rows_used"]}
-        facts |= {"rows_validation": 0, "rows_test": 0}
+    if isinstance(metrics, CrossValidationMetrics):
+        run = replace(run, rows_train=run.rows_used, rows_validation=0, rows_test=0)
         rows = (
-            f": mean and standard deviation over {len(metrics['folds'])} folds of a "
+            f": mean and standard deviation over {len(metrics.folds)} folds of a "
             "cross-validation; this model, of all rows, was not tested itself"
         )
     scores = {}
     for task in tasks:
-        task_scores = metrics[scored][task.name]
+        task_scores = metrics.scores[scored].tasks[task.name]
         headed_metrics = metrics_of(task.kind, with_heading=True).items()
         values = [
             f"{metric.heading} {score_cell(task_scores, key)}"
@@ -65,7 +63,7 @@ def save_with_card(
     model.save_pretrained(folder / "model", scores=scores)
     files = [f"- `{name}`" for name in MODEL_FILES if (folder / "model" / name).exists()]
     text = _FACTS.format(
-        **facts,
+        run=run,
         table=Path(config.file).name or "a DataFrame",
         split=split_text(config.data),
         date=datetime.now(UTC),

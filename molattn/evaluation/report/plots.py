@@ -51,11 +51,16 @@ class TaskResults(NamedTuple):
 
 
 def task_results(
-    predicted: Prediction, target: Array, tasks: Sequence[Task], metrics: Mapping[str, Any]
+    predicted: Prediction,
+    target: Array,
+    tasks: Sequence[Task],
+    scores: Mapping[str, Scores],
+    uncertainty: Mapping[str, Mapping[str, Any]],
 ) -> list[TaskResults]:
     """Return the labeled test rows of each task.
 
-    Labels are ``[rows, T]``, NaN where missing; ``metrics`` is the content of ``metrics.json``.
+    Labels are ``[rows, T]``, NaN where missing; ``scores`` and ``uncertainty`` are by task, see
+    :class:`molattn.evaluation.scores.run_metrics.Metrics`.
     """
     is_finite = np.isfinite(predicted.prediction).all(axis=1)
     results = []
@@ -67,8 +72,8 @@ def task_results(
             target[rows, index],
             rows,
             predicted.task_similarity[rows, index],
-            metrics["test"][task.name],
-            metrics["uncertainty"].get(task.name, {}).get("coverage_at", {}),
+            scores[task.name],
+            uncertainty.get(task.name, {}).get("coverage_at", {}),
         )
         results.append(result)
     return results

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import SkippedRow, TrainingTable
-from molattn.data.splitting import Leakage, leakage_warnings
+from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
 from molattn.evaluation.report.headline import make_headline
@@ -36,9 +36,9 @@ from molattn.evaluation.report.tables import (
     scored_rows,
     split_text,
     target_label,
-    tasks_of,
 )
 from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, RunMetrics
 from molattn.evaluation.scores.scoring import RunScores
 from molattn.model.predictor import (
     PredictionColumns,
@@ -51,12 +51,11 @@ from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
-    RESULT_FILE,
     History,
     member_folders,
     write_history,
 )
-from molattn.utils.files import write_file, write_json
+from molattn.utils.files import write_file
 from molattn.utils.html import data_image, page_environment
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -89,10 +88,13 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     results = []
     if len(run.split.test):
         labels = run.table.targets[run.split.test]
-        results = task_results(scores.prediction, labels, run.table.tasks, scores.metrics)
+        test_scores = scores.metrics.scores["test"].tasks
+        uncertainty = scores.metrics.uncertainty
+        tasks = run.table.tasks
+        results = task_results(scores.prediction, labels, tasks, test_scores, uncertainty)
     points = write_plots(run.table, run.split.test, results, folder)
     write_run_page(run, scores.metrics, results, folder, points)
-    write_json(folder / RESULT_FILE, scores.metrics)
+    scores.metrics.write(folder)
 
 
 def write_histories(histories: Sequence[History], folder: Path) -> None:
@@ -147,12 +149,12 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
 
 def write_run_page(
     run: TrainingRun,
-    metrics: Mapping[str, Any],
+    metrics: RunMetrics,
     results: Sequence[TaskResults],
     folder: Path,
     points: Mapping[str, list[Point]],
 ) -> None:
-    """Write the report of a run, given the content of ``metrics.json``, beside its plots.
+    """Write the report of a run beside its plots.
 
     It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
     tasks.
@@ -160,9 +162,9 @@ def write_run_page(
     tasks = run.table.tasks
     data = run.config.data
     level = run.config.report.interval
-    has_test = "test" in metrics
+    has_test = "test" in metrics.scores
     uncertainty = run.model.uncertainty
-    intervals = interval_table(tasks, metrics, run.config)
+    intervals = interval_table(metrics, run.config)
     promise = ""
     has_regression = any(task.kind == "regression" for task in tasks)
     if not intervals.frame.empty or (not has_test and has_regression):
@@ -173,30 +175,30 @@ def write_run_page(
         run.config,
         run.table,
         metrics,
-        score_tables=score_tables(tasks, metrics),
-        scored=scored_rows(metrics),
-        has_intervals=has_test and bool(metrics["test_mean"]["intervals"]),
+        score_tables=score_tables(tasks, metrics.scores),
+        scored=scored_rows(metrics.scores),
+        has_intervals=has_test and bool(metrics.scores["test"].mean["intervals"]),
         kept=_kept_epochs(run),
         figures=_figures(folder, points),
         tasks=[
             worst_molecules(run.table, run.split.test, result) for result in results[:_MOST_TASKS]
         ],
         weights=_weights([metrics]),
-        parts=[(name, metrics[key]) for name, key in _SPLITS.items()],
+        parts=[(name, getattr(metrics, key)) for name, key in _SPLITS.items()],
         promise=promise,
         uncalibrated=uncertainty.calibration.shortfalls(level)[:_MOST_TASKS] if uncertainty else [],
         intervals=intervals,
-        graded=confidence_table(tasks, metrics),
+        graded=confidence_table(metrics),
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
-        forest_seconds=metrics.get("random_forest_seconds"),
+        forest_seconds=metrics.baseline_seconds.get("random_forest"),
     )
 
 
 def write_fold_page(
     config: TrainConfig,
     table: TrainingTable,
-    summary: Mapping[str, Any],
+    summary: CrossValidationMetrics,
     results: Sequence[TaskResults],
     path: Path,
 ) -> None:
@@ -204,10 +206,10 @@ def write_fold_page(
 
     ``results`` are those of all rows, each predicted by the model of the round that tested it.
     """
-    folds = summary["folds"]
-    tasks = tasks_of(summary)
+    folds = summary.folds
+    tasks = folds[0].tasks
     summarized = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
-    final = summary.get("final", {})
+    final = summary.final
     tested = np.arange(len(table.rows))
     points = write_plots(table, tested, results, path.parent)
     _write_page(
@@ -217,21 +219,21 @@ def write_fold_page(
         table,
         folds[0],
         summary=summary,
-        score_tables=score_tables(tasks, summary),
+        score_tables=score_tables(tasks, summary.scores),
         figures=_figures(path.parent, points),
         tasks=[worst_molecules(table, tested, result) for result in results[:_MOST_TASKS]],
         weights=_weights(folds),
         shown=summarized,
         promise=interval_promise(config.data),
-        intervals=interval_table(tasks, summary, config),
+        intervals=interval_table(summary, config),
         level=f"{config.report.interval:g}",
         exchangeable=is_exchangeable(config.data),
         repeats=config.data.repeats,
-        censored=summary["censored"],
-        leakage=leakage_warnings([fold["leakage"] for fold in folds]),
-        findings=[Leakage(**fold["leakage"]).lines() for fold in folds],
+        censored=summary.censored,
+        leakage=leakage_warnings([fold.leakage for fold in folds]),
+        findings=[fold.leakage.lines() for fold in folds],
         final=final,
-        final_tasks=[task for task in tasks if task.name in final.get("uncertainty", {})],
+        final_tasks=[task for task in tasks if final and task.name in final.uncertainty],
         rounds=folds,
     )
 
@@ -251,12 +253,12 @@ def _figures(folder: Path, points: Mapping[str, list[Point]]) -> list[dict[str, 
     ]
 
 
-def _weights(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float]]:
+def _weights(runs: Sequence[RunMetrics]) -> list[tuple[str, float]]:
     """Return the weight of the Gaussian process for each task, the mean over runs."""
     weights = [
-        metrics["gaussian_process_weights"]
+        metrics.gaussian_process_weights
         for metrics in runs
-        if "gaussian_process_weights" in metrics
+        if metrics.gaussian_process_weights is not None
     ]
     return [
         (task, float(np.mean([of_run[task] for of_run in weights])))
@@ -269,18 +271,18 @@ def _write_page(
     template: str,
     config: TrainConfig,
     table: TrainingTable,
-    metrics: Mapping[str, Any],
+    metrics: RunMetrics,
     *,
-    summary: Mapping[str, Any] | None = None,
+    summary: CrossValidationMetrics | None = None,
     **content: Any,
 ) -> None:
     """Write a report from a template and its variables. Text is escaped, ``Markup`` is not."""
     page = page_environment(_TEMPLATES).get_template(template)
     text = page.render(
         name=config.report.title or Path(config.file).name,
-        headline=make_headline(tasks_of(summary or metrics), summary or metrics, path.parent),
+        headline=make_headline(metrics.tasks, summary or metrics, path.parent),
         split=split_text(config.data),
-        task_count=len(metrics["tasks"]),
+        task_count=len(metrics.tasks),
         options=yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True),
         made=datetime.now(UTC),
         system=platform.platform(terse=True),

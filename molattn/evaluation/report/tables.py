@@ -11,7 +11,8 @@ from rich.table import Table
 from molattn.config import DataConfig, TrainConfig
 from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
-from molattn.evaluation.scores.metrics import metrics_of, score_tasks
+from molattn.evaluation.scores.metrics import TaskScores, metrics_of, score_tasks
+from molattn.evaluation.scores.run_metrics import Metrics, RunMetrics
 from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, print_line
@@ -63,14 +64,9 @@ def score_cell(scores: Mapping[str, Any], name: str) -> str:
     return f"{format_score(value['mean'])}{sd}"
 
 
-def scored_rows(metrics: Mapping[str, Any]) -> str:
+def scored_rows(scores: Mapping[str, TaskScores]) -> str:
     """Return which rows the scores of tables are of: ``test``, or ``validation`` without any."""
-    return "test" if "test" in metrics else "validation"
-
-
-def tasks_of(metrics: Mapping[str, Any]) -> list[Task]:
-    """Return the tasks of the ``metrics.json`` of a run or of a cross-validation."""
-    return [Task(**task) for task in metrics.get("folds", [metrics])[0]["tasks"]]
+    return "test" if "test" in scores else "validation"
 
 
 def target_label(task: Task) -> str:
@@ -99,33 +95,34 @@ def is_exchangeable(data: DataConfig) -> bool:
     return data.split_column is None and data.split in (None, "random")
 
 
-def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
+def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> list[ScoreTable]:
     """Return the scores of all models, one table of regressions and one of classifications.
 
     The mean over tasks is left out if they have different units. The scores are of the test rows;
-    without any, of the validation rows. ``metrics`` is the content of ``metrics.json`` of a run or
-    of a cross-validation. Only the first metric has its confidence interval.
+    without any, of the validation rows; see
+    :class:`molattn.evaluation.scores.run_metrics.Metrics`. Only the first metric has its confidence
+    interval.
     """
-    models = [key for key in MODELS if key in metrics] or ["validation"]
+    models = [key for key in MODELS if key in scores] or ["validation"]
     tables = []
     for is_regression in (True, False):
         tasks_of_kind = [task for task in tasks if (task.kind == "regression") == is_regression]
         if not tasks_of_kind:
             continue
         scored = [
-            (target_label(task), {key: metrics[key][task.name] for key in models})
+            (target_label(task), {key: scores[key].tasks[task.name] for key in models})
             for task in tasks_of_kind
         ]
         if len(tasks_of_kind) > 1 and len({task.unit for task in tasks_of_kind}) == 1:
-            scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
+            scored.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
         headed = metrics_of(*(task.kind for task in tasks_of_kind), with_heading=True)
         rows = []
-        for label, scores in scored:
+        for label, model_scores in scored:
             for key in models:
                 row = {"task": label, "model": _model_label(key, tasks_of_kind[0].kind)}
                 for name, metric in headed.items():
-                    row[metric.heading] = score_cell(scores[key], name)
-                    if len(row) == 3 and (intervals := scores[key].get("intervals")):
+                    row[metric.heading] = score_cell(model_scores[key], name)
+                    if len(row) == 3 and (intervals := model_scores[key].get("intervals")):
                         bounds = intervals.get(name)
                         row["95% CI"] = format_interval(*bounds) if bounds else "-"
                 rows.append(row)
@@ -136,24 +133,22 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
             for word, higher in (("Higher", True), ("Lower", False))
         }
         note = " ".join(f"{word} is better: {names}." for word, names in better.items() if names)
-        tables.append(ScoreTable(f"{scored_rows(metrics)} scores", pd.DataFrame(rows), note))
+        tables.append(ScoreTable(f"{scored_rows(scores)} scores", pd.DataFrame(rows), note))
     return tables
 
 
-def interval_table(
-    tasks: Sequence[Task], metrics: Mapping[str, Any], config: TrainConfig
-) -> ScoreTable:
+def interval_table(metrics: Metrics, config: TrainConfig) -> ScoreTable:
     """Return the scores of the prediction intervals of each regression that has some."""
     rows = []
-    for task in tasks:
-        scores = metrics.get("uncertainty", {}).get(task.name)
+    for task in metrics.runs[0].tasks:
+        scores = metrics.uncertainty.get(task.name)
         if not scores:
             continue
         mean = scores.get("coverage_expected")
-        sd = scores.get("coverage_sd")
+        sd: Any = scores.get("coverage_sd")
         row = {"task": target_label(task), "model": ""}
         row[f"{100 * config.report.interval:g}% PI coverage"] = score_cell(scores, "coverage")
-        if "folds" not in metrics:
+        if isinstance(metrics, RunMetrics):
             row["labels"] = f"{scores['count']:,}"
             row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
             if not is_exchangeable(config.data):
@@ -162,7 +157,7 @@ def interval_table(
     return ScoreTable("prediction intervals", pd.DataFrame(rows))
 
 
-def confidence_table(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> ScoreTable:
+def confidence_table(metrics: Metrics) -> ScoreTable:
     """Return the errors on the test rows by confidence, beside the expected ones."""
     rows = [
         {
@@ -170,8 +165,8 @@ def confidence_table(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> Score
             "mean error": format_score(scores["error"]),
             "expected error": format_score(scores["expected_error"]),
         }
-        for task in tasks
-        for name, scores in metrics.get("confidence", {}).get(task.name, {}).items()
+        for task in metrics.runs[0].tasks
+        for name, scores in (metrics.confidence or {}).get(task.name, {}).items()
     ]
     return ScoreTable("confidence", pd.DataFrame(rows))
 
@@ -193,20 +188,17 @@ def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
         console.print(text_table, markup=False)
 
 
-def run_tables(metrics: Mapping[str, Any], config: TrainConfig) -> list[ScoreTable]:
-    """Return the scores in ``metrics.json``, then the intervals, then the confidence."""
-    tasks = tasks_of(metrics)
-    last = interval_table(tasks, metrics, config), confidence_table(tasks, metrics)
-    return [*score_tables(tasks, metrics), *last]
+def run_tables(metrics: Metrics, config: TrainConfig) -> list[ScoreTable]:
+    """Return the scores, then the intervals, then the confidence."""
+    tables = score_tables(metrics.runs[0].tasks, metrics.scores)
+    return [*tables, interval_table(metrics, config), confidence_table(metrics)]
 
 
-def print_scores(metrics: Mapping[str, Any], config: TrainConfig, console: Console) -> None:
-    """Print the scores in ``metrics.json`` of a run or of a cross-validation, and their limits."""
+def print_scores(metrics: Metrics, config: TrainConfig, console: Console) -> None:
+    """Print the scores of a run or of a cross-validation, and their limits."""
     *_, intervals, _ = tables = run_tables(metrics, config)
     print_tables(tables, console)
-    for line in leakage_warnings(
-        [of_fold["leakage"] for of_fold in metrics.get("folds", [metrics])]
-    ):
+    for line in leakage_warnings([run.leakage for run in metrics.runs]):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):
         print_line(console, "coverage is not promised: the test rows are not drawn at random")
@@ -234,5 +226,4 @@ def print_label_scores(table: "PredictedTable", console: Console) -> None:
         print_line(console, f"{line}:")
         scores = score_tasks(table.prediction, target, tasks, resamples=_RESAMPLES)
         labeled_tasks = [task for task in tasks if scores.tasks[task.name]["count"]]
-        metrics = {"test": scores.tasks, "test_mean": scores.mean}
-        print_tables(score_tables(labeled_tasks, metrics), console)
+        print_tables(score_tables(labeled_tasks, {"test": scores}), console)

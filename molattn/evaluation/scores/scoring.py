@@ -4,7 +4,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from molattn.data.store import MOST_BASELINE_ROWS
 from molattn.errors import quoted
-from molattn.evaluation.scores.metrics import TaskScores, score_tasks
+from molattn.evaluation.scores.metrics import score_tasks
+from molattn.evaluation.scores.run_metrics import RunMetrics
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
@@ -37,18 +38,10 @@ _PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy
 
 
 class RunScores(NamedTuple):
-    """Predictions of the test rows with their uncertainty, and the content of ``metrics.json``.
-
-    These are, by task, the scores of the ``test`` rows, of each baseline on them and of the
-    ``validation`` rows, each with its mean over the tasks (``test_mean``); those of ``network`` and
-    ``gaussian_process`` alone, and the weights of the latter; the ``uncertainty`` of
-    :func:`score_uncertainty` and the ``confidence`` of :func:`score_confidence`; the ``count`` of
-    ``censored`` test labels, which the scores leave out, and how many predictions are on the
-    ``permitted`` side of the bound; and facts of the run.
-    """
+    """Predictions of the test rows with their uncertainty, and the scores and facts of the run."""
 
     prediction: Prediction
-    metrics: dict[str, Any]
+    metrics: RunMetrics
 
     __repr__ = object.__repr__
 
@@ -67,19 +60,20 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         networks = model.network_outputs(molecules.records, features=molecules.features)
         outputs = model.with_gaussian_process(*networks)
     test = model.prediction(outputs, table.fingerprints(run.split.test), level)
-    metrics: dict[str, Any] = {"uncertainty": {}, "censored": {}, "interval_level": level}
-    metrics |= _facts(run)
+    metrics = RunMetrics(interval_level=level, **_facts(run))
+    if len(run.split.test):
+        metrics = _with_test_scores(metrics, run, test, outputs, console)
+        metrics = _with_part_scores(metrics, run, test, *networks)
+        if molecules.bounds is not None:
+            censored = _censored(test.prediction, molecules.bounds, table.tasks)
+            metrics = replace(metrics, censored=censored)
     if len(run.split.val):
         prints = table.fingerprints(run.split.val)
         validation = model.prediction(run.validation_outputs, prints, level).prediction
         labels = _labels(validation, table.targets[run.split.val])
-        metrics |= _named("validation", score_tasks(validation, labels, table.tasks))
-    if len(run.split.test):
-        metrics |= _test_scores(run, test, outputs, console)
-        metrics |= _part_scores(run, test, *networks)
-        if molecules.bounds is not None:
-            metrics["censored"] = _censored(test.prediction, molecules.bounds, table.tasks)
-    for name, counts in metrics["censored"].items():
+        scores = {"validation": score_tasks(validation, labels, table.tasks)}
+        metrics = replace(metrics, scores={**metrics.scores, **scores})
+    for name, counts in metrics.censored.items():
         print_line(
             console,
             f"{quoted(name)}: censored test labels, which are not scored: {counts['count']:,}; "
@@ -89,7 +83,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     if not_finite:
         rows = counted(not_finite, "test row")
         print_line(console, f"not scored, without a finite prediction: {rows}")
-    return RunScores(test, {**metrics, "rows_test_not_finite": not_finite})
+    return RunScores(test, replace(metrics, rows_test_not_finite=not_finite))
 
 
 def _labels(prediction: Array, targets: Array) -> Array:
@@ -97,57 +91,63 @@ def _labels(prediction: Array, targets: Array) -> Array:
     return np.where(np.isfinite(prediction).all(axis=1, keepdims=True), targets, np.nan)
 
 
-def _named(name: str, scores: TaskScores) -> dict[str, Any]:
-    return {name: scores.tasks, f"{name}_mean": scores.mean}
-
-
-def _test_scores(
-    run: TrainingRun, test: Prediction, outputs: Array, console: Console | None
-) -> dict[str, Any]:
-    """Return the scores of the model, its members and the baselines on the test rows."""
+def _with_test_scores(
+    metrics: RunMetrics,
+    run: TrainingRun,
+    test: Prediction,
+    outputs: Array,
+    console: Console | None,
+) -> RunMetrics:
+    """Add the scores of the model and the baselines on the test rows."""
     config = run.config.report
     tasks = run.table.tasks
     labels = _labels(test.prediction, run.table.targets[run.split.test])
     options = {"resamples": config.bootstrap, "seed": run.config.training.seed}
-    metrics = _named("test", score_tasks(test.prediction, labels, tasks, **options))
+    scores = {"test": score_tasks(test.prediction, labels, tasks, **options)}
+    seconds = {}
     for name, predict in _baselines(run, console) if config.baselines else ():
         start = time.perf_counter()
-        metrics |= _named(name, score_tasks(predict(), labels, tasks, **options))
-        metrics[f"{name}_seconds"] = round(time.perf_counter() - start, 3)
-    metrics["uncertainty"] = score_uncertainty(run.model, test, outputs, labels, config.interval)
-    metrics["confidence"] = score_confidence(tasks, test, labels)
-    return metrics
+        scores[name] = score_tasks(predict(), labels, tasks, **options)
+        seconds[name] = round(time.perf_counter() - start, 3)
+    return replace(
+        metrics,
+        scores=scores,
+        baseline_seconds=seconds,
+        uncertainty=score_uncertainty(run.model, test, outputs, labels, config.interval),
+        confidence=score_confidence(tasks, test, labels),
+    )
 
 
-def _part_scores(
-    run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
-) -> dict[str, Any]:
-    """Return the scores of network and Gaussian process alone, and the weights of the latter."""
+def _with_part_scores(
+    metrics: RunMetrics, run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
+) -> RunMetrics:
+    """Add the scores of network and Gaussian process alone, and the weights of the latter."""
     model = run.model
     head = run.model.gaussian_process
     tasks = run.table.tasks
     if head is None or not run.config.trains_network:
-        return {}
+        return metrics
     options = {"resamples": run.config.report.bootstrap, "seed": run.config.training.seed}
     weights = zip(tasks, head.shares.tolist(), strict=True)
-    metrics = {"gaussian_process_weights": {task.name: weight for task, weight in weights}}
+    scores = {**metrics.scores}
     parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
     for name, outputs in parts.items():
         mean = mean_of_members(torch.from_numpy(model.to_transformed(outputs)), tasks).numpy()
         values = model.in_own_units(mean).clip(*model.output_limits)
         labels = _labels(values + 0.0 * test.prediction, run.table.targets[run.split.test])
-        metrics |= _named(name, score_tasks(values, labels, tasks, **options))
-    return metrics
+        scores[name] = score_tasks(values, labels, tasks, **options)
+    by_task = {task.name: weight for task, weight in weights}
+    return replace(metrics, scores=scores, gaussian_process_weights=by_task)
 
 
 def _facts(run: TrainingRun) -> dict[str, Any]:
-    """Return what ``metrics.json`` holds besides scores."""
+    """Return the fields of :class:`RunMetrics` besides scores."""
     table = run.table
     model = run.model
     transforms = zip(table.tasks, model.config.target_transforms, strict=True)
     names = ("rows_train", "rows_validation", "rows_test")
     return {
-        "tasks": [task.to_dict() for task in table.tasks],
+        "tasks": table.tasks,
         "target_transforms": {
             task.name: transform.describe()
             for task, transform in transforms
@@ -158,18 +158,18 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
         "rows_skipped": len(table.skipped),
         "rows_skipped_by_code": Counter(row.code for row in table.skipped),
         "labels_unreadable": len(table.all_unreadable),
-        "remarks": [*table.remarks],
+        "remarks": table.remarks,
         "rows_standardized": table.standardized,
         "rows_redrawn": table.redrawn,
         **{name: len(rows) for name, rows in zip(names, run.split, strict=True)},
-        "leakage": asdict(run.leakage),
+        "leakage": run.leakage,
         "members": member_facts(run.histories, run.config.training.seed),
         "seconds": round(run.seconds, 3),
         "seed": run.config.training.seed,
         "threads": run.config.training.threads,
         "init_from_sha256": run.init_from_digest,
         "data_sha256": table.digest,
-        **({"auxiliary_sha256": table.auxiliary.digest} if table.auxiliary else {}),
+        "auxiliary_sha256": table.auxiliary and table.auxiliary.digest,
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},
@@ -178,7 +178,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
 
 
 def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]]:
-    """Return the epochs and the time of each member of a model, for ``metrics.json``."""
+    """Return the epochs and the time of each member of a model."""
     return [
         {
             "seed": seed + index,

@@ -1,11 +1,18 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from molattn.evaluation.report.headline import make_headline
+from molattn.evaluation.scores.metrics import TaskScores
+from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, FinalMetrics, RunMetrics
 from molattn.task import Task
 
 Y, CLASS = Task("y", unit="mg"), Task("toxic", "binary", ("no", "yes"))
+
+
+def run_metrics(scores):
+    return RunMetrics(scores={name: TaskScores(tasks, {}) for name, tasks in scores.items()})
 
 
 def scores(value, low=None, high=None):
@@ -24,7 +31,7 @@ def test_the_conclusion_compares_with_the_forest_and_its_distance_with_the_inter
     own, forest, words
 ):
     metrics = {"test": own, "random_forest": scores(forest), "baseline": scores(2.0)}
-    headline = make_headline([Y], metrics, Path("runs/solubility"))
+    headline = make_headline([Y], run_metrics(metrics), Path("runs/solubility"))
     assert words in headline.conclusion
     assert headline.scores == [("RMSE, y (mg)", "0.500 (95% CI 0.400 to 0.600)")]
     assert headline.command.startswith("molattn predict runs/solubility molecules.csv ")
@@ -33,7 +40,9 @@ def test_the_conclusion_compares_with_the_forest_and_its_distance_with_the_inter
 def test_a_higher_auc_is_better_and_tasks_are_counted():
     own = {**scores(0.5, 0.4, 0.6), "toxic": {"roc_auc": 0.8, "intervals": {"roc_auc": [0.7, 0.9]}}}
     constant = {**scores(0.55), "toxic": {"roc_auc": 0.5}}
-    headline = make_headline([Y, CLASS], {"test": own, "baseline": constant}, Path("a.unfinished"))
+    headline = make_headline(
+        [Y, CLASS], run_metrics({"test": own, "baseline": constant}), Path("a.unfinished")
+    )
     words = "Better than the constant baseline in 2 of 2 tasks, clearly in 1."
     assert headline.conclusion == words
     assert headline.command.split()[2] == "a"
@@ -42,9 +51,15 @@ def test_a_higher_auc_is_better_and_tasks_are_counted():
 def test_without_a_final_model_a_cross_validation_has_no_command():
     mean = {"y": {"rmse": {"mean": 0.5, "sd": 0.1, "rounds": 3}}}
     other = {"y": {"rmse": {"mean": 0.6, "sd": 0.1, "rounds": 3}}}
-    metrics = {"test": mean, "random_forest": other, "folds": []}
+    metrics = CrossValidationMetrics(
+        scores={"test": TaskScores(mean, {}), "random_forest": TaskScores(other, {})}
+    )
     headline = make_headline([Y], metrics, Path("cv"))
     assert headline.conclusion.startswith("On average over the folds, the model is better")
     assert headline.command == ""
-    assert make_headline([Y], {**metrics, "final": {}}, Path("cv")).command
-    assert "slightly too good" in make_headline([Y], {"validation": mean}, Path("v")).conclusion
+    final = FinalMetrics(30, [], 0.9, {}, 1.0)
+    assert make_headline([Y], replace(metrics, final=final), Path("cv")).command
+    assert (
+        "slightly too good"
+        in make_headline([Y], run_metrics({"validation": mean}), Path("v")).conclusion
+    )

@@ -22,8 +22,8 @@ def scored(plot, prediction, target, tasks):
     unknown = np.full(target.shape, nan)
     others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown
     predicted = Prediction(prediction, *others)
-    metrics = {"test": scores, "uncertainty": {"y": {"coverage_at": {"0.5": 0.6}}}}
-    results = task_results(predicted, target, tasks, metrics)
+    uncertainty = {"y": {"coverage_at": {"0.5": 0.6}}}
+    results = task_results(predicted, target, tasks, scores, uncertainty)
     return run_plots(results)[f"{plot}.png"]
 
 

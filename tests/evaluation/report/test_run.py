@@ -21,6 +21,7 @@ from molattn.config import ReportConfig, TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.evaluation.report.run_files import interval_promise, write_run
 from molattn.evaluation.report.tables import format_interval, print_scores, score_tables
+from molattn.evaluation.scores.metrics import TaskScores
 from molattn.evaluation.scores.scoring import constant_prediction, forest_prediction, score_run
 from molattn.model.model import MolAttn
 from molattn.task import Task
@@ -112,7 +113,7 @@ def printed(metrics, config, width=100):
 def test_scores_follow_from_the_predictions(results):
     run, scores, folder = results
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics == json.loads(json.dumps(scores.metrics))
+    assert metrics == json.loads(json.dumps(scores.metrics.to_dict()))
     rows = [row for row in rows_of(folder / "predictions.csv") if row[EVIL][0] != ">"]
     assert metrics["test"][EVIL]["count"] == len(rows)
     labels = run.table.targets[run.split.test]
@@ -185,7 +186,7 @@ def test_nothing_is_fetched_and_nothing_of_the_table_is_run(page):
 
 def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
     run, scores, _ = results
-    shown, metrics = page.text(), scores.metrics
+    shown, metrics = page.text(), scores.metrics.to_dict()
     for name in ("test", "baseline", "random_forest"):
         for key in ("brier", "ece"):
             assert f"{metrics[name]['soluble'][key]:.3f}" in page.text("td")
@@ -212,7 +213,7 @@ def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
 
 def test_network_and_gaussian_process_are_scored_alone_with_their_weights(results):
     run, scores, folder = results
-    metrics, process = scores.metrics, run.model.gaussian_process
+    metrics, process = scores.metrics.to_dict(), run.model.gaussian_process
     weight = metrics["gaussian_process_weights"][EVIL]
     assert weight == process.shares[0]
     rows = run.split.test[~np.isnan(run.table.targets[run.split.test, 0])]
@@ -237,17 +238,17 @@ def test_network_and_gaussian_process_alone_are_scored_within_the_limits_of_pred
     limits[:, 0] = 4.0  # so that all predictions are 4
     monkeypatch.setattr(MolAttn, "output_limits", limits)
     report = replace(run.config.report, baselines=False)
-    metrics = score_run(replace(run, config=replace(run.config, report=report))).metrics
+    metrics = score_run(replace(run, config=replace(run.config, report=report))).metrics.scores
     labels = run.table.targets[run.split.test, 0]
     expected = pytest.approx(np.sqrt(np.nanmean(np.square(labels - 4.0))))
     for name in ("test", "network", "gaussian_process"):
-        assert metrics[name][EVIL]["rmse"] == expected
+        assert metrics[name].tasks[EVIL]["rmse"] == expected
 
 
 def test_each_point_of_a_plot_says_which_molecule_it_is(results):
     run, scores, folder = results
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count('<i style="left:') == 2 * scores.metrics["test"][EVIL]["count"]
+    assert page.count('<i style="left:') == 2 * scores.metrics.scores["test"].tasks[EVIL]["count"]
     lefts = [float(left) for left in re.findall(r'<i style="left:([\d.]+)%', page)]
     assert 0 < min(lefts) < max(lefts) < 100
     row = run.split.test[~np.isnan(run.table.targets[run.split.test, 0])][0]
@@ -261,8 +262,8 @@ def test_the_card_of_a_model_names_data_rows_command_and_the_files_that_are_ther
     files = re.findall(r"^- `([\w.]+\.(?:json|safetensors))`$", card, re.MULTILINE)
     assert {*files} == {path.name for path in (folder / "model").iterdir()} - {"README.md"}
     for name in ("train", "validation", "test"):
-        assert str(scores.metrics[f"rows_{name}"]) in card
-    assert scores.metrics["data_sha256"] in card
+        assert str(getattr(scores.metrics, f"rows_{name}")) in card
+    assert scores.metrics.data_sha256 in card
     assert "License:" in card
     command = next(line for line in card.splitlines() if "molattn train" in line)
     assert "--validation-size 0.2" in command
@@ -277,7 +278,7 @@ def test_what_intervals_promise_is_said_beside_their_coverage(results, split, tm
     assert ("no coverage is promised" in interval_promise(config.data)) == (split is not None)
     shown = printed(scores.metrics, config)
     assert ("not promised" in shown) == (split is not None)
-    assert f"{scores.metrics['uncertainty'][EVIL]['coverage']:.3f}" in shown
+    assert f"{scores.metrics.uncertainty[EVIL]['coverage']:.3f}" in shown
 
 
 def test_the_printed_table_has_every_model_and_fits_80_columns(results):
@@ -293,14 +294,14 @@ def test_the_printed_table_has_every_model_and_fits_80_columns(results):
 def test_options_leave_out_baselines_and_intervals_and_rows_that_are_not_finite(results):
     run, _, _ = results
     bare = replace(run, config=replace(run.config, report=ReportConfig(False, bootstrap=0)))
-    metrics = score_run(bare).metrics
+    metrics = score_run(bare).metrics.to_dict()
     assert not {"baseline", "random_forest"} & set(metrics)
     assert metrics["test"][EVIL]["intervals"] == {}
     model = MolAttn(run.model.config).eval()
     model.load_state_dict(run.model.state_dict())
     model.prediction = lambda *args: with_nan(MolAttn.prediction(model, *args))
     console = Console(file=io.StringIO(), width=200)
-    metrics = score_run(replace(bare, model=model), console).metrics
+    metrics = score_run(replace(bare, model=model), console).metrics.to_dict()
     assert metrics["rows_test_not_finite"] == 1
     assert metrics["test"]["soluble"]["count"] == len(run.split.test) - 1
     assert "without a finite prediction: 1 test row" in console.file.getvalue()
@@ -315,9 +316,9 @@ def test_without_test_rows_a_run_is_scored_by_its_validation_rows(tmp_path):
     run = train(configured(tmp_path, test_size=0.0, validation_size=0.3, ensemble=2))
     scores = score_run(run)
     write_run(run, scores, tmp_path / "run")
-    metrics = scores.metrics
+    metrics = scores.metrics.to_dict()
     assert {"test", "test_mean", "baseline", "random_forest"}.isdisjoint(metrics)
-    shown = printed(metrics, run.config)
+    shown = printed(scores.metrics, run.config)
     assert f"{metrics['validation'][EVIL]['rmse']:.3f}" in shown
     assert "validation scores" in shown
     count = metrics["validation"][EVIL]["count"]
@@ -337,7 +338,7 @@ def test_a_mean_over_different_units_is_left_out_and_numbers_are_short():
     scores = {name: {"rmse": 1.0} for name in "ab"}
     for units, rows in ((("", ""), 3), (("mg", "mg"), 3), (("mg", "mol"), 2)):
         tasks = [Task(name, unit=unit) for name, unit in zip("ab", units, strict=True)]
-        (table,) = score_tables(tasks, {"test": scores, "test_mean": {"rmse": 1.0}})
+        (table,) = score_tables(tasks, {"test": TaskScores(scores, {"rmse": 1.0})})
         assert len(table.frame) == rows
     assert format_interval(-0.03, -9.1e-06) == "-0.030 to 0.000"
     assert format_interval(2e-5, 4e-5) == "2e-05 to 4e-05"
