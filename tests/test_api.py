@@ -55,7 +55,9 @@ def test_rows_without_a_finite_prediction_are_not_scored():
     options = {"split_column": "split", "predictor": "network", "baselines": False, **QUICK}
     scores = train(frame, ["y", "c"], make_model=Overflowing, **options).run_scores
     count = (frame["split"] == "val").sum() - 1
-    assert [task["count"] for task in scores.metrics.scores["validation"].tasks.values()] == [count] * 2
+    assert [task["count"] for task in scores.metrics.scores["validation"].tasks.values()] == [
+        count
+    ] * 2
 
 
 def test_scores_of_a_split_by_time_show_a_drift():

@@ -98,7 +98,7 @@ def predict(
     elif file is None:
         sys.stdout.flush()
     print_label_scores(predicted, console)
-    (done, errors), seconds = predicted.counts, predicted.tally.get("seconds", 0.0)
+    (done, errors), seconds = predicted.counts, predicted.tally.seconds
     place = "" if file is None else f"; written to {file}"
     rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
     rate = three_digits((done + errors) / max(seconds, 1e-9))

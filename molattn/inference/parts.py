@@ -13,8 +13,10 @@ import re
 import shutil
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -43,18 +45,55 @@ _MOST_ROWS = 10_000
 _MOST_BYTES = 2**24
 _MOST_SECONDS = 30.0
 
-Tally = dict[str, Any]
-"""What is counted in rows, by name: numbers, lists of numbers, or further such dicts."""
+
+def _numbers() -> "array[float]":
+    return array("d")
 
 
-def _add(total: Tally, more: Mapping[str, Any]) -> None:
-    for name, value in more.items():
-        if isinstance(value, Mapping):
-            _add(total.setdefault(name, {}), value)
-        elif isinstance(value, int | float):
-            total[name] = total.get(name, 0) + value
-        else:
-            total.setdefault(name, array("d")).extend(value)
+@dataclass
+class Tally:
+    """Counts in rows of a table of molecules.
+
+    Args:
+        with_output: Rows with an output.
+        errors: Rows without an output, by reason code.
+        groups: Rows with stereo groups, which are not read.
+        parents: Rows whose molecule is replaced by its parent.
+        redrawn: Rows whose molecule is read in another drawing.
+        seconds: Time of computing and writing.
+        confidence: Predictions by confidence.
+        unusable: Labels that cannot be read, by task.
+        censored: Censored labels, by task.
+        trained: Labeled molecules with the fingerprint of a training molecule.
+        labeled: Outputs and labels of the rows with a label, row after row.
+        positions: Positions of the bits of fingerprints, one fingerprint after another.
+        lengths: Number of bits of each of these fingerprints.
+    """
+
+    with_output: int = 0
+    errors: Counter[str] = field(default_factory=Counter[str])
+    groups: int = 0
+    parents: int = 0
+    redrawn: int = 0
+    seconds: float = 0.0
+    confidence: Counter[str] = field(default_factory=Counter[str])
+    unusable: Counter[str] = field(default_factory=Counter[str])
+    censored: Counter[str] = field(default_factory=Counter[str])
+    trained: int = 0
+    labeled: "array[float]" = field(default_factory=_numbers)
+    positions: "array[float]" = field(default_factory=_numbers)
+    lengths: "array[float]" = field(default_factory=_numbers)
+
+    def add(self, more: "Tally") -> None:
+        """Add the counts in other rows."""
+        for name, value in vars(more).items():
+            total = getattr(self, name)
+            if isinstance(total, Counter):
+                total.update(value)
+            elif isinstance(total, array):
+                total.extend(value)
+            else:
+                setattr(self, name, total + value)
 
 
 class OutputFile:
@@ -68,7 +107,7 @@ class OutputFile:
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block of the input that is written."""
         self.rows += rows
-        _add(self.tally, tally)
+        self.tally.add(tally)
 
 
 class _Parts(OutputFile):
@@ -85,7 +124,7 @@ class _Parts(OutputFile):
             if head != _head(self.rows, int(file.stem), content):
                 damage = f"got {file}, which is damaged or not the part after row {self.rows}"
                 raise InputError(f"{damage}; run the command without it", option="resume")
-            _add(self.tally, json.loads(content.partition(b"\n")[0]))
+            self.tally.add(Tally(**json.loads(content.partition(b"\n")[0])))
             self.rows = int(file.stem)
         if self.rows:  # the header is in the first part
             self._buffer.truncate(self._buffer.seek(0))
@@ -96,10 +135,10 @@ class _Parts(OutputFile):
     def commit(self, rows: int, tally: Tally) -> None:
         """Count the rows of a block; they reach the disk with those of other blocks."""
         super().commit(rows, tally)
-        _add(self._tally, tally)
+        self._tally.add(tally)
         is_old = time.monotonic() - self._start > _MOST_SECONDS
         if is_old or self.rows - self._first >= _MOST_ROWS or self._buffer.tell() > _MOST_BYTES:
-            counts = json.dumps(self._tally, default=list).encode() + b"\n"
+            counts = json.dumps(vars(self._tally), default=list).encode() + b"\n"
             content = counts + self._buffer.getvalue()
             head = _head(self._first, self.rows, content) + b"\n"
             write_file(self._folder / f"{self.rows:012}.rows", head + content)

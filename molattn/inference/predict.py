@@ -41,9 +41,7 @@ from molattn.utils.console import print_line
 class PredictedTable(NamedTuple):
     """Predictions ``[n, outputs]`` of rows with a label; labels ``[n, T]``, NaN where missing.
 
-    ``tally`` has what :func:`molattn.inference.streaming.map_table` counts; the predictions of each
-    ``confidence``; the labeled molecules ``trained``, which have the fingerprint of a training
-    molecule; by task the ``unusable`` and the ``censored`` labels.
+    ``tally`` is what was counted in the rows.
     """
 
     tally: Tally
@@ -105,28 +103,28 @@ def predict_table(
     if model.uncertainty is not None:
         for line in model.uncertainty.calibration.shortfalls(config.interval):
             print_line(console, line)
-        if "positions" in tally:
+        if tally.lengths:
             for line in _shift_lines(tally, model):
                 print_line(console, line)
     else:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks = model.config.tasks
     width = len(model.config.output_names)
-    numbers = np.array(tally.get("labeled", ())).reshape(-1, width + len(tasks))
+    numbers = np.array(tally.labeled).reshape(-1, width + len(tasks))
     return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
 
 
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
     """Compare the molecules whose fingerprints were kept with the training molecules."""
-    positions, lengths = (np.array(tally[name], np.uint16) for name in ("positions", "lengths"))
     uncertainty = model.uncertainty
-    fingerprints = split_fingerprints(positions, lengths)
     if uncertainty is None:
         return []
-    is_known = uncertainty.fingerprints.contains(fingerprints)
+    positions, lengths = (np.array(x, np.uint16) for x in (tally.positions, tally.lengths))
+    fingerprints = split_fingerprints(positions, lengths)
+    is_trained = uncertainty.fingerprints.contains(fingerprints)
     new = [
         fingerprint
-        for fingerprint, trained in zip(fingerprints, is_known, strict=True)
+        for fingerprint, trained in zip(fingerprints, is_trained, strict=True)
         if not trained
     ]
     return shift_lines(shift_auc(uncertainty.fingerprints.fingerprints, new), "the new molecules")
@@ -173,7 +171,7 @@ class _TallyRows:
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
         labels = np.full((len(rows), len(self._tasks)), np.nan)
         table_rows = [row.table_row for row, _ in rows]
-        tally: Tally = {"unusable": {}, "censored": {}}
+        tally = Tally()
         for index, task in enumerate(self._tasks):
             column = self._labels[index]
             relation = self._relations[index]
@@ -183,21 +181,21 @@ class _TallyRows:
             relations = None if relation is None else [row.cells[relation] for row in table_rows]
             wrong: dict[int, LabelError] = {}
             labels[:, index], bounds = label_values(cells, task, relations, wrong)
-            tally["unusable"][task.name] = len(wrong)
-            tally["censored"][task.name] = int((~np.isnan(bounds)).sum())
+            tally.unusable[task.name] = len(wrong)
+            tally.censored[task.name] = int((~np.isnan(bounds)).sum())
         is_labeled = ~np.isnan(labels).all(axis=1)
         grades = Counter(cells[n] for _, cells in rows for n in self._graded)
-        tally["confidence"] = {name: grades[name] for name in CONFIDENCES if grades[name]}
-        tally["trained"] = int((similarity[is_labeled] >= 1.0).sum())
+        tally.confidence.update({name: grades[name] for name in CONFIDENCES if grades[name]})
+        tally.trained = int((similarity[is_labeled] >= 1.0).sum())
         if rows:
-            tally["labeled"] = np.hstack([outputs, labels])[is_labeled].ravel().tolist()
+            tally.labeled.extend(np.hstack([outputs, labels])[is_labeled].ravel().tolist())
         if rows and self._step:
             records = [row.record for row, _ in rows[:: self._step]]
             fingerprints: list[Any] = [
                 record.fingerprint for record in records if record is not None
             ]
-            tally["positions"] = np.concatenate(fingerprints).tolist()
-            tally["lengths"] = [len(fingerprint) for fingerprint in fingerprints]
+            tally.positions.extend(np.concatenate(fingerprints).tolist())
+            tally.lengths.extend(len(fingerprint) for fingerprint in fingerprints)
         return tally
 
 

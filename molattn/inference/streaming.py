@@ -67,7 +67,7 @@ class RowCounts(NamedTuple):
     @classmethod
     def of(cls, tally: Tally) -> "RowCounts":
         """Return those that :func:`map_table` has counted."""
-        return cls(tally.get("done", 0), sum(tally.get("error", {}).values()))
+        return cls(tally.with_output, tally.errors.total())
 
 
 class ReadRow(NamedTuple):
@@ -126,8 +126,7 @@ def map_table(
     is written completely or not at all; if that is interrupted, ``config.resume`` goes on with it.
     Blocks of whole batches are computed by the workers that the options name, with the same result.
 
-    Returns the numbers of ``done`` rows and of each ``error``, the ``seconds``, and what ``count``
-    counts, those before an interruption included.
+    Returns what was counted in all rows, also by ``count``, those before an interruption included.
     """
     start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
@@ -148,8 +147,9 @@ def map_table(
             for cells, structure in written:
                 file.write(cells, structure)
             counts = RowCounts.of(tally)
-            tally["seconds"] = time.perf_counter() - start
-            start = time.perf_counter()
+            now = time.perf_counter()
+            tally.seconds = now - start
+            start = now
             file.commit(counts.total, tally)
             advance(counts.total, counts.errors)
     _print_counts(file.tally, model, console)
@@ -193,20 +193,15 @@ def _apply(
     with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
         computed_rows = [*compute_rows(spec, [*reader.read(block)])]
     valid_rows = [(row, cells[0]) for row, cells, code in computed_rows if not code]
-    tally = {
-        "done": len(valid_rows),
-        "error": Counter(code for *_, code in computed_rows if code),
-        "groups": sum(
-            row.table_row.has_stereo_groups(row.smiles)
-            for row, _, code in computed_rows
-            if not code
-        ),
-        "parents": sum(has_parent(row, model) for row, _, code in computed_rows if not code),
-        "redrawn": sum(
-            bool(row.record and row.record.is_redrawn) for row, _, code in computed_rows if not code
-        ),
-        **(count(valid_rows) if count else {}),
-    }
+    tally = Tally(
+        with_output=len(valid_rows),
+        errors=Counter(code for *_, code in computed_rows if code),
+        groups=sum(row.table_row.has_stereo_groups(row.smiles) for row, _ in valid_rows),
+        parents=sum(has_parent(row, model) for row, _ in valid_rows),
+        redrawn=sum(bool(row.record and row.record.is_redrawn) for row, _ in valid_rows),
+    )
+    if count is not None:
+        tally.add(count(valid_rows))
     return [row for computed_row in computed_rows for row in rows.cells(*computed_row)], tally
 
 
@@ -434,12 +429,9 @@ def _identity(model: MolAttn, table: Table, config: StreamConfig) -> dict[str, A
 
 
 def _print_counts(tally: Tally, model: MolAttn, console: Console) -> None:
-    errors = Counter(tally.get("error", {}))
-    print_remarks(
-        console, errors, *(tally.get(name, 0) for name in ("groups", "parents", "redrawn"))
-    )
-    if errors and not tally["done"]:
+    print_remarks(console, tally.errors, tally.groups, tally.parents, tally.redrawn)
+    if tally.errors and not tally.with_output:
         hint = "if the SMILES are in another column, name it with --smiles-column"
-        if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):
+        if tally.errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):
             hint = f"expected a number in each column {listed(model.config.features)}"
         print_line(console, f"every row has an error; {hint}")

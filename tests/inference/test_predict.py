@@ -129,7 +129,7 @@ def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
         assert [row[name] != "" for row in rows] == [True, False, True]
     drawn = "smiles\nC[S+](C)[O-]\nCC[S+](C)[O-]\nC\n"
     found = screened(MolAttn.ensemble([model, model]), tmp_path, drawn)
-    assert found.tally["redrawn"] == 1  # of the rows with a prediction
+    assert found.tally.redrawn == 1  # of the rows with a prediction
 
 
 def test_an_output_that_would_overwrite_what_is_read_is_refused(tmp_path, model):
@@ -200,7 +200,7 @@ def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model)
     found = screened(model, tmp_path, text)
     np.testing.assert_array_equal(found.target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
     np.testing.assert_allclose(found.prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
-    assert found.tally["unusable"] == {"y": 1, "z": 0}
+    assert found.tally.unusable == {"y": 1, "z": 0}
     assert len(screened(model, tmp_path, "smiles,Y,y ,y\nC,1,1,1\n").target) == 1
     assert len(screened(model, tmp_path, "smiles,y,y\nC,1,1\n").target) == 0
 
@@ -210,19 +210,19 @@ def test_classes_are_compared_with_labels(tmp_path, rich):
     found = screened(rich, tmp_path, text)
     expected = [[np.nan, 1.0, 2.0], [np.nan, 0.0, np.nan], [np.nan, np.nan, 0.0]]
     np.testing.assert_array_equal(found.target, expected)
-    assert found.tally["unusable"] == {"toxic": 1, "phase": 0}
+    assert found.tally.unusable == {"toxic": 1, "phase": 0}
 
 
 def test_censored_labels_are_counted_and_not_scored(tmp_path, model):
     nan, text = np.nan, "smiles,y,z,of_y,of_z\nCCO,>2,1,,\nCC,2,3,<,=\nCCC,3,4,=,?\nC,4,<5,<,\n"
     found = screened(model, tmp_path, text)
     np.testing.assert_array_equal(found.target, [[nan, 1], [2, 3], [3, 4], [4, nan]])
-    assert found.tally["censored"] == {"y": 1, "z": 1}
+    assert found.tally.censored == {"y": 1, "z": 1}
     known = MolAttn(replace(model.config, relation_columns=("of_y", "of_z")))  # of the training
     found = screened(known, tmp_path, text)
     np.testing.assert_array_equal(found.target, [[nan, 1], [nan, 3], [3, nan]])
-    assert found.tally["censored"] == {"y": 3, "z": 1}
-    assert found.tally["unusable"] == {"y": 0, "z": 1}
+    assert found.tally.censored == {"y": 3, "z": 1}
+    assert found.tally.unusable == {"y": 0, "z": 1}
 
 
 def test_known_molecules_and_grades_of_confidence_are_counted(tmp_path, model):
@@ -233,8 +233,8 @@ def test_known_molecules_and_grades_of_confidence_are_counted(tmp_path, model):
     tally = screened(known, tmp_path, text).tally
     grades = known.predict_confidence(["c1ccccc1", "N#N", "CCCCO", "CCCCO"])[0]
     names, counts = np.unique(grades, return_counts=True)
-    assert tally["confidence"] == dict(zip(names.tolist(), counts.tolist(), strict=True))
-    assert tally["trained"] == 2
+    assert tally.confidence == dict(zip(names.tolist(), counts.tolist(), strict=True))
+    assert tally.trained == 2
 
 
 # Workers.
@@ -270,9 +270,9 @@ def test_workers_change_no_byte(tmp_path, model, monkeypatch, request, engine, n
         for number, options in enumerate((config, workers))
     )
     assert (tmp_path / f"0-{name}").read_bytes() == (tmp_path / f"1-{name}").read_bytes()
-    assert repr({**one.tally, "seconds": 0}) == repr({**other.tally, "seconds": 0})
-    assert one.tally["unusable"]["y"]
-    assert one.tally["censored"]["y"]
+    assert repr(replace(one.tally, seconds=0)) == repr(replace(other.tally, seconds=0))
+    assert one.tally.unusable["y"]
+    assert one.tally.censored["y"]
 
 
 def test_a_missing_ray_is_an_error(tmp_path, model, monkeypatch):

@@ -209,16 +209,19 @@ def print_label_scores(table: "PredictedTable", console: Console) -> None:
     tally = table.tally
     tasks = table.tasks
     target = table.target
-    if graded := tally.get("confidence"):
+    if graded := tally.confidence:
         grades = ", ".join(f"{graded[name]:,} {name}" for name in CONFIDENCES if name in graded)
         print_line(console, f"confidence: {grades}")
-    for kind, text in (("unusable", "cannot be read"), ("censored", "censored, not scored")):
-        for name, count in tally.get(kind, {}).items():
+    for counts, text in (
+        (tally.unusable, "cannot be read"),
+        (tally.censored, "censored, not scored"),
+    ):
+        for name, count in counts.items():
             if count:
                 print_line(console, f"{quoted(name)}: {counted(count, 'label')} {text}")
     if len(target):
         line = f"{counted(len(target), 'row')} with labels"
-        if trained := tally["trained"]:
+        if trained := tally.trained:
             line += (
                 f"; {trained:,} with the fingerprint of a training molecule, whose errors are "
                 "smaller than those of new molecules"
