@@ -40,7 +40,7 @@ from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
 from molattn.utils.console import counted, print_line, print_remarks, row_progress
-from molattn.utils.spooled_list import Joined, Selection, SpooledList
+from molattn.utils.spooled_list import Selection, SpooledList
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,79 +151,6 @@ class TrainingTable(Molecules):
         """Return the first date of the test rows of a split by time; None in other splits."""
         tested = split.test if self.is_by_time else ()
         return self.dates.values[tested].min() if len(tested) else None
-
-    def auxiliary_rows(
-        self, split: Split, *, with_validation: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the auxiliary rows to learn from, and those left out by date or split column.
-
-        ==============================================  ========================================
-        Auxiliary row                                   Learned from
-        ==============================================  ========================================
-        of weight 0                                     no
-        its molecule, a salt or the parent is held out  no; ``with_validation`` also molecules of
-                                                        validation rows are not held out
-        on a training row                               yes
-        held out by a split column                      no; in the second array
-        as new as the first test row                    no; in the second array
-        any other                                       yes
-        ==============================================  ========================================
-        """
-        if (auxiliary := self.auxiliary) is None:
-            return split.test[:0], split.test[:0]
-        learned = np.concatenate(split[: 1 + with_validation])
-        held_out = {*self.parents} - {self.parents[row] for row in learned.tolist()}
-        held_out |= {self.parents[row] for rows in split[1 + with_validation :] for row in rows}
-        is_free = np.array([parent not in held_out for parent in auxiliary.parents])
-        if auxiliary.weights is not None:
-            is_free &= auxiliary.weights > 0.0
-        cells = auxiliary.split_cells or [""] * len(auxiliary.rows)
-        is_past = np.array(
-            [SPLITS.get(cell.strip().lower() or "train") == "train" for cell in cells]
-        )
-        if (first := self.first_test_date(split)) is not None:
-            is_past &= auxiliary.dates.values < first
-        if not is_past.all():
-            lines = {self.rows[row].line for row in learned.tolist()}
-            is_past |= np.array([row.line in lines for row in auxiliary.rows])
-        return np.flatnonzero(is_free & is_past), np.flatnonzero(is_free & ~is_past)
-
-    def learned(self, split: Split) -> tuple[Molecules, Molecules]:
-        """Return the training and the validation molecules of a network.
-
-        With auxiliary columns, their labels follow those of the targets, and rows that have only
-        auxiliary labels follow the training rows. Validation rows have no auxiliary label.
-        """
-        auxiliary = self.auxiliary
-        count = len(self.rows)
-        width = len(self.tasks)
-        if auxiliary is None:
-            return self.molecules(split.train), self.molecules(split.val)
-        learned, _ = self.auxiliary_rows(split)
-        trained = {self.rows[row].line: row for row in split.train.tolist()}
-        lines = (auxiliary.rows[row].line for row in learned.tolist())
-        positions = [
-            trained.get(line, count + row) for line, row in zip(lines, learned, strict=True)
-        ]
-
-        def both(first: NDArray[Any] | None, second: NDArray[Any] | None) -> NDArray[np.float64]:
-            labels = np.full((len(self.learned_tasks), count + len(auxiliary.rows)), np.nan)
-            labels[:width, :count] = np.nan if first is None else first.T
-            labels[width:, positions] = np.nan if second is None else second[learned].T
-            return labels.T
-
-        bounds = None
-        if self.bounds is not None or auxiliary.bounds is not None:
-            none = (None, None)
-            ends = (none if table.bounds is None else table.bounds for table in (self, auxiliary))
-            bounds = np.stack([both(*pair) for pair in zip(*ends, strict=True)])
-        columns: Any = ((self.weights, auxiliary.weights), (self.features, auxiliary.features))
-        weights, features = (None if b is None else np.concatenate([a, b]) for a, b in columns)
-        records = Joined(self.records, auxiliary.records)
-        labels = both(self.targets, auxiliary.targets)
-        joined = Molecules(records, labels, weights, features, bounds)
-        added = np.array([position for position in positions if position >= count], dtype=np.int64)
-        return joined.molecules(np.concatenate([split.train, added])), joined.molecules(split.val)
 
     @property
     def standardized(self) -> int | None:

@@ -13,6 +13,7 @@ from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.shift import shift_auc, shift_lines
 from molattn.chem.split import Split, fold_split, group_split, rolling_split, time_split
 from molattn.config import DataConfig
+from molattn.data.auxiliary_rows import select_auxiliary_rows
 from molattn.data.dataset import SPLITS, TrainingTable
 from molattn.data.dates import date_text
 from molattn.data.table import listed
@@ -100,7 +101,8 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )
     if (auxiliary := table.auxiliary) is not None:
-        rows, _ = table.auxiliary_rows(split._replace(train=_weighted(table, split.train)))
+        weighted = split._replace(train=_weighted(table, split.train))
+        rows = select_auxiliary_rows(table, weighted).learned
         for task, labels in zip(auxiliary.tasks, auxiliary.targets[rows].T, strict=True):
             if np.isnan(labels).all():
                 reason = "no molecule with a label may be learned from in this split"
@@ -323,6 +325,7 @@ def _auxiliary_counts(table: TrainingTable, split: Split, tested: list[int]) -> 
     """Return why auxiliary rows are left out, with a row of each test molecule."""
     if (auxiliary := table.auxiliary) is None:
         return {}
+    rows = select_auxiliary_rows(table, split, with_validation=True)
     parents = {table.parents[row] for row in tested}
     smiles = {table.canonical_smiles[row] for row in tested}
     return {
@@ -331,7 +334,7 @@ def _auxiliary_counts(table: TrainingTable, split: Split, tested: list[int]) -> 
             parent in parents and text not in smiles
             for parent, text in zip(auxiliary.parents, auxiliary.canonical_smiles, strict=True)
         ),
-        "auxiliary_future": len(table.auxiliary_rows(split, with_validation=True)[1]),
+        "auxiliary_future": len(rows.left_out),
         "auxiliary_undated": sum(row.code == "no_date" for row in auxiliary.skipped),
     }
 

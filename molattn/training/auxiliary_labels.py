@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.split import Split
 from molattn.data.auxiliary import SECOND
+from molattn.data.auxiliary_rows import select_auxiliary_rows
 from molattn.data.dataset import Molecules, TrainingTable
 from molattn.model.gaussian_process import MOST_SHARED_ROWS
 from molattn.model.kernel import KernelInputs
@@ -44,8 +45,8 @@ class AuxiliaryLabels:
         A row of the targets gets the labels of its molecule from wherever they are, the first of
         each column.
         """
-        learned, _ = table.auxiliary_rows(split, with_validation=True)
-        early, _ = table.auxiliary_rows(split)
+        learned = select_auxiliary_rows(table, split, with_validation=True).learned
+        early = select_auxiliary_rows(table, split).learned
         labels = _scaled(auxiliary, learned)
         positions: dict[Any, int] = {}
         for position, row in enumerate(rows.tolist()):

@@ -25,6 +25,7 @@ from molattn.config import (
     TrainingLoopConfig,
 )
 from molattn.config.training import Precision
+from molattn.data.auxiliary_rows import learned_molecules
 from molattn.data.dataset import TrainingTable, table_calculator
 from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, ModelFiles, is_packaged
@@ -160,7 +161,7 @@ def resolve(
     tuning = config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
-        steps = -(-len(table.learned(split)[0].records) // training.batch_size)
+        steps = -(-len(learned_molecules(table, split)[0].records) // training.batch_size)
         epochs = min(epochs, max(_MIN_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
         if epochs < training.num_epochs:
             remarks.append(f"training for {epochs} epochs, as there are only classes (--epochs)")
@@ -224,7 +225,8 @@ def _have_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) 
     """Return whether all labels are positive of which a model predicts the logarithm."""
     is_log = [transform.kind == "log" for transform in config.target_transforms]
     return not any(
-        (molecules.labels_or_bounds[:, is_log] <= 0.0).any() for molecules in table.learned(split)
+        (molecules.labels_or_bounds[:, is_log] <= 0.0).any()
+        for molecules in learned_molecules(table, split)
     )
 
 

@@ -19,6 +19,7 @@ from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
+from molattn.data.auxiliary_rows import learned_molecules
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.data.splitting import (
     Leakage,
@@ -256,7 +257,7 @@ def _fit_network(
     folder: Path | None,
     on_epoch: Callable[[Epoch], None] | None,
 ) -> History:
-    training, validation = job.table.learned(job.split)
+    training, validation = learned_molecules(job.table, job.split)
     targets = torch.from_numpy(training.targets)
     size = config.batch_size
     data = job.config.data
@@ -297,7 +298,7 @@ def _new_model(
     else:
         message = f"Starting from random weights{differences_from_default(job.config.network)}"
     if not keeps_head:
-        training, validation = table.learned(split)
+        training, validation = learned_molecules(table, split)
         choices: Any = job.config.data.target_transform
         if table.auxiliary is not None:
             choices = choices * len(table.tasks) if len(choices) == 1 else choices

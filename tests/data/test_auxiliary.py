@@ -7,6 +7,7 @@ import pytest
 
 from molattn.chem import Featurizer, Split
 from molattn.config import DataConfig
+from molattn.data.auxiliary_rows import learned_molecules, select_auxiliary_rows
 from molattn.data.check import check_table
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, split_rows
@@ -61,7 +62,7 @@ def test_rows_with_auxiliary_labels_alone_are_beside_those_of_the_table(tmp_path
 
 
 def test_labels_of_one_row_stay_together_and_further_rows_follow(tmp_path):
-    training, validation = read(tmp_path).learned(split([0, 1, 2, 3], [4]))
+    training, validation = learned_molecules(read(tmp_path), split([0, 1, 2, 3], [4]))
     assert labels(training) == [
         *("C 1 10 0", "CC 2 - -", "CCO 3 40 -", "CCCCC 5 - -"),
         *("CCC - 30 1", "CCCC - - 1", "CCO - 50 0"),
@@ -87,7 +88,7 @@ def test_unreadable_auxiliary_labels_are_listed_with_their_table(tmp_path):
 def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_path):
     table = read(tmp_path)
     parts = split([1, 3, 4], val=[0], test=[2])
-    training, validation = table.learned(parts)
+    training, validation = learned_molecules(table, parts)
     assert labels(training) == [
         "CC 2 - -",
         "CCCCC 5 - -",
@@ -100,8 +101,8 @@ def test_auxiliary_labels_of_molecules_that_are_held_out_are_not_learned(tmp_pat
     assert (found.auxiliary_test, found.test_molecules) == (1, 1)
     assert "auxiliary labels of 1 of 1 test molecules were left out" in "\n".join(found.lines())
     # Rows that are in no split, such as the newest of rolling folds, are not learned either.
-    assert table.auxiliary_rows(split([1, 3]))[0].tolist() == [1, 3]
-    assert labels(table.learned(split([1, 3]))[0])[2:] == labels(training)[3:]
+    assert select_auxiliary_rows(table, split([1, 3])).learned.tolist() == [1, 3]
+    assert labels(learned_molecules(table, split([1, 3]))[0])[2:] == labels(training)[3:]
     assert find_leakage(table, split([0, 1, 2, 3], [], [4])).auxiliary_test == 0
 
 
@@ -127,13 +128,15 @@ def test_rows_of_the_future_and_of_held_out_cells_are_not_learned(
     table = read(tmp_path, "\n".join(["smiles,y,a,when,part", *lines, ""]), config)
     parts = split_rows(table, config, seed=0)
     assert [part.tolist() for part in parts] == [[0], [1], [2]]
-    training, _ = table.learned(parts)
+    training, _ = learned_molecules(table, parts)
     assert [one.smiles for one in training.records] == ["C", *learned]
     found = find_leakage(table, parts)
     assert found.auxiliary_future == future
     assert f"{future} rows were left out: by date" in "\n".join(found.lines())
     assert found.auxiliary_undated == ("time_column" in options)
-    training, _ = table.learned(split([0, 1, 2]))  # without test rows nothing is in the future
+    training, _ = learned_molecules(
+        table, split([0, 1, 2])
+    )  # without test rows nothing is in the future
     assert len(training.records) == 3 + final
 
 
@@ -148,7 +151,7 @@ def test_auxiliary_rows_of_which_the_date_cannot_be_read_are_left_out_and_counte
     config = DataConfig(target_columns=("y",), auxiliary_data=str(second), **options)
     table = read(tmp_path, "\n".join(["smiles,y,when", *lines, ""]), config)
     parts = split_rows(table, config, seed=0)
-    training, _ = table.learned(parts)
+    training, _ = learned_molecules(table, parts)
     assert [record.smiles for record in training.records][len(parts.train) :] == ["CCO"]
     found = find_leakage(table, parts)
     assert (found.auxiliary_undated, found.auxiliary_future) == (1, 1)
@@ -183,12 +186,12 @@ def test_auxiliary_labels_of_salts_of_test_molecules_are_left_out_and_counted(tm
     text += "CCC(=O)[O-].[Na+],,1\nCN,,2\nCCC(=O)O,,3\nOCCC.Cl,,4\nCCO.Cl,,5\nO.[Na+].[Cl-],,6\n"
     config = DataConfig(target_columns=("y",), auxiliary_columns=("a",))
     table, parts = read(tmp_path, text, config), split([0], [1], [2, 3])
-    training, _ = table.learned(parts)
+    training, _ = learned_molecules(table, parts)
     assert [labels[1] for labels in training.targets.tolist()][1:] == [5, 6]
     found = find_leakage(table, parts)
     assert (found.auxiliary_test, found.auxiliary_salts) == (2, 2)
     assert "salts or parents of test molecules" in "\n".join(found.lines())
-    learned, _ = table.auxiliary_rows(parts, with_validation=True)
+    learned = select_auxiliary_rows(table, parts, with_validation=True).learned
     assert table.auxiliary.targets[learned].ravel().tolist() == [4, 5, 6]
 
 
@@ -210,13 +213,13 @@ def test_a_second_table_adds_rows_and_has_the_classes_of_both(tmp_path):
     table = read(tmp_path, config=replace(CONFIG, auxiliary_data=str(second)))
     assert table.auxiliary.tasks[1].classes == ("hi", "lo", "mid")
     assert [*table.auxiliary.smiles][-3:] == ["CCC", "CCCN", "C"]
-    training, _ = table.learned(split([0, 1], [2], [3, 4]))
+    training, _ = learned_molecules(table, split([0, 1], [2], [3, 4]))
     assert labels(training)[-4:] == ["CCCC - - 1", "CCC - - 2", "CCCN - - 1", "C - - 0"]
     # The table of the targets need not have the columns.
     config = DataConfig(target_columns=("y",), auxiliary_columns=("c",), auxiliary_data=str(second))
     table = read(tmp_path, "smiles,y\nC,1\nCC,2\n", config)
     assert [*table.auxiliary.smiles] == ["CCC", "CCCN", "C"]
-    assert [len(one.records) for one in table.learned(split([0, 1]))] == [5, 0]
+    assert [len(one.records) for one in learned_molecules(table, split([0, 1]))] == [5, 0]
 
 
 def test_relations_weights_and_features_are_those_of_the_rows(tmp_path):
@@ -225,7 +228,9 @@ def test_relations_weights_and_features_are_those_of_the_rows(tmp_path):
         **{"weight_column": "w", "feature_columns": ("f",)},
     )
     text = "smiles,y,ry,a,ra,w,f\nC,1,=,5,<,1,7\nCC,2,>,,,2,8\nCCC,3,=,,,1,8\nN,,,6,>,3,9\n"
-    training, _ = read(tmp_path, text + "O,,,6,=,0,9\n", config).learned(split([0, 1, 2]))
+    training, _ = learned_molecules(
+        read(tmp_path, text + "O,,,6,=,0,9\n", config), split([0, 1, 2])
+    )
     np.testing.assert_array_equal(training.weights, np.array([1, 2, 1, 3]) / 1.75)
     assert training.features.tolist() == [[7], [8], [8], [9]]
     low, high = training.bounds.transpose(0, 2, 1)

@@ -6,6 +6,7 @@ import pytest
 from molattn.chem import Featurizer, Split
 from molattn.chem.groups import same_cluster
 from molattn.config import DataConfig
+from molattn.data.auxiliary_rows import select_auxiliary_rows
 from molattn.data.check import check_table
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import find_leakage, missing_classes, split_rows
@@ -147,7 +148,7 @@ def test_labels_of_the_test_period_of_molecules_measured_before_are_left_out(tmp
     parts = split_rows(table, config, seed=0)
     assert parts.test.tolist() == [5, 6]
     assert sorted(np.concatenate(parts)) == [0, 1, 2, 3, 4, 5, 6]
-    learned, future = table.auxiliary_rows(parts, with_validation=True)
+    learned, future = select_auxiliary_rows(table, parts, with_validation=True)
     # Older auxiliary labels of the molecules are learned, those of the test period are not.
     assert [table.auxiliary.rows[row].line for row in learned] == [3, 4, 6]
     assert [table.auxiliary.rows[row].line for row in future] == [9, 10]

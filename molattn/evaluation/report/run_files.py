@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import write_config_file
+from molattn.data.auxiliary_rows import select_auxiliary_rows
 from molattn.data.dataset import SkippedRow, TrainingTable
 from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
@@ -332,7 +333,8 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
             if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
                 counts[-1] += f", {censored:,} censored"
         yield target_label(task), counts
-    if (other := run.table.auxiliary) is not None:
-        rows, _ = run.table.auxiliary_rows(run.split)
-        for task, count in zip(other.tasks, (~np.isnan(other.targets[rows])).sum(0), strict=True):
+    if (auxiliary := run.table.auxiliary) is not None:
+        learned = select_auxiliary_rows(run.table, run.split).learned
+        label_counts = (~np.isnan(auxiliary.targets[learned])).sum(0)
+        for task, count in zip(auxiliary.tasks, label_counts, strict=True):
             yield f"{target_label(task)} (auxiliary)", [f"{count:,}", "0", "0"]
