@@ -4,10 +4,11 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from cyclopts import App, CycloptsError
 from pydantic import ValidationError
@@ -25,20 +26,11 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
-_OF_MODELS = ("Prediction", "Embedding", "Explanation", "Plan")
-_LONG = ("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report", *_OF_MODELS)
-_COMMON = frozenset(
-    "--resume --overwrite --dataset --smiles-column --target-columns --split --split-column "
-    "--folds --final --validation-size --test-size --descriptors --exclude --max-atoms "
-    "--validation-molecules --num-workers --init-from --backbone-lr-scale --epochs --patience "
-    "--checkpoint --max-hours --batch-size --learning-rate --ensemble --seed "
-    "--device --baselines".split()
+_LONG = (
+    *("Data", "Network", "Fine-tuning", "Gaussian process", "Training", "Report"),
+    *("Prediction", "Embedding", "Explanation", "Plan"),
 )
-_COMMON_OF_MODELS = frozenset(
-    "--smiles-column --device --num-workers --resume --interval --neighbors --atoms --method "
-    "--target --check --limit --count --minimize --acquisition --cost-column".split()
-)
-"""Options of these groups that ``--help`` shows; ``--help-all`` shows the others too."""
+"""Groups of which ``--help`` shows the common options; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(runs.check, train.train, models.predict, models.explain, runs.compare, runs.runs),
     *(models.plan, models.serve, models.export, train.tune, models.fingerprint, models.prepare),
@@ -94,7 +86,7 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         config=(options_file or OptionsFile(),),
         help_flags=_HELP,
         help_format="plaintext",
-        help_formatter=partial(_print_group, all_options=all_options),
+        help_formatter=_print_group,
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
@@ -103,16 +95,35 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         is_short = not all_options and command not in (runs.compare, runs.runs)
         more = ["", f"molattn {command.__name__} {_HELP_ALL} shows all options."] * is_short
         epilogue = "\n".join(["Examples:", *own, *more])
-        app.command(command, help_epilogue=epilogue, sort_key=position)
+        formatter = partial(_print_group, command=command, all_options=all_options)
+        app.command(command, help_epilogue=epilogue, help_formatter=formatter, sort_key=position)
     return app
 
 
-def _print_group(console: Any, options: Any, panel: Any, *, all_options: bool) -> None:
+def _common_options(section: Any) -> Iterator[str]:
+    """Yield the options of a command or of a section that ``--help`` shows."""
+    for option in fields(section) if is_dataclass(section) else ():
+        if option.metadata.get("common"):
+            yield f"--{option.name.replace('_', '-')}"
+    for kind in get_type_hints(section).values():
+        if is_dataclass(kind):
+            yield from _common_options(kind)
+
+
+def _print_group(
+    console: Any,
+    options: Any,
+    panel: Any,
+    *,
+    command: Callable[..., Any] | None = None,
+    all_options: bool = False,
+) -> None:
     """Print a group of the help under a line, without the line breaks of docstrings."""
     from cyclopts.help import DefaultFormatter, PanelSpec
     from rich.box import Box
 
-    entries, common = [], _COMMON_OF_MODELS if panel.title in _OF_MODELS else _COMMON
+    entries = []
+    common = {*_common_options(command)} if command is not None else set[str]()
     for entry in panel.entries:
         is_rare = panel.title in _LONG or "--import" in entry.names
         if all_options or not is_rare or common & {*entry.names}:

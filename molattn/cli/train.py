@@ -4,7 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from os.path import abspath
 from pathlib import Path
@@ -29,6 +29,7 @@ from molattn.config import (
     TrainConfig,
     TuneConfig,
 )
+from molattn.config.base import COMMON
 from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
 from molattn.errors import InputError
 from molattn.utils.console import print_line
@@ -99,7 +100,7 @@ class TrainOptions:
         dataset: MoleculeNet dataset to download, such as ESOL.
     """
 
-    dataset: Annotated[str | None, group("Data")] = None
+    dataset: Annotated[str | None, group("Data")] = field(default=None, metadata=COMMON)
     data: Annotated[DataConfig, section("Data")] = DataConfig()
     network: Annotated[NetworkConfig, section("Network")] = NetworkConfig()
     fine_tuning: Annotated[FineTuningConfig, section("Fine-tuning")] = FineTuningConfig()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 RESUMABLE: dict[str, bool] = {"resumable": True}
 """Metadata of an option that a resumed run may have another value of."""
+COMMON: dict[str, bool] = {"common": True}
+"""Metadata of an option that ``--help`` shows; others are shown by ``--help-all`` alone."""
 
 
 def _without_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:

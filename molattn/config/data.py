@@ -8,6 +8,7 @@ from annotated_types import Ge, Interval
 from pydantic import AfterValidator
 
 from molattn.config.base import (
+    COMMON,
     RESUMABLE,
     BelowOne,
     Count,
@@ -96,15 +97,16 @@ class TableColumns(MoleculeLimits, FileOptions):
         num_workers: Worker processes that read the molecules; 0 reads them in the main process.
     """
 
-    smiles_column: str = "smiles"
-    target_columns: Names = ()
+    max_atoms: Count = field(default=2_000, kw_only=True, metadata=COMMON)
+    smiles_column: str = field(default="smiles", metadata=COMMON)
+    target_columns: Names = field(default=(), metadata=COMMON)
     relation_columns: tuple[str, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: Names = ()
     featurizer: Name = "default"
-    split_column: str | None = None
-    num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE)
+    split_column: str | None = field(default=None, metadata=COMMON)
+    num_workers: NonNegativeInt = field(default=0, metadata=RESUMABLE | COMMON)
 
 
 @checked
@@ -120,8 +122,8 @@ class PrepareConfig(TableColumns, WorkerOptions):
     """
 
     pretraining_targets: bool = False
-    resume: bool = False
-    overwrite: bool = False
+    resume: bool = field(default=False, metadata=COMMON)
+    overwrite: bool = field(default=False, metadata=COMMON)
     keep_columns: tuple[str, ...] = ()
     pretraining_columns: tuple[str, ...] = ()
 
@@ -176,17 +178,19 @@ class DataConfig(TableColumns):
     positive_class: tuple[str, ...] = ("auto",)
     task_weights: tuple[NonNegative, ...] = ()
     standardize: bool = False
-    descriptors: DescriptorSet = "lipinski"
+    descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON)
     morgan_counts: Annotated[int, Interval(ge=0, le=2**16)] = 0
-    split: Literal["random", "scaffold", "cluster", "time"] | None = None
+    split: Literal["random", "scaffold", "cluster", "time"] | None = field(
+        default=None, metadata=COMMON
+    )
     cluster_cutoff: Annotated[float, Interval(ge=0, le=1)] = 0.65
     time_column: str | None = None
-    folds: Annotated[int, Ge(2)] | None = None
+    folds: Annotated[int, Ge(2)] | None = field(default=None, metadata=COMMON)
     repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     only_fold: Count | None = None
-    final: bool = True
-    validation_size: BelowOne = 0.1
-    test_size: BelowOne = 0.1
+    final: bool = field(default=True, metadata=COMMON)
+    validation_size: BelowOne = field(default=0.1, metadata=COMMON)
+    test_size: BelowOne = field(default=0.1, metadata=COMMON)
     keep_training_molecules: bool = False
     auxiliary_columns: Names = ()
     auxiliary_data: Annotated[Name, AfterValidator(abspath)] | None = None

@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, MinLen
 
-from molattn.config.base import Between, Count, Name, Names, NonNegativeInt, Threads, checked
+from molattn.config.base import (
+    COMMON,
+    Between,
+    Count,
+    Name,
+    Names,
+    NonNegativeInt,
+    Threads,
+    checked,
+)
 from molattn.config.data import FileOptions, MoleculeLimits, WorkerOptions
 from molattn.config.training import Device
 from molattn.errors import InputError
@@ -30,12 +39,12 @@ class _TableOptions:
         device: Device to predict on; auto is a GPU if there is one.
     """
 
-    smiles_column: str = "smiles"
+    smiles_column: str = field(default="smiles", metadata=COMMON)
     partner_column: str | None = None
     as_given: bool = False
     batch_size: Count = 512
     threads: Threads = 1
-    device: Device = "auto"
+    device: Device = field(default="auto", metadata=COMMON)
 
 
 @checked
@@ -57,9 +66,11 @@ class StreamConfig(WorkerOptions, TableConfig):
             rounds to two or three digits and is faster on a CPU with AMX.
     """
 
-    num_workers: NonNegativeInt | Literal["auto"] = field(default="auto", kw_only=True)
+    num_workers: NonNegativeInt | Literal["auto"] = field(
+        default="auto", kw_only=True, metadata=COMMON
+    )
     escape_formulas: bool = True
-    resume: bool = False
+    resume: bool = field(default=False, metadata=COMMON)
     precision: Literal["fp32", "bf16"] = "fp32"
 
 
@@ -71,7 +82,7 @@ class IntervalConfig(TableConfig):
         interval: Nominal coverage of the prediction intervals, from NAME_low to NAME_high.
     """
 
-    interval: Between = 0.9
+    interval: Between = field(default=0.9, metadata=COMMON)
 
 
 @checked
@@ -87,7 +98,7 @@ class PredictConfig(IntervalConfig, StreamConfig):
         structures: Draw the molecules in the first column of an Excel file.
     """
 
-    neighbors: Count | None = None
+    neighbors: Count | None = field(default=None, metadata=COMMON)
     style: Literal["auto", "readable", "machine"] = "auto"
     structures: bool = False
 
@@ -106,13 +117,13 @@ class PlanConfig(PredictConfig):
             uncertainty is divided.
     """
 
-    count: Count = 96
-    target: str | None = None
-    minimize: bool = False
+    count: Count = field(default=96, metadata=COMMON)
+    target: str | None = field(default=None, metadata=COMMON)
+    minimize: bool = field(default=False, metadata=COMMON)
     acquisition: Literal[
         "upper_confidence_bound", "expected_improvement", "uncertainty", "greedy"
-    ] = "upper_confidence_bound"
-    cost_column: str | None = None
+    ] = field(default="upper_confidence_bound", metadata=COMMON)
+    cost_column: str | None = field(default=None, metadata=COMMON)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,7 +141,7 @@ class EmbedConfig(StreamConfig):
             input, from 1), atom (number in the input, from 0), symbol, smiles, embedding and error.
     """
 
-    atoms: bool = False
+    atoms: bool = field(default=False, metadata=COMMON)
 
 
 @checked
@@ -146,10 +157,10 @@ class ExplainConfig(IntervalConfig):
         limit: Explain only the first N rows.
     """
 
-    method: Annotated[Names, MinLen(1)] = ("integrated_gradients",)
-    target: str | None = None
-    check: bool = False
-    limit: Count | None = None
+    method: Annotated[Names, MinLen(1)] = field(default=("integrated_gradients",), metadata=COMMON)
+    target: str | None = field(default=None, metadata=COMMON)
+    check: bool = field(default=False, metadata=COMMON)
+    limit: Count | None = field(default=None, metadata=COMMON)
 
 
 @checked

@@ -8,6 +8,7 @@ from annotated_types import Interval, MinLen
 from pydantic import BeforeValidator
 
 from molattn.config.base import (
+    COMMON,
     RESUMABLE,
     BelowOne,
     Between,
@@ -134,19 +135,19 @@ class TrainingLoopConfig:
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
     """
 
-    epochs: Count | None = DEFAULT_EPOCHS
-    checkpoint: Checkpoint = "last"
-    patience: Count | None = None
-    max_hours: Positive | None = field(default=None, metadata=RESUMABLE)
-    batch_size: Count = 32
-    learning_rate: Positive = 1e-3
+    epochs: Count | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
+    checkpoint: Checkpoint = field(default="last", metadata=COMMON)
+    patience: Count | None = field(default=None, metadata=COMMON)
+    max_hours: Positive | None = field(default=None, metadata=RESUMABLE | COMMON)
+    batch_size: Count = field(default=32, metadata=COMMON)
+    learning_rate: Positive = field(default=1e-3, metadata=COMMON)
     warmup: Fraction = 0.1
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     weight_decay: NonNegative = 0.01
     gradient_clip: NonNegative = 1.0
     precision: Precision = "auto"
-    seed: Annotated[int, Interval(ge=0, lt=2**32)] = 0
-    device: Device = "auto"
+    seed: Annotated[int, Interval(ge=0, lt=2**32)] = field(default=0, metadata=COMMON)
+    device: Device = field(default="auto", metadata=COMMON)
     devices: Count = field(default=1, metadata=RESUMABLE)
     threads: Threads = 1
     checkpoint_steps: NonNegativeInt = 0
@@ -173,8 +174,8 @@ class SupervisedConfig(TrainingLoopConfig):
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
-    epochs: Count | None = None
-    ensemble: Annotated[int, Interval(ge=1, le=1000)] = 1
+    epochs: Count | None = field(default=None, metadata=COMMON)
+    ensemble: Annotated[int, Interval(ge=1, le=1000)] = field(default=1, metadata=COMMON)
     loss: Literal["mse", "mae", "huber"] = "mse"
     label_smoothing: BelowOne = 0.0
     balance_classes: bool = False
@@ -211,9 +212,9 @@ class FineTuningConfig:
         head_steps: Initial steps in which only a new head is trained; at most half of all steps.
     """
 
-    init_from: Name = "auto"
+    init_from: Name = field(default="auto", metadata=COMMON)
     freeze: NonNegativeInt | Literal["auto"] | Freeze = "auto"
-    backbone_lr_scale: Fraction = 0.5
+    backbone_lr_scale: Fraction = field(default=0.5, metadata=COMMON)
     head_steps: NonNegativeInt = 500
 
     def __post_init__(self) -> None:
@@ -262,7 +263,7 @@ class ReportConfig:
         title: Title of the report; by default the name of the table.
     """
 
-    baselines: bool = True
+    baselines: bool = field(default=True, metadata=COMMON)
     interval: Between = 0.9
     bootstrap: Annotated[int, Interval(ge=0, le=10**6)] = 1000
     title: Name | None = None
@@ -343,10 +344,10 @@ class MoleculesConfig(MoleculeLimits, FileOptions):
         pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too.
     """
 
-    smiles_column: str = "smiles"
-    exclude: tuple[str, ...] = ()
-    max_atoms: Count = field(default=100, kw_only=True)
-    validation_molecules: Count = 2000
+    smiles_column: str = field(default="smiles", metadata=COMMON)
+    exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
+    max_atoms: Count = field(default=100, kw_only=True, metadata=COMMON)
+    validation_molecules: Count = field(default=2000, metadata=COMMON)
     masked_molecules: Between = 0.3
     masked_atoms: Between = 0.15
     featurizer: Name = "default"
@@ -374,13 +375,13 @@ class PretrainLoopConfig(TrainingLoopConfig):
             none.
     """
 
-    epochs: Count = 10
-    checkpoint: Checkpoint = "best"
-    batch_size: Count = 64
-    learning_rate: Positive = 2e-3
+    epochs: Count = field(default=10, metadata=COMMON)
+    checkpoint: Checkpoint = field(default="best", metadata=COMMON)
+    batch_size: Count = field(default=64, metadata=COMMON)
+    learning_rate: Positive = field(default=2e-3, metadata=COMMON)
     warmup: Fraction = 0.02
     checkpoint_steps: NonNegativeInt = 1000
-    init_from: Name = "none"
+    init_from: Name = field(default="none", metadata=COMMON)
     targets: Annotated[tuple[Target, ...], MinLen(1), Unique] = get_args(Target)
 
 
