@@ -1,4 +1,4 @@
-"""How options are declared and checked, and a run as sections of options.
+"""Declare and check options, and join sections of options to a run.
 
 Options are fields of dataclasses that pydantic validates when an instance is made: by type, by
 bounds (``annotated_types``), and by the rules of ``__post_init__`` that relate options.
@@ -140,7 +140,7 @@ class RunConfig:
     @classmethod
     @cache
     def sections(cls) -> "dict[str, type[DataclassInstance]]":
-        """Return its sections, by name."""
+        """Return the sections of the run, by name."""
         hints: dict[str, Any] = get_type_hints(cls)
         return {name: kind for name, kind in hints.items() if is_dataclass(kind)}  # pyright: ignore
 
@@ -224,7 +224,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
-    """Check that a resumed run has its options, as far as they do not say ``RESUMABLE``."""
+    """Check that a resumed run has the same options, except ``RESUMABLE`` ones."""
     was = former.to_dict()
     now = latter.to_dict()
     for section, kind in former.sections().items():
@@ -233,7 +233,7 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
 
 
 def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Raise an ``InputError`` for the first option that a resumed run was not started with."""
+    """Raise an ``InputError`` for the first option that differs from the start of a resumed run."""
     for name, value in now.items():
         if name in was and value != was[name]:
             raise InputError(
@@ -244,7 +244,7 @@ def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Pa
 
 
 def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
-    """Raise an ``InputError`` if data or initial weights have not the SHA-256 of a run's start.
+    """Raise an ``InputError`` if data or initial weights changed since a run was started.
 
     ``what`` is the subject of the message, such as ``t.csv: the file has``.
     """

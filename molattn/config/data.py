@@ -245,7 +245,7 @@ class DataConfig(TableColumns):
     def auxiliary(self) -> "DataConfig":
         """The columns of auxiliary labels as targets, with their relations and types of tasks.
 
-        Those follow the ones of the targets; by default tasks are inferred.
+        In each option their values follow the targets' values; by default tasks are inferred.
         """
         targets = len(self.target_columns) or 1
         return replace(

@@ -154,7 +154,7 @@ class TrainingLoopConfig:
 
     @property
     def num_epochs(self) -> int:
-        """The epochs, or 30 where they are None."""
+        """The maximum number of epochs; 30 by default."""
         return DEFAULT_EPOCHS if self.epochs is None else self.epochs
 
 
@@ -297,7 +297,7 @@ class TrainConfig(RunConfig):
             raise InputError(reason, option="kernels")
 
     def _check_without_training(self) -> None:
-        """Check that no option is of a network in training, which there is none of."""
+        """Check that no option of a network is set, as only a Gaussian process is fitted."""
         reason = "cannot be used with --predictor gaussian_process"
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.

@@ -57,5 +57,5 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
 
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
-    """Raise an ``InputError`` for the first option that differs from those of a resumed run."""
+    """Raise an ``InputError`` for the first option that differs from the resumed run's."""
     check_same_options(type(config)(**read_config_file(path)), config, path.parent)

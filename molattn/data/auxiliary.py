@@ -1,4 +1,4 @@
-"""Rows with auxiliary labels: those of the table of the targets, and of another one."""
+"""Rows with auxiliary labels, of the table of the targets and of a second table."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ class AuxiliaryTable(Table):
         config: Its columns, with ``auxiliary_columns``.
 
     Attributes:
-        date_format: Format of the dates of the targets, as which those of these rows are read.
+        date_format: Format in which the dates are read; the format of the targets' dates.
 
     Raises:
         InputError: A column is missing, or the second table cannot be read.
@@ -36,7 +36,7 @@ class AuxiliaryTable(Table):
         labels = config.auxiliary
         self._tables = {0: table}
         if config.auxiliary_data is not None:
-            options = replace(config, sheet=None, header_row=None)  # those of the first table
+            options = replace(config, sheet=None, header_row=None)  # of the first table
             self._tables[SECOND] = open_table(config.auxiliary_data, options=options)
             if not any(matching(name, table.header) for name in labels.target_columns):
                 del self._tables[0]
@@ -80,7 +80,7 @@ class AuxiliaryTable(Table):
                 )
 
     def check_featurizer(self, featurizer: Any) -> None:
-        """Check that prepared molecules are those of a featurizer."""
+        """Check that prepared molecules have the features of a featurizer."""
         for table in self._tables.values():
             table.check_featurizer(featurizer)
 

@@ -68,8 +68,8 @@ def select_auxiliary_rows(
 def learned_molecules(table: TrainingTable, split: Split) -> tuple[Molecules, Molecules]:
     """Return the training and the validation molecules of a network.
 
-    With auxiliary columns, their labels follow those of the targets, and rows that have only
-    auxiliary labels follow the training rows. Validation rows have no auxiliary label.
+    Columns of auxiliary labels follow the targets, and rows with auxiliary labels alone follow the
+    training rows. Validation rows have no auxiliary label.
     """
     auxiliary = table.auxiliary
     count = len(table.rows)
@@ -82,7 +82,7 @@ def learned_molecules(table: TrainingTable, split: Split) -> tuple[Molecules, Mo
     positions = [training.get(line, count + row) for line, row in zip(lines, learned, strict=True)]
 
     def joined(labels: NDArray[Any] | None, more: NDArray[Any] | None) -> NDArray[Any]:
-        """Return ``labels`` beside ``more``, those of the auxiliary columns."""
+        """Return labels of the targets beside labels of the auxiliary columns (``more``)."""
         values = np.full((len(table.learned_tasks), count + len(auxiliary.rows)), np.nan)
         values[:width, :count] = np.nan if labels is None else labels.T
         values[width:, positions] = np.nan if more is None else more[learned].T

@@ -1,4 +1,4 @@
-"""What to know of a table before a model is trained on it: the report of ``molattn check``."""
+"""Check a table before a model is trained on it: the report of ``molattn check``."""
 
 from collections import Counter
 from collections.abc import Iterator

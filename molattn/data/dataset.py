@@ -1,4 +1,4 @@
-"""Rows to labeled molecules."""
+"""Read the rows of a table as molecules with labels."""
 
 import re
 from collections import Counter
@@ -68,7 +68,7 @@ class Molecules:
 
     @property
     def labels_or_bounds(self) -> NDArray[np.float64]:
-        """The labels, and in place of a censored one its bound, ``[n, T]``."""
+        """The labels ``[n, T]``; a censored label is its bound."""
         bounds = self.bounds
         return self.targets if bounds is None else np.fmax(self.targets, np.fmax(*bounds))
 
@@ -124,17 +124,17 @@ class TrainingTable(Molecules):
 
     @property
     def all_unreadable(self) -> list[SkippedRow]:
-        """The unreadable labels of the targets, then those of the auxiliary columns."""
+        """Labels that cannot be read: of the targets first, then of the auxiliary columns."""
         return [*self.unreadable, *(self.auxiliary.unreadable if self.auxiliary else ())]
 
     @property
     def rows_in(self) -> int:
-        """Number of rows in the file, without those that have only auxiliary labels."""
+        """Number of rows in the file; rows with auxiliary labels alone do not count."""
         return len(self.rows) + len(self.skipped)
 
     @property
     def learned_tasks(self) -> tuple[Task, ...]:
-        """The targets, and then the auxiliary columns."""
+        """The tasks that a network learns: the targets, then the auxiliary columns."""
         return self.tasks + (() if self.auxiliary is None else self.auxiliary.tasks)
 
     @cached_property
@@ -317,7 +317,7 @@ def _read_dates(
 def _dated(
     table: TrainingTable, dates: Dates, usable: Sequence[int], config: DataConfig
 ) -> TrainingTable:
-    """Add dates to the rows that are used, and what they are to the remarks on the table."""
+    """Add dates to the usable rows of a table, and a description of the dates to its remarks."""
     usable_dates = dates._replace(values=dates.values[usable])
     undated = int(dates.is_missing.sum())
     remarks = table.remarks
@@ -347,7 +347,7 @@ def _read_molecules(
     columns: TrainingColumns,
     console: Console | None,
 ) -> tuple[Sequence[MoleculeRecord], dict[int, tuple[ReasonCode, str]]]:
-    """Return the molecules of some rows, and reason code and reason of the others."""
+    """Read the molecules of some rows; return them, and why others cannot be read, by index."""
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
     errors: dict[int, tuple[ReasonCode, str]] = {}
     selected = Selection(rows, indices)
@@ -417,8 +417,8 @@ def table_calculator(config: DataConfig) -> DescriptorCalculator:
 def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> list[str]:
     """Return a line for each target: its kind, its labels and, if binary, the positive class.
 
-    Those of auxiliary columns follow. With the ``config`` it names the option that decides what the
-    labels do not tell.
+    Lines of auxiliary columns follow. With a ``config``, a line names the option that decides what
+    the labels do not tell.
     """
     lines = []
     for index, task in enumerate(table.tasks):
@@ -464,7 +464,7 @@ def _undecided(task: Task, labels: NDArray[np.float64], config: DataConfig) -> s
 
 @lru_cache(_MOST_IN_MEMORY)
 def _parent(smiles: str | None) -> str | None:
-    """Return the canonical SMILES of a molecule's parent, or its own where it has none."""
+    """Return the canonical SMILES of a molecule's parent, or its own if it has no parent."""
     if smiles is None or _NO_PARENT_ITSELF.search(smiles) is None:
         return smiles
     try:
@@ -499,7 +499,7 @@ def _cells(rows: Sequence[Row], column: int | None) -> Sequence[str] | None:
 def _complete_rows(
     table: Table, columns: TrainingColumns, console: Console | None
 ) -> tuple[Sequence[Row], list[SkippedRow]]:
-    """Return the rows with a label and all features, and the others."""
+    """Return the rows that have a label and all features, and the skipped rows."""
     rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
     skipped = list[SkippedRow]()
     groups = 0

@@ -46,12 +46,12 @@ _MOST_CLASSES = 1000
 
 
 class LabelError(InputError):
-    """A label that does not fit its task.
+    """The error of a label that does not fit its task.
 
     Args:
         text: The cell.
         expected: Description of a valid label.
-        row: Its row among those that are read; None = the first with this text.
+        row: Its position among the rows that are read; None = the first with this text.
     """
 
     def __init__(self, text: str, expected: str, row: int | None = None) -> None:
@@ -163,7 +163,7 @@ def _has_sign(name: str, signs: tuple[str, ...]) -> bool:
 
 
 def ordered_classes(classes: Sequence[str], choice: str = "auto") -> list[str]:
-    """Return two sorted classes, the positive one last, which is the second if nothing tells."""
+    """Return two sorted classes, the positive one last; if nothing tells, the order is kept."""
     check_one_of("positive_class", choice, ("auto", *classes))
     positive = positive_class(classes) if choice == "auto" else choice
     return sorted(classes, key=lambda label: label == positive)
@@ -214,9 +214,9 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
 
 
 def with_target(table: Table, config: DataConfig) -> DataConfig:
-    """Return the columns of a training; without a target, the one column that is left is it.
+    """Return the columns of a training; without an option, the only other column is the target.
 
-    Columns of structures, names, identifiers and splits are not left, nor those of other options.
+    Columns of structures, names, identifiers, splits and other options do not count.
 
     Raises:
         InputError: No column is left, or more than one.
@@ -243,7 +243,7 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
 def read_targets(
     table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
 ) -> tuple[list[Labels], dict[int, list[tuple[ReasonCode, str]]]]:
-    """Return the labels of each target, and by row code and reason of labels that are not read."""
+    """Return the labels of each target, and why labels are not read: codes and reasons by row."""
     targets: list[Labels] = []
     faults: dict[int, list[tuple[ReasonCode, str]]] = {}
     for number, index in enumerate(columns.targets):

@@ -141,7 +141,7 @@ class _Inputs(NamedTuple):
     """Tables, and which of their columns are kept."""
 
     tables: Sequence[Table]
-    columns: Sequence[Sequence[int]]  # that of the SMILES first, those of ``numbers`` last
+    columns: Sequence[Sequence[int]]  # the SMILES first, ``numbers`` last
     numbers: Sequence[str]  # names of the columns that are stored as numbers
 
     def blocks(self, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
@@ -178,7 +178,7 @@ def _inputs(tables: Sequence[Table], config: PrepareConfig) -> _Inputs:
 
 
 def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
-    """Return the indices of the columns that the options name, that of the SMILES first."""
+    """Return the indices of the columns that the options name, the SMILES first."""
     options = [f"{name}_column" for name in ("smiles", "weight", "partner", "split")]
     options[1:1] = [f"{name}_columns" for name in ("target", "relation", "feature")]
     columns: dict[int, None] = {}
@@ -201,7 +201,7 @@ def _number_columns(table: Table, config: PrepareConfig, texts: Sequence[int]) -
 
 
 def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
-    """Return what decides the content of a store, as fields of its index."""
+    """Return all that determines the content of a store, as fields of its index."""
     first, *others = inputs.tables
     texts = inputs.columns[0][: len(inputs.columns[0]) - len(inputs.numbers)]
     rows = sum(table.count() for table in inputs.tables) if config.target_columns else 0
@@ -227,7 +227,7 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
 
 
 def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Check that what is in a folder is made from the same tables with the same options."""
+    """Check that the content of a folder is made from the same tables with the same options."""
     check_same_values(was["options"], now["options"], folder)
     check_same_values(was, {n: now[n] for n in ("inputs", "featurizer", "versions")}, folder)
 
@@ -263,7 +263,7 @@ def _write_shards(
     has_baseline: bool,
     console: Console | None,
 ) -> None:
-    """Write the shards after those that are there."""
+    """Write the shards that are missing."""
     number = len(_shards(folder))
     rows_written = number * SHARD_ROWS
     size = _BLOCK_ROWS if config.engine == "local" else _RAY_BLOCK_ROWS
@@ -312,7 +312,7 @@ def _finish(folder: Path, run: Mapping[str, Any]) -> StoreIndex:
 
 
 def by_number(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the commonest first, in an order that does not depend on the worker processes."""
+    """Sort counts, the largest first; the order does not depend on the worker processes."""
     return dict(sorted(counts.items(), key=lambda reason: (-reason[1], reason[0])))
 
 

@@ -37,7 +37,7 @@ def from_smiles(
     Args:
         smiles: The molecule; an RDKit molecule is read as its SMILES, with its atoms in their order
             and without explicit hydrogen atoms and coordinates, which :func:`from_mol` keeps.
-        pairs: ``all``: edges between all atoms; ``bonds``: only those of bonds, with the same
+        pairs: ``all``: edges between all atoms; ``bonds``: only bonds, with the same
             features.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.

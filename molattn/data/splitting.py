@@ -65,7 +65,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
 
 def undivided(table: TrainingTable) -> Split:
-    """Return all rows as training rows, except those of weight 0."""
+    """Return a split in which all rows but rows of weight 0 are training rows."""
     none = np.zeros(0, dtype=np.int64)
     return Split(_weighted(table, np.arange(len(table.rows), dtype=np.int64)), none, none)
 
@@ -110,7 +110,7 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
 
 
 def missing_classes(table: TrainingTable, split: Split) -> list[str]:
-    """Return a log line for each target with classes that no training row is of."""
+    """Return a log line for each target with classes that no training row has."""
     learned = table.targets[_weighted(table, split.train)]
     lines = []
     for task, labels in zip(table.tasks, learned.T, strict=True):
@@ -169,7 +169,7 @@ def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[
 
 
 def _oldest_first(groups: list[list[int]], dates: NDArray[Any]) -> list[list[int]]:
-    """Sort groups by their oldest date; those of an equal date become one group."""
+    """Sort groups by their oldest date; groups of an equal date are joined."""
 
     def oldest(rows: list[int]) -> Any:
         return dates[rows].min()
@@ -256,9 +256,9 @@ class Leakage:
 
 
 def leakage_warnings(findings: Sequence[Leakage]) -> list[str]:
-    """Return what makes the test scores too good, as lines for the log.
+    """Return log lines on leakage that makes the test scores too good.
 
-    ``findings`` are those of a run, or of each fold of a cross-validation, whose numbers are added
+    ``findings`` are the leakage of a run, or of each fold of a cross-validation; numbers are added
     up.
     """
     tested = sum(finding.test_molecules for finding in findings)
@@ -322,7 +322,7 @@ def find_leakage(
 
 
 def _auxiliary_counts(table: TrainingTable, split: Split, tested: list[int]) -> dict[str, int]:
-    """Return why auxiliary rows are left out, with a row of each test molecule."""
+    """Count the auxiliary rows left out by reason; ``tested`` has a row of each test molecule."""
     if (auxiliary := table.auxiliary) is None:
         return {}
     rows = select_auxiliary_rows(table, split, with_validation=True)

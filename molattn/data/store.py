@@ -47,7 +47,7 @@ PREPARED = Fields(
 
 
 class StoreIndex(NamedTuple):
-    """What is in a store, as JSON types."""
+    """The content of a store, as JSON types."""
 
     columns: list[str]  # the first has the SMILES
     unit: str  # what the line numbers of its rows count
@@ -137,7 +137,7 @@ class Shard:
         return column.to_numpy().reshape(shape)
 
     def texts(self, name: str, first: int, last: int) -> list[str]:
-        """Return the texts of some rows, of cells those of all columns one after another."""
+        """Return the texts of some rows; cells of all columns come one after another."""
         column = self._batch[name][first:last]
         column = column.flatten() if pa.types.is_list(column.type) else column
         return [
@@ -237,7 +237,7 @@ class StoreTable(Table):
         return self.index.rows
 
     def digest(self) -> str:
-        """Return the SHA-256 of the index, which has those of all files, in hexadecimal."""
+        """Return the SHA-256, in hexadecimal, of the index, which has the SHA-256 of each file."""
         return hashlib.sha256((self.path / INDEX_FILE).read_bytes()).hexdigest()
 
     def check_featurizer(self, featurizer: Featurizer) -> None:

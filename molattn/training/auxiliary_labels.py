@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 class AuxiliaryLabels:
     """Auxiliary labels of n rows of the targets, and of m rows of other molecules.
 
-    Censored ones are left out, and numbers are transformed as ``--target-transform auto`` does.
+    Censored labels are left out, and numbers are transformed as ``--target-transform auto`` does.
     """
 
     tasks: tuple[Task, ...]
@@ -40,10 +40,10 @@ class AuxiliaryLabels:
     def of(
         cls, table: TrainingTable, auxiliary: TrainingTable, split: Split, rows: Rows, seed: int
     ) -> "AuxiliaryLabels":
-        """Select those of the molecules in no row but training and validation rows of a table.
+        """Keep auxiliary labels of molecules that occur only in training or validation rows.
 
-        A row of the targets gets the labels of its molecule from wherever they are, the first of
-        each column.
+        A row of the targets gets the labels of its molecule from all auxiliary rows, in each column
+        the first.
         """
         learned = select_auxiliary_rows(table, split, with_validation=True).learned
         early = select_auxiliary_rows(table, split).learned
@@ -84,7 +84,7 @@ class AuxiliaryLabels:
 
         Args:
             first: Arguments of :meth:`molattn.model.gaussian_process.GaussianProcessHead.fit`.
-            inputs: Those of all n rows, and of the m.
+            inputs: Kernel inputs of all n rows of the targets, then of the m other rows.
         """
         count, width = first["targets"].shape
         others = np.flatnonzero(self.is_early | (count == len(self.row_labels)))
@@ -109,7 +109,7 @@ class AuxiliaryLabels:
 
 
 def _identity(table: TrainingTable, row: int) -> tuple[Any, ...]:
-    """Return what the model reads of a row."""
+    """Return the inputs of the model in a row, by which equal rows are found."""
     record = table.records[row]
     partner = None if record.partner is None else record.partner.smiles
     return record.smiles, partner, None if table.features is None else (*table.features[row],)

@@ -22,8 +22,8 @@ MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
 class LabeledBatch(NamedTuple):
     """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``.
 
-    Those of censored labels are bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
-    Of a frozen encoder there may be its output, the vectors of the atoms ``[N, width]``.
+    Censored labels have bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
+    A frozen encoder's output, the vectors of the atoms ``[N, width]``, may be there too.
     """
 
     molecules: MoleculeBatch
@@ -100,7 +100,7 @@ class ResumableLoader(ABC):
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Resume from there."""
+        """Resume at a saved epoch and batch."""
         self._epoch = state["epoch"]
         self._position = state["position"]
 
@@ -128,7 +128,7 @@ class LabeledLoader(ResumableLoader):
         return [*torch.from_numpy(self._model.embed_records(records, atoms=True)).split(sizes)]
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of atoms of each row, with those of a second molecule."""
+        """Return the number of atoms of each row, in both molecules of a pair."""
         records = [self._molecules.records[row] for row in rows.tolist()]
         partners = (0 if record.partner is None else record.partner.num_atoms for record in records)
         return np.array(

@@ -61,8 +61,8 @@ class PretrainedWeights:
         """Copy the weights into a new model of one network, and freeze some of them.
 
         Embeddings, encoder, readout and projection are copied; with the head also the target
-        transforms and the scaling of targets and features. The members of an ensemble start from
-        those of the pretrained model in turn.
+        transforms and the scaling of targets and features. The members of an ensemble start
+        from the members of the pretrained model in turn.
 
         Returns:
             How to train the model, and a log message.

@@ -1,4 +1,4 @@
-"""The Gaussian process of a trained model, and its share in the predictions."""
+"""Fit the Gaussian process of a trained model, and its weight in the predictions."""
 
 import time
 from dataclasses import replace
@@ -36,7 +36,7 @@ def add_gaussian_process(
     split: Split,
     console: Console | None = None,
 ) -> Array:
-    """Give a trained model its Gaussian process, if any, with its share in the predictions.
+    """Fit the Gaussian process of a trained model, and its weight in the predictions.
 
     With the default kernels, descriptors are compared only if they make the labels of the training
     rows, or of 800 of them, more likely by exp(5). The share follows from the predictions for the
@@ -146,7 +146,7 @@ class _Rows:
         return GaussianProcessHead.fit(inducing_points=points, **first)
 
     def shares(self, gp: GaussianProcessHead, held_out: NDArray[np.int64]) -> Array:
-        """Return the share of a Gaussian process in the prediction of each target."""
+        """Return the weight of a Gaussian process in the prediction of each target."""
         tasks = self.model.config.tasks
         if not len(held_out):
             return np.full(len(tasks), 0.5)
@@ -181,7 +181,7 @@ class _Rows:
 def sample_rows(
     table: TrainingTable, rows: NDArray[np.int64], most: int, seed: int
 ) -> NDArray[np.int64]:
-    """Return rows of a table; of more than ``most``, so many drawn at random, ascending.
+    """Return at most ``most`` rows of a table, drawn at random and ascending.
 
     They are drawn in turn for each target of the rows that have its label.
     """
@@ -192,7 +192,7 @@ def sample_rows(
 
 
 def share_lines(model: MolAttn) -> list[str]:
-    """Return a log line on the share of a model's Gaussian process for each target, if any."""
+    """Return a log line on the weight of the Gaussian process for each target, if there is one."""
     if model.gaussian_process is None:
         return []
     return [

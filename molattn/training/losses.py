@@ -1,6 +1,6 @@
-"""Losses that training minimizes, among them that of several tasks with missing labels.
+"""Losses that training minimizes, such as the loss of several tasks with missing labels.
 
-A loss is a sum and the weight to divide it by, so that those of several batches add up to that of
+A loss is a sum and the weight to divide it by, so that the losses of batches add up to the loss of
 the whole data. A missing label is NaN in the target.
 """
 

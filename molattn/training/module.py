@@ -258,7 +258,7 @@ class SaveCheckpoint(Checkpoint):
 
 
 def _interrupt(trainer: pl.Trainer) -> Interrupted | None:
-    """Return the signal that came to this process or to another one, if any."""
+    """Return the signal that this or another process received, if any."""
     interrupt = pending_interrupt()
     if num_processes() == 1:
         return interrupt

@@ -1,4 +1,4 @@
-"""Predictions of rows that a model has not learned from, and calibration by those of all folds."""
+"""Out-of-fold predictions, and calibration of a model by them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Outputs for n rows of a table of a model that has not learned from them."""
+    """Outputs of a model for n rows of a table that it has not learned from."""
 
     rows: NDArray[np.int64]  # indices of the rows among the usable ones, [n]
     network: Array  # in own units, logits of classes, of each member, [members, n, outputs]
-    process: Array | None  # those of the Gaussian process, [n, outputs]; None = there is none
+    process: Array | None  # of the Gaussian process, [n, outputs]; None = the model has none
     similarity: Array  # to the nearest training molecule with a label of each task, [n, T]
 
     @classmethod
@@ -61,7 +61,7 @@ class OutOfFold:
 
     @classmethod
     def joined(cls, folds: Sequence["OutOfFold"]) -> "OutOfFold":
-        """Join those of several models."""
+        """Join the outputs of several models."""
         processes = [fold.process for fold in folds if fold.process is not None]
         return cls(
             np.concatenate([fold.rows for fold in folds]),
@@ -93,16 +93,22 @@ def calibrate_out_of_fold(
     fingerprints: FingerprintIndex,
     console: Console | None = None,
 ) -> None:
-    """Calibrate a model by the predictions of others for rows that those have not learned from.
+    """Calibrate a model by out-of-fold predictions, which other models made.
 
-    The same predictions determine the share of the Gaussian process, if a network predicts too.
-    Intervals are those of split conformal prediction, with the scores of the rows of all folds.
-    This is cross-conformal prediction (Vovk, Ann. Math. Artif. Intell. 2015, 74, 9) with the center
-    of the model itself. Intervals from scores of cross-validation are valid for models that hardly
-    depend on single rows; for any model, those of CV+ contain the label with a probability of at
-    least 1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486). The models
-    of the ``folds`` are trained as this one is, on about as many rows; ``fingerprints`` are those
-    of the molecules that this one has learned from.
+    The same predictions determine the weight of the Gaussian process, if a network predicts too.
+    Intervals are split conformal ones, with the scores of the rows of all folds. This is
+    cross-conformal prediction (Vovk, Ann. Math. Artif. Intell. 2015, 74, 9) with the center of the
+    model itself. Intervals from scores of cross-validation are valid for models that hardly depend
+    on single rows; for any model, intervals of CV+ contain the label with a probability of at least
+    1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486).
+
+    Args:
+        model: The model to calibrate.
+        config: Its options.
+        table: The table of all rows.
+        folds: Predictions of models that were trained as this one, on about as many rows.
+        fingerprints: Fingerprints of the molecules that this model has learned from.
+        console: Where to log; silent without one.
     """
     tasks = model.config.tasks
     whole = OutOfFold.joined(folds)
@@ -124,9 +130,9 @@ def calibrate_out_of_fold(
 def out_of_fold_coverage(
     model: MolAttn, table: TrainingTable, folds: Sequence[OutOfFold], level: float, is_rolling: bool
 ) -> dict[str, dict[str, float | int | None]]:
-    """Return how often intervals by the scores of the other folds contain the labels of each fold.
+    """Return the coverage of intervals in each fold, by the scores of the other folds.
 
-    Rolling folds, of which each is the future of those before, have intervals by these alone.
+    A rolling fold is the future of the folds before it, and its intervals use these alone.
 
     Returns:
         For each regression by name the ``coverage`` in folds with enough other labels for the level

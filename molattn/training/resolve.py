@@ -1,4 +1,4 @@
-"""What a run leaves open: initial model, epochs, precision, frozen weights, head.
+"""Decide what the options leave open: initial model, epochs, precision, frozen weights, head.
 
 Decided elsewhere: task and positive class by the cells of a column, in :mod:`molattn.data.labels`;
 transforms by training labels, in ``scaling.py``; whether a kernel compares descriptors, by
@@ -64,7 +64,10 @@ def load_pretrained(
     Options of the network that the run leaves at their defaults are taken from that model, except
     those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`. In the
     run that is returned, ``init_from`` is an absolute path, a name, or ``none``, with which there
-    is no model. An ``InputError`` if another option of the network is not that of the model.
+    is no model.
+
+    Raises:
+        InputError: Another option of the network differs from the model's.
     """
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
     options = getattr(config, section)
@@ -135,7 +138,7 @@ def _differences(
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """What :func:`resolve` decides."""
+    """The decisions of :func:`resolve`."""
 
     training: SupervisedConfig  # how networks are trained
     fine_tuning: FineTuningConfig  # what is frozen, and how the rest is trained
@@ -151,8 +154,8 @@ def resolve(
 
     - epochs: 30, or for tables that have only classes as many as 1,500 steps take, from 10 to 30;
     - precision: see :func:`resolve_precision`;
-    - head: that of the model to start from is kept if the tasks and the inputs of the head are the
-      same, and its target transforms are not excluded by the options or the labels;
+    - head: the initial model's head is kept if its tasks and inputs are the same, and its target
+      transforms are not excluded by the options or the labels;
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
     """
     remarks = []
@@ -222,7 +225,7 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
 
 
 def _have_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) -> bool:
-    """Return whether all labels are positive of which a model predicts the logarithm."""
+    """Return whether all labels whose logarithm a model predicts are positive."""
     is_log = [transform.kind == "log" for transform in config.target_transforms]
     return not any(
         (molecules.labels_or_bounds[:, is_log] <= 0.0).any()

@@ -61,7 +61,7 @@ MAX_CALIBRATION = 20_000  # validation rows
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a model is trained on, and how."""
+    """A table, its split, and the options of a training."""
 
     config: TrainConfig  # all options
     table: TrainingTable  # the usable rows
@@ -356,7 +356,7 @@ def _calibrate(
 def training_fingerprints(
     config: TrainConfig, table: TrainingTable, split: Split
 ) -> FingerprintIndex:
-    """Return those of the training rows; with a Gaussian process also of the validation rows."""
+    """Index the fingerprints of training rows; with a Gaussian process also of validation rows."""
     rows = np.concatenate([split.train, split.val]) if config.kernels else split.train
     return _fingerprints(config, table, rows)
 
@@ -373,7 +373,7 @@ def _fingerprints(
 def _training_set(
     config: TrainConfig, table: TrainingTable, split: Split, fingerprints: FingerprintIndex
 ) -> TrainingSet:
-    """Return what the model keeps of the training and validation rows."""
+    """Return the labels, and if asked for the molecules, of the training and validation rows."""
     rows = np.concatenate([split.train, split.val])
     targets = table.targets[rows]
     molecules = None

@@ -144,7 +144,7 @@ def unfinished_run(path: str | Path) -> Path | None:
 
 
 def final_folder(path: str | Path) -> Path:
-    """Return the final folder of a run, from that or from its unfinished one."""
+    """Return the final folder of a run, given this folder or the unfinished one."""
     path = Path(path)
     if path.name in ("", ".."):
         path = Path(os.path.abspath(path))
@@ -168,7 +168,7 @@ def has_checkpoint(path: str | Path) -> bool:
 
 
 def member_folders(folder: Path, count: int) -> list[Path]:
-    """Return the folder of each member of an ensemble; that of the run for a single model."""
+    """Return the folder of each member of an ensemble; a single model is in the run's folder."""
     return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
 
 

@@ -28,7 +28,7 @@ _MARGIN_PER_LABEL = 0.1
 def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransform] = ()) -> None:
     """Set the scaling of targets, with the transform of each, and extra features of a model.
 
-    The bounds of censored labels count as labels: they are to lie near them.
+    A bound counts as a label, because predictions should lie near it.
     """
     targets = rows.labels_or_bounds
     if transforms:
@@ -97,8 +97,8 @@ def select_transform(
         \sum_i \log \phi\big((z_i - m) / s\big)
         + \sum_i \log \frac{\mathrm d z_i}{\mathrm d y_i} - n \log s
 
-    In this order, a transform is taken if its log-likelihood is larger than that of the one taken
-    before by more than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
+    In this order, a transform takes the place of the former if its log-likelihood is larger by more
+    than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
     Fewer than 20 labels, or equal ones, are not transformed; log may be chosen if ``positive``.
 
     Returns:

@@ -182,7 +182,7 @@ def output_format(output: Path | IO[bytes]) -> FileFormat:
 def output_schema(output: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
     """Return the ``pyarrow.Schema`` of an output, None if its format has no types.
 
-    Those of ``table`` come first, then ``columns``, each with its Arrow type, such as ``float64``.
+    Columns of ``table`` come first, then ``columns`` with their Arrow types, such as ``float64``.
     """
     if not output_format(output).has_types:
         return None

@@ -154,7 +154,7 @@ class Row(NamedTuple):
     commas: Collection[int] = ()  # indices of the cells whose numbers have a decimal comma
 
     def numeral(self, column: int) -> str:
-        """Return a cell with a decimal point; one that has it already is made no number."""
+        """Return a cell with a decimal point; text with a point beside the comma is no number."""
         cell = self.cells[column]
         if column not in self.commas or not _DECIMAL.fullmatch(cell.strip()):
             return cell
@@ -172,12 +172,12 @@ class Row(NamedTuple):
         return self.molecule if isinstance(self.molecule, str) else ""
 
     def structure(self, column: int) -> Any:
-        """Return what a column's molecule is read from: a prepared molecule, or the cell."""
+        """Return the structure in a column: a prepared molecule, or the text of the cell."""
         is_prepared = column == 0 and not isinstance(self.molecule, str | None)
         return self.molecule if is_prepared else self.cells[column]
 
     def has_stereo_groups(self, smiles: str) -> bool:
-        """Return whether its mol block, or its SMILES, has stereo groups of type AND or OR."""
+        """Return whether the mol block or the SMILES has stereo groups of type AND or OR."""
         return _STEREO_GROUPS.search(self.block or smiles) is not None
 
 
@@ -223,7 +223,7 @@ class Table(ABC):
         column that are texts have this form in a file that tells it.
 
         Args:
-            options: The options, and those that name columns.
+            options: The options of the file, and options that name columns.
             columns: Names of other columns that are needed.
         """
         forms = self.forms
@@ -236,7 +236,7 @@ class Table(ABC):
             self.remarks = (*dict.fromkeys((*self.remarks, f"{cells} with a {_FORMS[form]}")),)
 
     def text_commas(self, values: Sequence[Any]) -> list[int]:
-        """Return those of the columns of decimal commas in which a value is a text."""
+        """Return the columns of decimal commas in which the value is a text."""
         return [column for column in self.commas if isinstance(values[column], str)]
 
     @abstractmethod
@@ -258,7 +258,7 @@ class Table(ABC):
         return digest.hexdigest()
 
     def check_featurizer(self, featurizer: Any) -> None:  # noqa: B027 (a file has no molecules)
-        """Check that molecules that were prepared are those of a featurizer."""
+        """Check that prepared molecules have the features of a featurizer."""
 
     def where(self, line: int) -> str:
         """Return a row's name for messages, such as ``line 7``."""

@@ -443,7 +443,7 @@ class XlsxWriter(TableWriter):
 
 @contextmanager
 def _reading(path: Path, kind: str, errors: Any) -> Iterator[None]:
-    """Raise errors of other packages as those of the file."""
+    """Raise an :class:`InputError` about the file in place of errors of other packages."""
     try:
         yield
     except errors as error:
