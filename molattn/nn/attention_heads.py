@@ -1,6 +1,7 @@
 """Attention heads: their scores, combinations and gates."""
 
 import math
+from collections.abc import Iterable
 from typing import Optional
 
 import torch
@@ -264,6 +265,13 @@ def split_width(heads: int, out_channels: int) -> int:
     if heads < 1 or out_channels % heads:
         raise ValueError(f"heads must divide out_channels: got {heads=}, {out_channels=}")
     return out_channels // heads
+
+
+def check_choice(option: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ValueError for an option that is not among the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ValueError(f"{option}: got {value!r}, expected one of {', '.join(choices)}")
 
 
 def check_widths(least: int, **options: Optional[int]) -> None:

@@ -104,9 +104,7 @@ def read_graph(
         raise ValueError(f"x: got {pair[0].dtype}, expected floating-point numbers; embed codes")
     check_shape("x", pair[0], None, layer.source_channels)
     check_shape("x[1] (receivers)", pair[1], None, layer.target_channels)
-    if (edge_attr is None) != (layer.edge_dim is None):
-        got = "None" if edge_attr is None else "a value"
-        raise ValueError(f"edge_attr: got {got}, but the layer has edge_dim={layer.edge_dim}")
+    check_presence("edge_attr", edge_attr, "edge_dim", layer.edge_dim)
     if isinstance(edge_attr, CodedEdges):
         check_shape("edge_attr.table", edge_attr.table, None, layer.edge_dim)
         check_shape("edge_attr.codes", edge_attr.codes.unsqueeze(-1), edges.num_pairs, 1)
@@ -193,9 +191,7 @@ def read_globals(
     global_dim: Optional[int],
 ) -> Globals:
     """Check the shapes of graph features and of the graph of each node."""
-    if (u is None) != (global_dim is None):
-        got = "None" if u is None else "a value"
-        raise ValueError(f"u: got {got}, but the layer has global_dim={global_dim}")
+    check_presence("u", u, "global_dim", global_dim)
     if u is None:
         return None
     if isinstance(edges, CompleteGraphs):
@@ -209,6 +205,13 @@ def read_globals(
     for nodes, graph_index in zip(x, batches, strict=True):
         check_shape("batch", graph_index.unsqueeze(-1), nodes.size(0), 1)
     return NodeGlobals(u, batches[0].long()), NodeGlobals(u, batches[1].long())
+
+
+def check_presence(name: str, x: object, option: str, width: Optional[int]) -> None:
+    """Check that features are None if and only if the option of their width is."""
+    if (x is None) != (width is None):
+        value = "None" if x is None else "a value"
+        raise ValueError(f"{name}: got {value}, but the layer has {option}={width}")
 
 
 def check_shape(name: str, x: Tensor, rows: Optional[int], columns: Optional[int]) -> None:

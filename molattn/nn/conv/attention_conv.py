@@ -15,9 +15,8 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.typing import OptTensor, PairTensor, Size
 
 from molattn._torch_compat import has_hooks
-from molattn.errors import check_one_of
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
-from molattn.nn.attention_heads import HeadGate, HeadScore, check_widths, split_width
+from molattn.nn.attention_heads import HeadGate, HeadScore, check_choice, check_widths, split_width
 from molattn.nn.dense.edge_update import PairMessages
 from molattn.nn.dense.fused import fused_attention, without_autocast
 from molattn.nn.dense.linear import Linear, is_plain, linear_together
@@ -182,7 +181,7 @@ class AttentionConv(PlainMessagePassing):
         **unknown: Any,
     ) -> None:
         check_unknown(self, unknown)
-        check_one_of("aggr", aggr, _AGGREGATIONS)
+        check_choice("aggr", aggr, _AGGREGATIONS)
         super().__init__(aggr, flow=flow, node_dim=0)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.typing import PairTensor
 
-from molattn.errors import check_one_of
-from molattn.nn.attention_heads import HeadGate
+from molattn.nn.attention_heads import HeadGate, check_choice
 from molattn.nn.conv.attention_conv import AttentionConv, optional_linear
 from molattn.nn.dense.linear import Linear
 from molattn.nn.graph_inputs import Globals
@@ -69,7 +68,7 @@ class GaANConv(AttentionConv):
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_one_of("variant", variant, ("paper", "authors"))
+        check_choice("variant", variant, ("paper", "authors"))
         widths = {"head_channels": head_channels, "query_channels": query_channels}
         options: Any = {"edge_dim": edge_dim, "dropout": dropout, **widths, **kwargs}
         super().__init__(in_channels, out_channels, heads, score="dot", **options)

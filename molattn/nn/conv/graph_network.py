@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, PairTensor, Size
 from torch_geometric.utils import scatter
 
-from molattn.errors import check_one_of
+from molattn.nn.attention_heads import check_choice
 from molattn.nn.conv.attention_conv import (
     HOOKS,
     STEPS,
@@ -120,9 +120,9 @@ class GraphNetwork(Resettable, PlainMessagePassing):
     ) -> None:
         check_unknown(self, kwargs.keys() - {"attn_bias", "flow", *self.attention_options})
         super().__init__(flow=kwargs.get("flow", "source_to_target"))
-        check_one_of("edge_to_node", edge_to_node, REDUCERS)
-        check_one_of("edge_to_global", edge_to_global, REDUCERS)
-        check_one_of("node_to_global", node_to_global, REDUCERS)
+        check_choice("edge_to_node", edge_to_node, REDUCERS)
+        check_choice("edge_to_global", edge_to_global, REDUCERS)
+        check_choice("node_to_global", node_to_global, REDUCERS)
         if update_global and not global_dim:
             raise ValueError(f"update_global: global_dim is {global_dim}, expected a number")
         self.in_channels = in_channels

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
-from molattn.errors import check_one_of
+from molattn.nn.attention_heads import check_choice
 from molattn.nn.conv.attention_conv import AttentionConv
 from molattn.nn.dense.linear import Linear
 from molattn.nn.functional import Neighborhoods, normalize
@@ -61,7 +61,7 @@ class MATConv(AttentionConv):
         bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_one_of("kernel", kernel, ("softmax", "exp"))
+        check_choice("kernel", kernel, ("softmax", "exp"))
         lambda_bond = 1.0 - lambda_attention - lambda_distance
         # 1/3 + 1/3 + 1/3 and the like may miss 1 by rounding.
         lambda_bond = 0.0 if abs(lambda_bond) < 1e-12 else lambda_bond

@@ -11,11 +11,11 @@ from torch_geometric.nn.inits import glorot, reset
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
-from molattn.errors import check_one_of
 from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_heads import check_choice
 from molattn.nn.conv.attention_conv import AttentionConv, optional_linear
 from molattn.nn.dense.linear import Linear
-from molattn.nn.graph_inputs import Graph, check_shape
+from molattn.nn.graph_inputs import Graph, check_presence, check_shape
 from molattn.nn.resettable import Resettable
 
 
@@ -96,7 +96,7 @@ class EdgeSetAttention(Resettable):
     ) -> None:
         super().__init__()
         for kind in blocks:
-            check_one_of("blocks", kind, ("M", "S"))
+            check_choice("blocks", kind, ("M", "S"))
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -116,9 +116,7 @@ class EdgeSetAttention(Resettable):
             raise ValueError(f"edge_index: got {type(edge_index).__name__}, expected [2, E]")
         check_shape("edge_index", edge_index, 2, None)
         check_shape("x", x, None, self.in_channels)
-        if (edge_attr is None) != (self.lin_edge is None):
-            got = "None" if edge_attr is None else "a value"
-            raise ValueError(f"edge_attr: got {got}, but the layer has edge_dim={self.edge_dim}")
+        check_presence("edge_attr", edge_attr, "edge_dim", self.edge_dim)
         sender, receiver = edge_index
         tokens = self.lin_sender(x).index_select(0, sender)
         tokens = tokens + self.lin_receiver(x).index_select(0, receiver)

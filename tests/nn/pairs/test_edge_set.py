@@ -9,7 +9,6 @@ from torch import nn
 from torch.export import Dim
 from torch_geometric.data import Batch, Data
 
-from molattn.errors import InputError
 from molattn.graph import CompleteGraphs
 from molattn.nn import PMA, EdgeSetAttention
 from molattn.testing import (
@@ -155,7 +154,7 @@ def test_dropout_is_of_training_alone(molecules):
 
 
 def test_wrong_options_and_inputs_are_errors(molecules):
-    with pytest.raises(InputError, match="blocks: got 'P', expected one of M, S"):
+    with pytest.raises(ValueError, match="blocks: got 'P', expected one of M, S"):
         layer("MP")
     with pytest.raises(ValueError, match="heads"):
         EdgeSetAttention(NODE_DIM, OUT, 4)
