@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from torch_geometric.nn import aggr
 from torch_geometric.nn.inits import glorot, reset
 from torch_geometric.typing import OptTensor
-from torch_geometric.utils import softmax
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import check_choice
 from molattn.nn.conv.attention_conv import AttentionConv, optional_linear
 from molattn.nn.dense.linear import Linear
+from molattn.nn.functional import ScatteredEdges, normalize
 from molattn.nn.graph_inputs import Graph, check_presence, check_shape
 from molattn.nn.resettable import Resettable
 
@@ -217,7 +217,7 @@ class PMA(aggr.Aggregation):
             for rows in (block.lin_query(self.seeds), block.lin_key(x), block.lin_value(x))
         )
         logits = torch.einsum("nhd,khd->nkh", key, seeds) / math.sqrt(block.head_channels)
-        weights = softmax(logits, index, num_nodes=dim_size)
+        weights = normalize(logits, ScatteredEdges(index, dim_size))
         weights = F.dropout(weights, block.dropout, self.training)
         pooled = [  # one seed at a time, or memory would be of all elements, seeds and channels
             self.reduce(weight.unsqueeze(-1) * value, index, dim_size=dim_size, dim=0, reduce="sum")

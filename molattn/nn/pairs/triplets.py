@@ -56,6 +56,15 @@ class TripletLayer(Resettable):
         """Attend in a block with the edges ``mask``; the input of ``lin_out``, ``[B, i, j, M]``."""
         raise NotImplementedError
 
+    def weigh(self, logits: Tensor, mask: Tensor, gate: Optional[Tensor] = None) -> Tensor:
+        """Weights of logits over the last dimension, 0 outside of ``mask``, after gate and dropout.
+
+        The gate is a logit itself.
+        """
+        weights = normalize(logits, DenseRows(mask))
+        weights = weights if gate is None else weights * gate.sigmoid()
+        return F.dropout(weights, self.dropout, self.training)
+
     def forward(self, edge_attr: EdgeAttr, graph: CompleteGraphs) -> Tensor:
         """Return what a residual connection adds to the pair rows of a layout, ``[P, channels]``.
 
@@ -148,14 +157,15 @@ class TripletAttention(TripletLayer):
         term = block.pairs(terms).unflatten(-1, (-1, self.heads)).permute(3, 0, 4, 1, 2)
         if inward:  # pairs (j, k) and (i, k)
             key, value = (x.transpose(1, 3) for x in (key, value))
-            of_value = of_bias = mask
+            value_mask = mask
+            bias_mask = mask
         else:  # pairs (k, j) and (k, i)
             term = term.mT
-            of_value = mask.mT
-            of_bias = mask.mT
-        sliced = (query * self.head_channels**-0.5, key, value, of_value)
+            value_mask = mask.mT
+            bias_mask = mask.mT
+        sliced = (query * self.head_channels**-0.5, key, value, value_mask)
         cost = self.heads * block.nodes**2
-        out = _in_chunks(self._mix, sliced, (of_bias, *term), cost=cost)
+        out = _in_chunks(self._mix, sliced, (bias_mask, *term), cost=cost)
         return out.permute(0, 3, 1, 2, 4).flatten(-2)
 
     def _mix(
@@ -163,17 +173,16 @@ class TripletAttention(TripletLayer):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        of_value: Tensor,
-        of_bias: Tensor,
+        value_mask: Tensor,
+        bias_mask: Tensor,
         bias: Tensor,
         gate: Optional[Tensor] = None,
     ) -> Tensor:
         """Attend in a chunk of senders, ``[B, j, H, i, d]``."""
         logits = query @ key.mT + bias.unsqueeze(1)
-        mask = of_value.unsqueeze(2) & of_bias.unsqueeze(1)  # [B, j, i, k]
-        weights = normalize(logits, DenseRows(mask.unsqueeze(2)))
-        weights = weights if gate is None else weights * gate.sigmoid().unsqueeze(1)
-        return F.dropout(weights, self.dropout, self.training) @ value
+        mask = value_mask.unsqueeze(2) & bias_mask.unsqueeze(1)  # [B, j, i, k]
+        gate = None if gate is None else gate.unsqueeze(1)
+        return self.weigh(logits, mask.unsqueeze(2), gate) @ value
 
 
 class TripletAggregate(TripletLayer):
@@ -224,9 +233,8 @@ class TripletAggregate(TripletLayer):
 
     def _mix(self, terms: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """One direction in a block, ``[B, i, j, channels]``."""
-        weights = normalize(terms[0], DenseRows(mask.unsqueeze(1)))
-        weights = weights * terms[1].sigmoid() if self.gate else weights
-        out = F.dropout(weights, self.dropout, self.training) @ value.flatten(3)
+        weights = self.weigh(terms[0], mask.unsqueeze(1), terms[1] if self.gate else None)
+        out = weights @ value.flatten(3)
         return out.unflatten(-1, value.shape[3:]).permute(0, 2, 3, 1, 4).flatten(-2)
 
 
@@ -280,18 +288,17 @@ class EdgeTransformerConv(TripletLayer):
         self,
         query: Tensor,
         value_receiver: Tensor,
-        of_receiver: Tensor,
+        receiver_mask: Tensor,
         key: Tensor,
         value_sender: Tensor,
-        of_sender: Tensor,
+        sender_mask: Tensor,
     ) -> Tensor:
         """Attend in a chunk of receivers, ``[B, i, j, channels]``."""
         logits = query.permute(0, 3, 2, 1, 4) @ key.permute(0, 3, 1, 4, 2)  # [B, H, m, i, j]
-        mask = of_receiver.unsqueeze(2) & of_sender.mT.unsqueeze(1)  # [B, i, j, m]
-        weights = normalize(logits.permute(0, 1, 3, 4, 2), DenseRows(mask.unsqueeze(1)))
-        weights = F.dropout(weights, self.dropout, self.training).unsqueeze(-1)
+        mask = receiver_mask.unsqueeze(2) & sender_mask.mT.unsqueeze(1)  # [B, i, j, m]
+        weights = self.weigh(logits.permute(0, 1, 3, 4, 2), mask.unsqueeze(1))
         # [B, H, i, j, m, d]
-        paths = weights * value_receiver.permute(0, 3, 1, 2, 4).unsqueeze(3)
+        paths = weights.unsqueeze(-1) * value_receiver.permute(0, 3, 1, 2, 4).unsqueeze(3)
         paths = paths * value_sender.permute(0, 3, 2, 1, 4).unsqueeze(2)
         return paths.sum(dim=-2).permute(0, 2, 3, 1, 4).flatten(-2)
 
