@@ -133,7 +133,7 @@ class _Parts(OutputFile):
         self._start = time.monotonic()
 
     def commit(self, rows: int, tally: Tally) -> None:
-        """Count the rows of a block; they reach the disk with those of other blocks."""
+        """Count the rows of a block, which is written to the disk together with later blocks."""
         super().commit(rows, tally)
         self._tally.add(tally)
         is_old = time.monotonic() - self._start > _MOST_SECONDS

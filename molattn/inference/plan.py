@@ -129,7 +129,7 @@ def plan_table(
 
 
 class _Target:
-    """A target of a model, on its transformed scale, and with larger values as the better ones."""
+    """A target of a model, transformed, and with its sign changed where small values are better."""
 
     def __init__(self, model: MolAttn, config: PlanConfig) -> None:
         tasks = model.config.tasks
@@ -200,7 +200,7 @@ class _Target:
         return numbers[order], np.stack([mean, std])[:, order]
 
     def measured_rows(self, table: Table) -> NDArray[np.bool_]:
-        """Return which rows have a value in the column of the target, if there is one."""
+        """Return which rows have a measured value of the target."""
         column = label_columns(self.model, table)[self.index]
         cells = ("" if column is None else row.cells[column] for row in table)
         return np.array([not is_missing(cell) for cell in cells], dtype=bool)

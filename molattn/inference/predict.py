@@ -52,7 +52,7 @@ class PredictedTable(NamedTuple):
 
     @property
     def counts(self) -> RowCounts:
-        """The numbers of rows with a prediction, and of those with an error."""
+        """Number of rows with a prediction, and number of rows with an error."""
         return RowCounts.of(self.tally)
 
 
@@ -200,7 +200,7 @@ class _TallyRows:
 
 
 def label_columns(model: MolAttn, table: Table) -> list[int | None]:
-    """Return the column of each task, by its name or its title; None = there is no such column."""
+    """Return the index of the column of each task, by its name or title; None if it is missing."""
     titles = {name: [endpoint.title] for name, endpoint in model.endpoints.items()}
     return [_column(table, [a.name, *titles.get(a.name, ())]) for a in model.config.tasks]
 

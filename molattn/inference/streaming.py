@@ -54,7 +54,7 @@ Cells = Sequence[Union[float, int, str, None]]
 
 
 class RowCounts(NamedTuple):
-    """Number of input rows with an output, and of those with an error."""
+    """Number of input rows with an output, and number of input rows with an error."""
 
     done: int
     errors: int
@@ -66,7 +66,7 @@ class RowCounts(NamedTuple):
 
     @classmethod
     def of(cls, tally: Tally) -> "RowCounts":
-        """Return those that :func:`map_table` has counted."""
+        """Return the row counts in a tally of :func:`map_table`."""
         return cls(tally.with_output, tally.errors.total())
 
 
@@ -189,7 +189,7 @@ def _apply(
     count: TallyRows | None,
     block: Sequence[Row],
 ) -> tuple[list[tuple[list[object], str]], Tally]:
-    """Return the output rows of a block, and what is counted in them, in any process."""
+    """Return the output rows of a block and their counts."""
     with inference_context(model, config.threads, in_bf16=config.precision == "bf16"):
         computed_rows = [*compute_rows(spec, [*reader.read(block)])]
     valid_rows = [(row, cells[0]) for row, cells, code in computed_rows if not code]

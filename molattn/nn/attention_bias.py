@@ -57,7 +57,7 @@ class DistanceBias(nn.Embedding):
 
 
 class PathBias(Linear):
-    """A linear map of the last ``channels`` edge features, such as those of ``PathBonds``."""
+    """A linear map of the last ``channels`` edge features, for example from ``PathBonds``."""
 
     def __init__(self, heads: int, channels: int) -> None:
         super().__init__(channels, heads, bias=False)

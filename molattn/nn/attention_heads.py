@@ -88,7 +88,7 @@ class HeadCombine(Resettable):
         raise NotImplementedError
 
     def by_head(self, weight: Tensor) -> Optional[Tensor]:
-        """A linear map of the combined heads, ``[D, out_channels]``, as one of each, ``[D, H, V]``.
+        """Split a linear map of combined heads ``[D, out_channels]`` by head, ``[D, H, V]``.
 
         None if the combination is not linear, or does not say.
         """
@@ -121,7 +121,7 @@ class ConcatHeads(HeadCombine):
     splits_width = True
 
     def by_head(self, weight: Tensor) -> Optional[Tensor]:
-        """A linear map of the combined heads as one of each head."""
+        """Split a linear map of the combined heads by head."""
         return weight.unflatten(1, (self.heads, self.head_channels))
 
     def forward(self, heads: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class MeanHeads(HeadCombine):
     """The mean of the heads."""
 
     def by_head(self, weight: Tensor) -> Optional[Tensor]:
-        """A linear map of the combined heads as one of each head."""
+        """Split a linear map of the combined heads by head."""
         return (weight / self.heads).unsqueeze(1).expand(-1, self.heads, -1)
 
     def forward(self, heads: Tensor) -> Tensor:
@@ -161,11 +161,11 @@ class WeightedHeads(HeadCombine):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the weights to those of the mean."""
+        """Set all weights to 1 / H, so that heads are averaged."""
         nn.init.constant_(self.weight, 1 / self.heads)
 
     def by_head(self, weight: Tensor) -> Optional[Tensor]:
-        """A linear map of the combined heads as one of each head."""
+        """Split a linear map of the combined heads by head."""
         return weight.unsqueeze(1) * self.weight.unsqueeze(-1)
 
     def forward(self, heads: Tensor) -> Tensor:

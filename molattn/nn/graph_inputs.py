@@ -28,7 +28,7 @@ class EdgeList(NamedTuple):
         return self.edge_index.size(1)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
-        """Return what is given."""
+        """Return the rows unchanged: an edge list has no padding."""
         return rows
 
     nodes_to_rows = edges_to_pairs = pairs_to_edges = rows_to_nodes

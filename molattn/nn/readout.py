@@ -81,7 +81,7 @@ class Readout(Resettable):
 
 
 def readout_makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
-    """Return what makes the parts; InputError for one that is unknown or needs arguments."""
+    """Return the makers of aggregations; InputError if a name is unknown or needs arguments."""
     return [_maker(name.strip()) for name in kind.split("+")]
 
 

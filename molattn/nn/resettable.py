@@ -5,7 +5,7 @@ from torch_geometric.nn.inits import reset
 
 
 class Resettable(nn.Module):
-    """Base of the modules that have no parameters but those of their parts."""
+    """Base of modules whose parameters all belong to child modules."""
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""

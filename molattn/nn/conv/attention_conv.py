@@ -452,7 +452,7 @@ class AttentionConv(PlainMessagePassing):
         return self.weigh(logits, DenseRows(mask), features)
 
     def _basis(self, attr: EdgeAttr) -> tuple[OptTensor, OptTensor, OptTensor]:
-        """Edges, and what each of their codes or features adds to keys and values."""
+        """Return the edges, with one key term and one value term for each code or feature."""
         if attr is None or self.lin_edge_key is None:
             return None, None, None
         if isinstance(attr, CodedEdges):
@@ -461,7 +461,7 @@ class AttentionConv(PlainMessagePassing):
         return attr, *self._edge_terms(units)
 
     def _edge_terms(self, attr: Tensor) -> tuple[Tensor, OptTensor]:
-        """What edge features ``[M, D]`` add to keys ``[M, H, C]`` and values ``[M, H, V]``."""
+        """Map edge features ``[M, D]`` to key terms ``[M, H, C]`` and value terms ``[M, H, V]``."""
         assert self.lin_edge_key is not None
         key = self.lin_edge_key(attr).view(-1, self.heads, self.query_channels)
         value = None if self.lin_edge_value is None else self.lin_edge_value(attr)
@@ -561,7 +561,7 @@ def layer_repr(layer: Any) -> str:
 
 
 def _options(conv: type) -> dict[str, Any]:
-    """Defaults of the options, but those of which None is computed from others."""
+    """Return the defaults of the options, without options whose None is computed from others."""
     return {
         name: option.default
         for name, option in inspect.signature(conv).parameters.items()
@@ -571,7 +571,7 @@ def _options(conv: type) -> dict[str, Any]:
 
 
 def check_unknown(layer: object, names: Iterable[str]) -> None:
-    """Raise TypeError for options that a layer does not have; those of PyG name a substitute."""
+    """Raise TypeError for an option that a layer lacks, with the substitute of an option of PyG."""
     for name in names:
         hint = f": use {_SUBSTITUTES[name]}" if name in _SUBSTITUTES else ""
         kind = type(layer).__name__

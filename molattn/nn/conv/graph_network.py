@@ -227,7 +227,7 @@ class GraphNetwork(Resettable, PlainMessagePassing):
     def _attend(
         self, x: PairTensor, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
     ) -> Attended:
-        """Attend with zeros in place of what is switched off."""
+        """Attend with zeros in place of inputs that are switched off."""
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
         nodes = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
         if attr is not None and not on["edge"]:
@@ -259,6 +259,6 @@ def _if(on: bool, x: Tensor) -> Tensor:
 
 
 def _join(inputs: dict[str, Any], names: Sequence[str]) -> Tensor:
-    """Concatenate those of the named inputs that are not None."""
+    """Concatenate the named inputs, without None."""
     tensors = [inputs[name] for name in names]
     return torch.cat([x for x in tensors if x is not None], dim=-1)

@@ -1,4 +1,4 @@
-r"""What attention adds to the features of pairs, in parts that stay in a CPU's caches.
+r"""Edge update by attention, computed in tiles that fit into a CPU's caches.
 
 .. math::
     e'_{rs} = e_{rs} + \sum_h W_h\, b_{rsh} \big(v_{sh} + \textstyle\sum_m f_{rsm} V_{mh}\big)
@@ -35,7 +35,7 @@ class PairMessages(NamedTuple):
     inputs: PairInputs
 
     def __mul__(self, factor: Any) -> "PairMessages":  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Multiply by a number, or by those of all pairs and heads, ``[P, H, 1]``."""
+        """Multiply by one number, or by a number for each pair and head, ``[P, H, 1]``."""
         factor = factor.squeeze(-1) if isinstance(factor, Tensor) else factor
         return self._replace(weights=self.weights * factor)
 
@@ -44,7 +44,7 @@ class PairMessages(NamedTuple):
         return weighted_values(self.graph, self.weights, self.inputs)
 
     def are_of(self, attr: EdgeAttr) -> bool:
-        """Whether these are the edge features that attention saw."""
+        """Whether attention read these edge features."""
         return self.inputs.edges is (attr.codes if isinstance(attr, CodedEdges) else attr)
 
 
@@ -153,7 +153,7 @@ class _Tile(NamedTuple):
         return x.narrow(dim, self.row, self.graphs * self.nodes)
 
     def over_receivers(self, x: Tensor) -> Tensor:
-        """Of nodes ``[H, W, R]`` those of the graphs, ``[H, W, graphs, 1, senders]``."""
+        """Select the tile's graphs from nodes ``[H, W, R]``: ``[H, W, graphs, 1, senders]``."""
         return self.rows(x, 2).unflatten(2, (self.graphs, 1, self.nodes))
 
 
@@ -265,7 +265,7 @@ class _Update:
         return values
 
     def _features(self, tile: _Tile) -> Tensor:
-        """Features ``[p, M]``; of codes a one among zeros."""
+        """Return the features of the pairs ``[p, M]``; codes are one-hot."""
         edges = tile.pairs(self.terms.edges)
         table = self.terms.table
         if table is None:

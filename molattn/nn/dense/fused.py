@@ -198,7 +198,7 @@ def differentiable_gradients(
     needs: Sequence[bool],
     grads: Sequence[Optional[Tensor]],
 ) -> tuple[Optional[Tensor], ...]:
-    """Gradients that have gradients themselves, of ``inputs`` that need one.
+    """Return differentiable gradients of the ``inputs`` that need a gradient.
 
     ``compute`` does by ordinary operations what the step does whose backward pass this is;
     ``grads`` are of each tensor that came out, None = 0.

@@ -26,7 +26,7 @@ _NARROWEST = 16
 
 
 class PairInputs(NamedTuple):
-    """What attention over pairs reads.
+    """Inputs of attention over pairs.
 
     With codes, the last row of the basis is zero, and the code of pairs that are not edges.
     """
@@ -136,7 +136,7 @@ def dense_attention(
 
 
 def adjust(logits: Tensor, score_mod: ScoreMod, attn_bias: Optional[Tensor]) -> Tensor:
-    """A function of the logits, and a bias."""
+    """Apply a function to the logits, and add a bias."""
     logits = logits if score_mod is None else score_mod(logits)
     return logits if attn_bias is None else logits + attn_bias
 
@@ -159,7 +159,7 @@ def weighted_values(
 
 
 class BlockView:
-    """The pairs of a block ``[H B, N receivers, N senders]`` and what attention reads of them."""
+    """View of the inputs of attention in one block, ``[H B, N receivers, N senders]``."""
 
     def __init__(self, block: Block, inputs: PairInputs) -> None:
         self.block = block
@@ -269,7 +269,7 @@ def _cut(pairs: BlockView, logits: Tensor, mask: Tensor, score_mod: ScoreMod) ->
 
 
 def _join_blocks(blocks: list[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
-    """Join what heads have of the pairs of blocks, ``[H, p]``, to ``[P, H]``; None if empty."""
+    """Join numbers of blocks ``[H, p]`` to pair rows ``[P, H]``; None if there are no blocks."""
     return torch.cat(blocks, dim=1).t().to(dtype) if blocks else None
 
 

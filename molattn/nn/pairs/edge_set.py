@@ -33,7 +33,7 @@ class _SetBlock(AttentionConv):
         self.ff = nn.Sequential(maps[0], nn.Mish(), maps[1])
 
     def combine_heads(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Elements of heads ``[N, H, V]``, and of what the residual branch holds, ``[N, C]``."""
+        """Combine heads ``[N, H, V]`` and the residual branch ``[N, C]`` to ``[N, C]``."""
         heads = heads.flatten(-2)
         out = x + heads + F.mish(self.lin_out(heads))
         return out + self.ff(self.norm_ff(out))
@@ -232,7 +232,7 @@ class PMA(aggr.Aggregation):
 
 
 def _sharing_a_node(ends: Tensor) -> Tensor:
-    """Which edges ``[B, L, 2]`` share a node with which others, ``bool [B, L, L]``."""
+    """Adjacency of edges ``[B, L, 2]``: True where two edges share a node, ``[B, L, L]``."""
     same = ends[:, :, None, :, None] == ends[:, None, :, None, :]
     mask = same.flatten(-2).any(dim=-1)
     return mask & ~torch.eye(mask.size(1), dtype=torch.bool, device=mask.device)

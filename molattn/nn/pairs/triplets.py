@@ -49,7 +49,7 @@ class TripletLayer(Resettable):
         raise NotImplementedError
 
     def project(self, pairs: Tensor) -> tuple[Tensor, ...]:
-        """Map pair rows ``[P, channels]`` to what :meth:`attend` reads, ``[P, ...]``."""
+        """Map pair rows ``[P, channels]`` to the inputs of :meth:`attend`, ``[P, ...]``."""
         raise NotImplementedError
 
     def attend(self, block: Block, mask: Tensor, *projected: Tensor) -> Tensor:
@@ -66,9 +66,9 @@ class TripletLayer(Resettable):
         return F.dropout(weights, self.dropout, self.training)
 
     def forward(self, edge_attr: EdgeAttr, graph: CompleteGraphs) -> Tensor:
-        """Return what a residual connection adds to the pair rows of a layout, ``[P, channels]``.
+        """Return the update of pair rows for a residual connection, ``[P, channels]``.
 
-        They may be :class:`~molattn.graph.CodedEdges`. Pairs that are not edges are not read.
+        Pair rows may be :class:`~molattn.graph.CodedEdges`. Pairs that are not edges are not read.
         """
         if not isinstance(graph, CompleteGraphs):
             raise ValueError(f"graph: got {type(graph).__name__}, expected CompleteGraphs")
