@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import CSVLogger
 from molattn import MolAttn, train
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
+from molattn.model.networks import Networks
 
 QUICK = {"width": 8, "heads": 2, "layers": 1, "epochs": 2, "device": "cpu", "bootstrap": 0}
 FRAME = pd.DataFrame(
@@ -38,13 +39,19 @@ def test_scores_and_skipped_rows_are_shown(trained):
     assert len(repr(trained)) < 500
 
 
-class Overflowing(MolAttn):
-    """A model without a finite prediction for molecules of seven atoms."""
+class OverflowingNetworks(Networks):
+    """Networks without a finite prediction for molecules of seven atoms."""
 
-    def network_outputs(self, records, *arguments, **options):
-        outputs, inputs = super().network_outputs(records, *arguments, **options)
+    def predict(self, records, *arguments, **options):
+        outputs, inputs = super().predict(records, *arguments, **options)
         outputs[:, [record.num_atoms == 7 for record in records]] = np.nan
         return outputs, inputs
+
+
+class Overflowing(MolAttn):
+    @property
+    def networks(self):
+        return OverflowingNetworks(self.config, self.nets, self.scaling)
 
 
 def test_rows_without_a_finite_prediction_are_not_scored():

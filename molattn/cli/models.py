@@ -129,7 +129,7 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
         table, group = Shown(box=None, pad_edge=False), ""
         for heading in ("Property", "Value", "Interval or probability", "Confidence (± error)"):
             table.add_column(heading)
-        for value in readable_values(model, header, cells):
+        for value in readable_values(model.config.tasks, model.endpoints, header, cells):
             if value.category != group:
                 group = value.category
                 table.add_row(f"[b]{group}[/b]")

@@ -42,7 +42,7 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
     n = molecule.layout.num_nodes
     weights: list[list[Tensor]] = []
     gates: list[list[Tensor]] = []
-    for net in model.networks:
+    for net in model.networks.members:
         weights.append([])
         gates.append([])
         twin = with_tensors(net, Tensor.detach)

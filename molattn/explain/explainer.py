@@ -252,8 +252,8 @@ def read_instances(
     check_list("partners", partners)
     smiles = [*smiles]
     partners = None if partners is None else [*partners]
-    reader = model.reader(partners, numbers=True, fingerprint=model.uncertainty is not None)
-    records = reader.all(smiles, partners)
+    is_calibrated = model.uncertainty is not None
+    records = model.networks.read(smiles, partners, fingerprint=is_calibrated)
     return make_instances(model, [*zip(smiles, records, strict=True)], features, target, level)
 
 
@@ -266,9 +266,9 @@ def make_instances(
 ) -> Iterator[Instance]:
     """Predict featurized molecules to explain, each given with its record."""
     records = [record for _, record in molecules]
-    outputs = model.predict_outputs(records, features=features)
+    outputs = model.predictor.predict_outputs(records, features=features)
     prints: Any = [record.fingerprint for record in records]
-    predicted = model.prediction(outputs, prints, level)
+    predicted = model.predictor.prediction(outputs, prints, level)
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     for row, (molecule, record) in enumerate(molecules):
         values = predicted.prediction[row]
@@ -301,7 +301,7 @@ def explain_instance(instance: Instance, method: str, options: MethodOptions) ->
     members, _, heads = weights.shape[:3]
     low, high = instance.interval
     is_mol = isinstance(instance.molecule, Chem.Mol)
-    limits = instance.model.output_limits[:, target.outputs.start]
+    limits = instance.model.predictor.output_limits[:, target.outputs.start]
     return Explanation(
         smiles=instance.smiles,
         mol=instance.mol if is_mol or not instance.model.config.unify_drawings else None,

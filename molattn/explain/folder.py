@@ -85,7 +85,8 @@ def explain_table(
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
     if config.target is not None:
-        config = replace(config, target=target_name(model, config.target))
+        name = target_name(model.config.tasks, model.endpoints, config.target)
+        config = replace(config, target=name)
     target = find_target(model, config.target)  # before anything is written
     if config.check:
         line = f"--check tests up to {_MOST_CHECKED} molecules; a verdict needs at least {FEWEST}"

@@ -26,8 +26,8 @@ from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
-from molattn.model.module import number_type, scaled_numbers
 from molattn.model.outputs import mean_of_members
+from molattn.model.scaling import number_type, scaled_numbers
 from molattn.record import NO_EDGE, MoleculeRecord
 
 _MOST_PAIR_FEATURES = 2_000_000  # in a batch: 8 MB, whatever the size of the molecule
@@ -104,7 +104,7 @@ class Instance:
     @cached_property
     def attention(self) -> Attention:
         """Attention weights and gates that the model applies to the molecule."""
-        with self.model.evaluating():
+        with self.model.networks.evaluating():
             return record_attention(self.model, self.batch([self.record]))
 
     # Inputs: one-hot features of atoms and pairs, environments, features of the whole molecule.
@@ -210,7 +210,7 @@ class Instance:
         features = None
         if self.features is not None:
             features = self._numbers(self.features).expand(len(weights), -1)
-        numbers = self.model.scaled_features(batch, features)
+        numbers = self.model.scaling.scaled_features(batch, features)
         if numbers is not None:
             for name, columns in self.model.config.number_groups.items():
                 if descriptors is not None and name == "descriptors":
@@ -218,7 +218,7 @@ class Instance:
                     numbers[:, columns] = scaled_numbers(descriptors, *scales, 0).to(numbers.dtype)
                 else:
                     numbers[:, columns] *= factors[name].unsqueeze(-1).to(numbers.dtype)
-        outputs, embedding = self.model.outputs_and_embedding(batch, numbers)
+        outputs, embedding = self.model.networks.outputs_and_embedding(batch, numbers)
         if self._process is not None:
             process = self._process(environments, embedding, factors, descriptors)
             outputs = self._process.combine(outputs, process)
@@ -271,7 +271,7 @@ class Instance:
         self, predict: Callable[[NDArray[np.bool_]], Tensor], masks: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         batches = np.array_split(masks, -(-len(masks) // self.batch_size) or 1)
-        with self.model.evaluating():
+        with self.model.networks.evaluating():
             values = [predict(batch).cpu().numpy() for batch in batches if len(batch)]
         return np.concatenate([np.zeros(0), *values])
 

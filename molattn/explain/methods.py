@@ -165,14 +165,14 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     if not weights.numel():
         whole = whole[:2]  # an input without elements has no gradient
         baseline = baseline[:2]
-    with torch.inference_mode(), instance.model.evaluating():
+    with torch.inference_mode(), instance.model.networks.evaluating():
         prediction = float(instance(*whole))
         at_baseline = float(instance(*baseline))
     attribute = IntegratedGradients(instance).attribute
     steps = _FIRST_STEPS
     while True:
         size = min(steps, instance.batch_size)
-        with torch.enable_grad(), instance.model.evaluating():
+        with torch.enable_grad(), instance.model.networks.evaluating():
             gradients = attribute(whole, baseline, n_steps=steps, internal_batch_size=size)
         atoms, pairs, *of_weights = (gradient[0].cpu().double().numpy() for gradient in gradients)
         pairs = pairs.sum(axis=-1)

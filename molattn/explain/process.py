@@ -13,7 +13,7 @@ from molattn.chem.fingerprints import MOST_COUNTED, Environments
 from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.kernel import CLIP, GaussianKernel, KernelInputs, TanimotoKernel
 from molattn.model.model import MolAttn
-from molattn.model.module import number_type
+from molattn.model.scaling import number_type
 
 _ToTensor = Callable[[Any], Tensor]
 _COLUMNS = "feature columns"

@@ -48,7 +48,7 @@ class GraphModel(nn.Module):
 
     def __init__(self, model: MolAttn, target: Optional[str] = None) -> None:
         super().__init__()
-        if model.config.has_partner or model.config.features or model.has_untrained_head:
+        if model.config.has_partner or model.config.features or model.predictor.has_untrained_head:
             raise ValueError(
                 "model: got one that takes a second molecule or features of a table, or whose "
                 "Gaussian process predicts alone, expected trained networks that read one molecule"

@@ -97,7 +97,10 @@ def find_target(
     molecule; without these, the first class. ``option`` is what a message calls the name.
     """
     tasks = model.config.tasks
-    name = tasks[0].name if name is None else target_name(model, name, option=option)
+    if name is None:
+        name = tasks[0].name
+    else:
+        name = target_name(tasks, model.endpoints, name, option=option)
     task_index = {
         output: k for k, task in reversed([*enumerate(tasks)]) for output in task.output_names
     }

@@ -19,8 +19,8 @@ from molattn.data.table import Row, Table, free_name
 from molattn.errors import InputError, quoted
 from molattn.inference.predict import label_columns, predict_table, prediction_spec
 from molattn.inference.streaming import map_table, molecule_batches, open_with_model
+from molattn.model.columns import cell_text
 from molattn.model.model import MolAttn
-from molattn.model.predictor import cell_text
 from molattn.model.readable import target_name
 from molattn.task import output_slices
 from molattn.utils.console import counted, print_line
@@ -136,7 +136,9 @@ class _Target:
         names = [task.name for task in model.config.tasks]
         if config.target is None and len(tasks) > 1:
             raise InputError(f"expected one of {', '.join(names)}", option="target")
-        self.name = names[0] if config.target is None else target_name(model, config.target)
+        self.name = names[0]
+        if config.target is not None:
+            self.name = target_name(tasks, model.endpoints, config.target)
         self.index = names.index(self.name) if self.name in names else -1
         if self.index < 0 or tasks[self.index].kind != "regression":
             raise InputError(f"got {quoted(self.name)}, expected a regression", option="target")
@@ -227,7 +229,7 @@ class _Target:
         indices = [*position.values()]
         records: list[Any] = [rows[index].record for index in indices]
         features = [rows[index].features for index in indices] if model.config.features else None
-        _, inputs = model.network_outputs(records, config.batch_size, features=features)
+        _, inputs = model.networks.predict(records, config.batch_size, features=features)
         covariance, noise = self.process.posterior(
             inputs, output_slices(model.config.tasks)[self.index].start
         )

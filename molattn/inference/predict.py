@@ -28,10 +28,10 @@ from molattn.inference.streaming import (
     map_table,
     open_with_model,
 )
+from molattn.model.columns import PredictionColumns
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
-from molattn.model.predictor import PredictionColumns
 from molattn.model.readable import headings
 from molattn.record import MoleculeRecord
 from molattn.task import Task
@@ -66,7 +66,7 @@ def predict_table(
     """Predict every row of a table, and collect its labels in columns named like targets.
 
     The output has all rows and columns of the table, in order, the columns of the prediction (see
-    :class:`molattn.model.predictor.PredictionColumns`), and ``error``, the reason code of
+    :class:`molattn.model.columns.PredictionColumns`), and ``error``, the reason code of
     a row without a prediction. One of these that has the name of a column of the table gets an
     underscore. The file is written completely or not at all; with ``config.resume``, that goes on
     after an interruption.
@@ -140,7 +140,8 @@ def readable_spec(
             message = "expected an --output that is an Excel file, or SMILES without --neighbors"
             raise InputError(message, option=option)
     if is_excel and config.style != "machine":
-        spec = replace(spec, headings=headings(model, config.neighbors or 0))
+        titles = headings(model.predictor, model.endpoints, config.neighbors or 0)
+        spec = replace(spec, headings=titles)
     return replace(spec, structures=config.structures)
 
 
@@ -156,7 +157,7 @@ class _TallyRows:
         self._labels = label_columns(model, table)
         relations = model.config.relation_columns or [""] * len(self._tasks)
         self._relations = [_column(table, [name]) for name in relations]
-        columns = [*PredictionColumns(model).columns]
+        columns = [*PredictionColumns(model.predictor).columns]
         self._outputs = [columns.index(name) for name in model.config.output_names]
         name = "training_similarity"
         self._similarity = columns.index(name) if name in columns else None
@@ -221,11 +222,11 @@ def prediction_spec(
     Raises:
         InputError: A number of neighbors that the model does not have.
     """
-    columns = PredictionColumns(model)
+    columns = PredictionColumns(model.predictor)
     names: dict[str, str] = {}
     nearest = None
     if neighbors is not None:
-        model.check_neighbors(neighbors, "neighbors")
+        model.predictor.check_neighbors(neighbors, "neighbors")
         fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
         if model.training_set and model.training_set.molecules:
             fields["smiles"] = "string"
@@ -254,13 +255,14 @@ def _predictions(
     records: list[MoleculeRecord],
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
     features = [row.features for row in rows] if model.config.features else None
-    networks, inputs = model.network_outputs(records, batch_size, features=features)
-    outputs = model.with_gaussian_process(networks, inputs)
+    predictor = model.predictor
+    networks, inputs = predictor.networks.predict(records, batch_size, features=features)
+    outputs = predictor.with_gaussian_process(networks, inputs)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     # None, which is not used, if the model has no training fingerprints.
     fingerprints: list[Any] = [record.fingerprint for record in records]
     finite_fingerprints = [*compress(fingerprints, is_finite)]
-    prediction = model.prediction(outputs[:, is_finite], finite_fingerprints, level)
+    prediction = predictor.prediction(outputs[:, is_finite], finite_fingerprints, level)
     position = iter(range(len(prediction.prediction)))
     nearest = repeat([], len(rows)) if neighbor_cells is None else neighbor_cells(inputs)
     for is_usable, cells in zip(is_finite, nearest, strict=True):
@@ -274,7 +276,7 @@ def _neighbor_cells(
     model: MolAttn, count: int, fields: Sequence[str], inputs: KernelInputs
 ) -> Iterator[list[Any]]:
     """Yield the cells of each row that describe its nearest training molecules."""
-    for tasks in zip(*model.neighbors_of_inputs(inputs, count).values(), strict=True):
+    for tasks in zip(*model.predictor.neighbors(inputs, count).values(), strict=True):
         yield [getattr(neighbor, name) for task in tasks for neighbor in task for name in fields]
 
 
@@ -301,7 +303,7 @@ def embed_table(
     config = config or EmbedConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
     columns = {"atom": "int64", "symbol": "string", "smiles": "string"} if config.atoms else {}
-    width = model.embedding_width(atoms=config.atoms)
+    width = model.networks.embedding_width(atoms=config.atoms)
     columns |= {f"embedding_{index}": "float32" for index in range(width)}
     spec = OutputSpec(
         "embedding atoms" if config.atoms else "embedding",
@@ -316,7 +318,7 @@ def embed_table(
 def _embeddings(
     model: MolAttn, config: EmbedConfig, rows: Sequence[ReadRow], records: list[MoleculeRecord]
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
-    embeddings = model.embed_records(records, config.batch_size, atoms=config.atoms)
+    embeddings = model.networks.embed(records, config.batch_size, atoms=config.atoms)
     ends = np.cumsum([record.num_atoms if config.atoms else 1 for record in records])
     molecule_vectors = np.split(embeddings, ends[:-1])
     for row, record, vectors in zip(rows, records, molecule_vectors, strict=True):

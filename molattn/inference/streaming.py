@@ -35,9 +35,9 @@ from molattn.data.table import (
 from molattn.errors import InputError, ReasonCode, SmilesError, reason_meaning
 from molattn.inference.parts import Tally, open_output
 from molattn.model.artefact import find_model
+from molattn.model.columns import cell_text, standardized_cells, standardized_columns
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.module import batches
-from molattn.model.predictor import cell_text, standardized_cells, standardized_columns
+from molattn.model.networks import batches
 from molattn.model.readable import Heading
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line, print_remarks, row_progress

@@ -1,7 +1,8 @@
 """Saved models: a folder of safetensors and JSON files, without pickles."""
 
+import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from molattn.errors import InputError, quoted
-from molattn.utils.files import UNFINISHED, write_file
+from molattn.task import Task
+from molattn.utils.files import UNFINISHED, atomic_folder, write_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,14 +56,14 @@ Kind = TypeVar("Kind")
 def find_model(name: str | Path) -> Path:
     """Return the folder of a saved model.
 
-    It is found by its folder, that of the run that trained it, or a file in either; or by the name
-    of a model of the package, such as ``base``, unless such a folder has a model.
+    ``name`` is this folder, the folder of the run that trained it, or a file in either; or the name
+    of a packaged model, such as ``base``, unless a folder of this name has a model.
     """
     path = Path(name)
     folder = path.parent if path.is_file() else path
-    for found in (folder, folder / "model"):
-        if (found / CONFIG_FILE).is_file():
-            return found
+    for candidate in (folder, folder / "model"):
+        if (candidate / CONFIG_FILE).is_file():
+            return candidate
     if is_packaged(name):
         return PACKAGED / name
     expected = "expected the folder of a saved model"
@@ -117,13 +119,29 @@ class ModelFiles:
             WEIGHTS_FILE: safetensors.torch.save(plain, {"format": "pt"}),
             **others,
         }
-        manifest = {name: _entry(one) for name, one in content.items()}
+        manifest = {name: _facts(data) for name, data in content.items()}
         return cls(Path(), {**content, MANIFEST_FILE: to_json(manifest, indent=2)})
 
     def write(self, folder: Path) -> None:
         """Write the files to a folder."""
         for name, content in self.content.items():
             write_file(folder / name, content)
+
+    def save(self, folder: Path, card: str) -> None:
+        """Write the files in place of another model in a folder, with a card if it has none.
+
+        A new folder is written and renamed. Other files of the folder stay.
+        """
+        with atomic_folder(folder) as new:
+            if folder.is_dir():
+
+                def ignored(path: Any, _: Any) -> Sequence[str]:
+                    return MODEL_FILES if Path(path) == folder else ()
+
+                shutil.copytree(folder, new, symlinks=True, ignore=ignored, dirs_exist_ok=True)
+            self.write(new)
+            if not (new / "README.md").exists():
+                write_file(new / "README.md", card.encode())
 
     def check(self) -> None:
         """Raise InputError with each file that is missing, damaged or of another model."""
@@ -142,16 +160,16 @@ class ModelFiles:
             return {MANIFEST_FILE: "is damaged"}
         if listed is None:
             return {MANIFEST_FILE: "is missing"}
-        found = dict.fromkeys([CONFIG_FILE, WEIGHTS_FILE, *self.content, *listed], "")
-        found.pop(MANIFEST_FILE)
-        for name in found:
+        problems = dict.fromkeys([CONFIG_FILE, WEIGHTS_FILE, *self.content, *listed], "")
+        problems.pop(MANIFEST_FILE)
+        for name in problems:
             if name not in self.content:
-                found[name] = "is missing"
+                problems[name] = "is missing"
             elif name not in listed:
-                found[name] = f"is not listed in {MANIFEST_FILE}"
-            elif listed[name] != _entry(self.content[name]):
-                found[name] = f"is not as {MANIFEST_FILE} lists it"
-        return found
+                problems[name] = f"is not listed in {MANIFEST_FILE}"
+            elif listed[name] != _facts(self.content[name]):
+                problems[name] = f"is not as {MANIFEST_FILE} lists it"
+        return problems
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
@@ -207,11 +225,23 @@ class ModelFiles:
 
 def inputs_remark(versions: Mapping[str, str]) -> str:
     """Return a line if RDKit has another version than in a training, else ""."""
-    was, now = versions.get("rdkit"), version("rdkit")
+    trained = versions.get("rdkit")
+    installed = version("rdkit")
+    if trained in (None, installed):
+        return ""
     inputs = "what the model reads of molecules, such as descriptors, may differ"
-    trained = f"the model was trained with RDKit {was}, and {now} is installed: {inputs}"
-    return "" if was in (None, now) else trained
+    return f"the model was trained with RDKit {trained}, and {installed} is installed: {inputs}"
 
 
-def _entry(content: bytes) -> dict[str, Any]:
+def model_card(tasks: Sequence[Task], scores: Mapping[str, str]) -> str:
+    """Return the predicted properties as Markdown, with scores of each task by its name."""
+    lines = []
+    for task in tasks:
+        facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
+        text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
+        lines.append(f"- {' '.join(text.split())}")
+    return MODEL_CARD.format(properties="\n".join(lines))
+
+
+def _facts(content: bytes) -> dict[str, Any]:
     return {"size": len(content), "sha256": sha256(content).hexdigest()}

@@ -19,7 +19,7 @@ from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import Kernel, MoleculeLimits, NetworkConfig
 from molattn.config.base import NonNegativeInt, Unique, checked
 from molattn.errors import InputError, quoted
-from molattn.model.target_transform import AnyTransform, TargetTransform
+from molattn.model.target_transform import AnyTransform, IdentityTransform
 from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
@@ -37,13 +37,13 @@ def substructure_counter(kernels: Collection[str]) -> SubstructureCounter | None
     return SubstructureCounter(kinds) if kinds else None
 
 
-def _tasks(given: Any) -> list[Any]:
-    given = [given] if isinstance(given, (str, Task)) else given
-    return [Task(one) if isinstance(one, str) else one for one in given]
+def _tasks(tasks: Any) -> list[Any]:
+    tasks = [tasks] if isinstance(tasks, (str, Task)) else tasks
+    return [Task(task) if isinstance(task, str) else task for task in tasks]
 
 
-def _items(given: Any) -> Any:
-    return tuple(given.items()) if isinstance(given, Mapping) else given
+def _items(pairs: Any) -> Any:
+    return tuple(pairs.items()) if isinstance(pairs, Mapping) else pairs
 
 
 _Tasks = Annotated[tuple[Task, ...], BeforeValidator(_tasks), MinLen(1)]
@@ -105,14 +105,15 @@ class MolAttnConfig:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"
 
     def __post_init__(self) -> None:
-        tasks, network = self.tasks, self.network
-        transforms = self.target_transforms or (TargetTransform(),) * len(tasks)
+        tasks = self.tasks
+        network = self.network
+        transforms = self.target_transforms or (IdentityTransform(),) * len(tasks)
         object.__setattr__(self, "target_transforms", transforms)
         columns = [name for task in tasks for name in task.columns]
         for option, names in (("tasks", self.targets), ("outputs", columns)):
             if twice := [name for name, count in Counter(names).items() if count > 1]:
                 raise InputError(f"{option}: got {quoted(twice[0])} twice, expected distinct names")
-        is_plain = [transform == TargetTransform() for transform in transforms]
+        is_plain = [transform == IdentityTransform() for transform in transforms]
         fits = [plain or not task.classes for plain, task in zip(is_plain, tasks, strict=False)]
         if len(transforms) != len(tasks) or not all(fits):
             message = "expected one for each task, of classes the identity"
@@ -156,12 +157,12 @@ class MolAttnConfig:
 
     @property
     def num_numbers(self) -> int:
-        """Number of extra features of a molecule: those given, and those calculated."""
+        """Number of extra features of a molecule, from the table and calculated."""
         return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)
 
     @property
     def number_groups(self) -> dict[str, slice]:
-        """The extra features of a molecule by what they are; those of a second one are left out."""
+        """The columns of each kind of extra features, without those of a second molecule."""
         sizes = len(self.features), len(self.descriptors), self.morgan_counts
         ends = np.cumsum(sizes).tolist()
         names = ("feature columns", "descriptors", "Morgan counts")
@@ -196,7 +197,8 @@ class MolAttnConfig:
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
         """Read the output of :meth:`to_dict`; another format is an InputError."""
         options = {"unify_drawings": False, **config}
-        number, version = options.pop("format", None), options.pop("molattn_version", None)
+        number = options.pop("format", None)
+        version = options.pop("molattn_version", None)
         if number != FORMAT:
             raise InputError(
                 f"model config: got format {quoted(number)}, saved by molattn {quoted(version)}, "

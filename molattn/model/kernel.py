@@ -43,10 +43,10 @@ _NUMBERS = "numbers."
 
 def stack_counts(rows: Sequence[tuple[NDArray[np.uint16], NDArray[Any]]]) -> Counts:
     """Join positions and counts of n molecules to a sparse matrix ``[n, 65536]``."""
-    starts = np.cumsum([0, *(len(places) for places, _ in rows)])
-    nothing = (np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint8))
-    places, counts = (np.concatenate(one) for one in zip(*(rows or [nothing]), strict=True))
-    return sparse.csr_matrix((counts, places, starts), (len(rows), _POSITIONS))
+    starts = np.cumsum([0, *(len(positions) for positions, _ in rows)])
+    empty = (np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.uint8))
+    positions, counts = map(np.concatenate, zip(*(rows or [empty]), strict=True))
+    return sparse.csr_matrix((counts, positions, starts), (len(rows), _POSITIONS))
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class KernelInputs:
     def __getitem__(self, rows: NDArray[np.int64]) -> "KernelInputs":
         """Return some rows, ``int64 [m]``."""
         counts, partners, features = (
-            None if one is None else one[rows]
-            for one in (self.counts, self.partners, self.features)
+            None if values is None else values[rows]
+            for values in (self.counts, self.partners, self.features)
         )
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return KernelInputs(len(rows), counts, numbers, partners, features)
 
 
 class TanimotoKernel:
-    """The Tanimoto kernel of one kind of counts with those of m molecules.
+    """The Tanimoto kernel of one kind of counts, between molecules and m others.
 
     ``totals`` are the sums of the counts of each of the m molecules.
     """
@@ -133,23 +133,24 @@ class TanimotoKernel:
         These are the index of the position and the level below, ``[L]`` each, and 1 where one of
         the m molecules reaches it, else 0, ``[L, m]``.
         """
-        levels, often = self._reached.levels, self._reached.is_often
-        chosen = np.flatnonzero(np.isin(levels >> 8, positions - self._kind.start))
-        places = np.searchsorted(positions - self._kind.start, levels[chosen] >> 8)
-        index = (np.where(often, often.cumsum(), (~often).cumsum()) - 1)[chosen]
-        often = often[chosen]
-        reached = np.empty((len(chosen), len(self.totals)), dtype=np.float32)
-        reached[often] = self._reached.often[index[often]]
-        reached[~often] = self._reached.rare[index[~often]].toarray()
-        return places, levels[chosen] & 255, reached
+        levels = self._reached.levels
+        is_often = self._reached.is_often
+        of_kind = positions - self._kind.start
+        rows = np.flatnonzero(np.isin(levels >> 8, of_kind))
+        index = (np.where(is_often, is_often.cumsum(), (~is_often).cumsum()) - 1)[rows]
+        is_often = is_often[rows]
+        reached = np.empty((len(rows), len(self.totals)), dtype=np.float32)
+        reached[is_often] = self._reached.often[index[is_often]]
+        reached[~is_often] = self._reached.rare[index[~is_often]].toarray()
+        return np.searchsorted(of_kind, levels[rows] >> 8), levels[rows] & 255, reached
 
 
 @dataclass(frozen=True)
 class GaussianKernel:
-    r"""The Gaussian kernel of numbers with those of m molecules.
+    r"""The Gaussian kernel of numbers, between molecules and m others.
 
-    Numbers are standardized and clipped to 4 standard deviations. Those that are not finite are
-    replaced by the mean. Those of training rows are rounded to half precision, as they are stored.
+    Numbers are standardized and clipped to 4 standard deviations. If not finite, they are replaced
+    by the mean. Numbers of training rows are rounded to half precision, as they are stored.
     ``length`` is twice the squared length scale: half of the median squared distance.
     """
 
@@ -161,18 +162,18 @@ class GaussianKernel:
     @classmethod
     def fit(cls, numbers: NDArray[np.floating], points: NDArray[np.int64]) -> "GaussianKernel":
         """Standardize the numbers of n molecules ``[n, F]``; ``points`` are the rows of the m."""
-        known = _finite_or_nan(numbers)
-        count = np.maximum((~np.isnan(known)).sum(axis=0), 1)
-        mean = np.nansum(known, axis=0) / count
-        scale = np.sqrt(np.nansum((known - mean) ** 2, axis=0) / count)
+        finite = _finite_or_nan(numbers)
+        count = np.maximum((~np.isnan(finite)).sum(axis=0), 1)
+        mean = np.nansum(finite, axis=0) / count
+        scale = np.sqrt(np.nansum((finite - mean) ** 2, axis=0) / count)
         scale[scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300)] = np.inf
-        one = cls(mean, scale, 1.0, np.zeros((0, numbers.shape[1]), dtype=np.float32))
-        chosen = one.standardized(numbers[points])
-        some = chosen[:: -(-len(chosen) // _MEDIAN_ROWS)]
-        distances = _squared_distances(some, some)[np.triu_indices(len(some), 1)]
+        empty = cls(mean, scale, 1.0, np.zeros((0, numbers.shape[1]), dtype=np.float32))
+        standardized = empty.standardized(numbers[points])
+        sample = standardized[:: -(-len(standardized) // _MEDIAN_ROWS)]
+        distances = _squared_distances(sample, sample)[np.triu_indices(len(sample), 1)]
         distances = distances[distances > 1e-6]
         length = 0.5 * float(np.median(distances)) if len(distances) else 1.0
-        return cls(mean, scale, length, _rounded(chosen))
+        return cls(mean, scale, length, _rounded(standardized))
 
     def standardized(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
         """Standardize numbers ``[n, F]``."""
@@ -181,7 +182,7 @@ class GaussianKernel:
 
     @property
     def numbers(self) -> Array:
-        """The numbers of the m molecules, ``[m, F]``; those that are constant are the mean."""
+        """The numbers of the m molecules, ``[m, F]``; constant numbers are the mean."""
         return self.mean + np.where(np.isinf(self.scale), 0.0, self.scale) * self.points
 
     def at(self, numbers: NDArray[np.floating]) -> "GaussianKernel":
@@ -214,13 +215,14 @@ class MoleculeKernel:
     def fit(
         cls, inputs: KernelInputs, points: NDArray[np.int64], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Standardize the inputs of n rows, of which the m are ``points``."""
-        numbers, features, chosen = inputs.numbers, inputs.features, inputs[points]
+        """Standardize the inputs of n rows; ``points`` are the indices of the m rows."""
+        features = inputs.features
+        of_points = inputs[points]
         return cls(
             tuple(kinds),
-            chosen.counts,
-            {name: GaussianKernel.fit(values, points) for name, values in numbers.items()},
-            chosen.partners,
+            of_points.counts,
+            {name: GaussianKernel.fit(x, points) for name, x in inputs.numbers.items()},
+            of_points.partners,
             None if features is None else GaussianKernel.fit(features, points),
         )
 
@@ -232,7 +234,7 @@ class MoleculeKernel:
 
     def at(self, inputs: KernelInputs) -> "MoleculeKernel":
         """Return the same kernel with other m rows."""
-        numbers = {name: one.at(inputs.numbers[name]) for name, one in self.numbers.items()}
+        numbers = {name: kernel.at(inputs.numbers[name]) for name, kernel in self.numbers.items()}
         features = None if self.features is None else self.features.at(inputs.features)  # pyright: ignore
         return MoleculeKernel(self.kinds, inputs.counts, numbers, inputs.partners, features)
 
@@ -282,15 +284,15 @@ class MoleculeKernel:
 
     def __call__(self, inputs: KernelInputs, *, rounded: bool = False) -> Array:
         """Return the kernel of n rows with the m, ``[n, m]``; ``rounded`` for training rows."""
-        found = [kernel(inputs.counts) for kernel in self.of_counts]
-        for name, one in self.numbers.items():
-            found.append(one(inputs.numbers[name], rounded=rounded))
-        kernel = _mean(found)
+        kernels = [kernel(inputs.counts) for kernel in self.of_counts]
+        for name, kernel in self.numbers.items():
+            kernels.append(kernel(inputs.numbers[name], rounded=rounded))
+        product = _mean(kernels)
         if self.of_partners:
-            kernel *= _mean([one(inputs.partners) for one in self.of_partners])
+            product *= _mean([kernel(inputs.partners) for kernel in self.of_partners])
         if self.features is not None:
-            kernel *= self.features(inputs.features, rounded=rounded)  # pyright: ignore
-        return kernel
+            product *= self.features(inputs.features, rounded=rounded)  # pyright: ignore
+        return product
 
     @cached_property
     def of_counts(self) -> list[TanimotoKernel]:
@@ -306,7 +308,7 @@ class MoleculeKernel:
 
 def _mean(kernels: Sequence[NDArray[np.float32]]) -> Array:
     """Return the mean in double precision, in a third of the time of NumPy's."""
-    return np.asarray(sum(one.astype(np.float64) for one in kernels)) / len(kernels)
+    return np.asarray(sum(kernel.astype(np.float64) for kernel in kernels)) / len(kernels)
 
 
 def _finite_or_nan(numbers: NDArray[np.floating]) -> Array:

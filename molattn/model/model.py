@@ -1,49 +1,66 @@
 """MolAttn: a molecular property predictor."""
 
 import copy
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from rdkit import Chem
-from torch import nn
-from torch.overrides import TorchFunctionMode
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
+from molattn.config import Freeze
 from molattn.errors import InputError, SmilesError
+from molattn.graph import MoleculeBatch
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process import GaussianProcessHead
-from molattn.model.predictor import PredictionColumns, Predictor
-from molattn.model.readable import headings
-from molattn.model.training_set import Endpoint, LabelDistribution, TrainingMolecules, TrainingSet
-from molattn.model.uncertainty import Calibration, Part, Uncertainty
-from molattn.utils.files import atomic_folder, write_file
+from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
+from molattn.model.network import Network, Undrawn
+from molattn.model.networks import Array, Graphs, Networks, Records
+from molattn.model.outputs import mean_of_members
+from molattn.model.predictor import Predictor
+from molattn.model.readable import prediction_frame
+from molattn.model.scaling import Scaling, number_type
+from molattn.model.target_transform import TargetTransform
+from molattn.model.training_set import Endpoint, TrainingMolecule, TrainingSet
+from molattn.model.uncertainty import Uncertainty
+from molattn.record import MoleculeRecord
 from molattn.utils.registry import IMPORTED
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_NUMBERS = 2  # of a network, for each byte of its weights
-_SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
 
-class MolAttn(Predictor):
+class MolAttn(nn.Module):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    A trained model has one network (``nets``); :meth:`ensemble` joins models into one. Labels are
-    transformed (``config.target_transforms``), then standardized. The prediction of a transformed
-    target estimates the median of its distribution rather than the mean.
+    It has these parts: the networks (a trained model has one, :meth:`ensemble` joins models into
+    one) and the scaling of labels and features, whose weights and buffers it registers; a Gaussian
+    process, a calibration and a training set, each None where there is none. :attr:`predictor`
+    combines them.
 
-    Wherever a method takes SMILES, it takes RDKit molecules too. They must be sanitized and are not
-    changed; explicit hydrogen atoms and atom-map numbers are ignored, as in SMILES.
+    Labels are transformed (``config.target_transforms``), then standardized. The prediction of a
+    transformed target estimates the median of its distribution rather than the mean.
+
+    Methods take n SMILES or RDKit molecules, and with them: ``batch_size``, molecules in a batch,
+    fewer where they are large; ``partners``, the second molecule of each, such as its solvent,
+    where the model takes one; and ``features``, extra features ``[n, len(config.features)]``, if
+    the config names any.
+
+    They raise ``SmilesError`` for an invalid molecule, with its position and the reason;
+    ``TypeError`` for a molecule in place of a list; and ``ValueError`` for partners or features
+    that are missing, not used by the model, of another shape or not finite.
+
+    RDKit molecules must be sanitized and are not changed; explicit hydrogen atoms and atom-map
+    numbers are ignored, as in SMILES.
 
     Encoder, readout and head may be modules of your own, in any combination:
 
@@ -75,7 +92,166 @@ class MolAttn(Predictor):
         (2, 1)
     """
 
+    target_mean: Tensor
+    target_scale: Tensor
+    feature_mean: Tensor
+    feature_scale: Tensor
+
+    gaussian_process: GaussianProcessHead | None = None  # combined with the networks
+    uncertainty: Uncertainty | None = None  # calibration and training molecules
+    training_set: TrainingSet | None = None  # distribution of the training labels, molecules
+    endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
+
+    def __init__(
+        self,
+        config: MolAttnConfig,
+        *,
+        encoder: nn.Module | None = None,
+        readout: nn.Module | None = None,
+        head: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        modules = {"encoder": encoder, "readout": readout, "head": head}
+        modules = {name: module for name, module in modules.items() if module is not None}
+        classes = {name: type(module).__name__ for name, module in modules.items()}
+        if config.custom_parts and classes != dict(config.custom_parts):
+            raise ValueError(
+                f"custom parts: got {classes or 'none'}, expected {dict(config.custom_parts)}; "
+                "pass them to MolAttn.from_pretrained or MolAttn"
+            )
+        self.config = replace(config, custom_parts=tuple(classes.items()))
+        # Each member has weights of its own; the first has the very modules of the arguments.
+        self.nets = nn.ModuleList(
+            Network(self.config, **(copy.deepcopy(modules) if member else modules))
+            for member in range(config.members)
+        )
+        for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
+            self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
+
+    def __repr__(self) -> str:
+        return f"<MolAttn of {self.config!r}; its modules: .nets>"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Apply ``half()``, ``to(...)`` and the like; means and scales keep their precision."""
+        scaling = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, before in scaling.items():
+            setattr(self, name, before.to(getattr(self, name).device))
+        return self
+
+    # Parts. Those of weights are made when they are needed: moving a model replaces its buffers.
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of labels and extra features."""
+        targets = self.target_mean, self.target_scale
+        dtype = next(self.parameters()).dtype
+        return Scaling(self.config, *targets, self.feature_mean, self.feature_scale, dtype)
+
+    @property
+    def networks(self) -> Networks:
+        """The networks."""
+        return Networks(self.config, self.nets, self.scaling)
+
+    @property
+    def predictor(self) -> Predictor:
+        """What combines the networks, the Gaussian process and the calibration."""
+        return Predictor(self.networks, self.gaussian_process, self.uncertainty, self.training_set)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.parameters()).device
+
+    def set_target_scaling(
+        self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
+    ) -> None:
+        """Set how labels are scaled: the transform of each task, then mean and scale.
+
+        Means and standard deviations ``[num_tasks]`` are those of transformed training labels, and
+        0 and 1 of classes. This removes the calibration and the Gaussian process.
+        """
+        config = replace(self.config, target_transforms=tuple(transforms))
+        self.scaling.set_targets(mean, scale)
+        self.config = config
+        self.uncertainty = None
+        self.gaussian_process = None
+
+    def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
+        """Set mean and standard deviation of extra features, ``[config.num_numbers]`` each."""
+        self.scaling.set_features(mean, scale)
+
+    def freeze(self, what: int | Freeze) -> None:
+        """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`."""
+        for net in self.networks.members:
+            net.freeze(what)
+
+    def as_given(self) -> Self:
+        """Return the model with the same weights that reads molecules as given, not their parents.
+
+        Raises:
+            InputError: A model that was trained with ``--standardize``, and always standardizes.
+        """
+        if self.config.standardize is True:
+            message = "the model was trained on standardized molecules, and predicts no others"
+            raise InputError(message, option="as_given")
+        model = copy.copy(self)
+        model.config = replace(self.config, standardize=False)
+        return model
+
+    # Molecules and batches.
+
+    def featurize(self, smiles: Molecule, partner: Molecule | None = None) -> MoleculeRecord:
+        """Featurize a molecule, and the second molecule where the model takes one."""
+        partners = None if partner is None else [partner]
+        record = next(self.networks.reader(partners, numbers=True)([smiles], partners))
+        if isinstance(record, SmilesError):
+            raise record
+        return record
+
+    def collate(self, records: Records) -> MoleculeBatch:
+        """Collate molecules into a batch, on the CPU, laid out for the model's device."""
+        return self.networks.collate(records)
+
+    def forward(self, batch: Graphs, features: Tensor | None = None) -> Tensor:
+        """Predict in scaled units and logits with the networks, ``[num_graphs, num_outputs]``.
+
+        :meth:`predict` combines this with the Gaussian process, if there is one. An ensemble
+        returns the mean of regressions and the logits of the mean class probabilities.
+
+        Args:
+            batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
+                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
+            features: Extra features of each molecule ``[num_graphs, len(config.features)]``, in
+                the order of the config and in their own units.
+        """
+        return mean_of_members(self.networks.member_outputs(batch, features), self.config.tasks)
+
+    # Predictions.
+
+    def predict(
+        self,
+        smiles: Sequence[Molecule],
+        batch_size: int = 256,
+        *,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
+        members: bool = False,
+        as_given: bool = False,
+    ) -> Array:
+        """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
+
+        Regressions are in the targets' own units, classifications are probabilities, calibrated if
+        the model is. An ensemble predicts the mean of its members, of a transformed target on the
+        transformed scale. With ``members`` it returns the uncalibrated prediction of each instead,
+        ``[members, n, num_outputs]``. For ``as_given`` see :meth:`as_given`.
+        """
+        predictor = (self.as_given() if as_given else self).predictor
+        records = predictor.networks.read(smiles, partners)
+        outputs = predictor.predict_outputs(records, batch_size, features=features)
+        return predictor.values_of_members(outputs) if members else predictor.values(outputs)
 
     def predict_frame(
         self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
@@ -94,53 +270,159 @@ class MolAttn(Predictor):
             confidence and expected error. A molecule that cannot be predicted has missing values
             and, in the last column, the ``error``.
         """
-        import pandas as pd
+        return prediction_frame(self.predictor, self.endpoints, smiles, level, batch_size, **inputs)
 
-        partners = inputs.pop("partners", None)
-        read = [*self.reader(partners, numbers=True, fingerprint=True)(smiles, partners)]
-        errors = [str(one) if isinstance(one, SmilesError) else "" for one in read]
-        good = [row for row, error in enumerate(errors) if not error]
-        known: list[Any] = [read[row] for row in good]
-        numbers = {name: np.asarray(one)[good] for name, one in inputs.items() if one is not None}
-        outputs = self.predict_outputs(known, batch_size, **numbers)
-        prediction = self.prediction(outputs, [one.fingerprint for one in known], level)
-        columns = PredictionColumns(self)
-        rows = [columns.cells(prediction, row) for row in range(len(good))]
-        found = headings(self)
-        titles = [found[name].title for name in columns.columns]
-        frame = pd.DataFrame(rows, good, titles).reindex(range(len(read))).assign(error=errors)
-        texts = [Chem.MolToSmiles(one) if isinstance(one, Chem.Mol) else one for one in smiles]
-        return frame.set_index(pd.Index(texts, name="smiles"))
+    def predict_interval(
+        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
+    ) -> tuple[Array, Array]:
+        """Predict intervals with a given nominal coverage, for regression targets.
 
-    def __repr__(self) -> str:
-        return f"<MolAttn of {self.config!r}; its modules: .nets>"
+        The half-width grows with the distance to the training molecules, on the transformed scale;
+        see :mod:`molattn.model.uncertainty`. For a target in percent whose training labels are from
+        0 to 100, prediction and interval end there.
+
+        Returns:
+            Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
+            a task had too few labels for the level, NaN for classifications.
+
+        Raises:
+            ValueError: A level that is not between 0 and 1, or a model that is not calibrated.
+        """
+        prediction = self.predictor.predict_with_uncertainty(smiles, level, batch_size, **inputs)
+        return prediction.low, prediction.high
+
+    def predict_confidence(
+        self, smiles: Sequence[Molecule], batch_size: int = 256, **inputs: Any
+    ) -> tuple[NDArray[np.str_], Array]:
+        """Grade predictions by their expected error.
+
+        It is the error of calibration rows that are as far from the training molecules.
+
+        Returns:
+            The confidence of each prediction, ``high``, ``medium``, ``low``, or empty where a task
+            had too few labels to calibrate, ``[n, num_tasks]``; see
+            :func:`molattn.model.confidence.grades`. And the expected error of each: absolute, in
+            the target's own unit, or the rate at which such classes are wrong; NaN where unknown.
+
+        Raises:
+            ValueError: A model that is not calibrated.
+        """
+        prediction = self.predictor.predict_with_uncertainty(smiles, 0.5, batch_size, **inputs)
+        return prediction.confidence, prediction.expected_error
+
+    def training_similarity(self, smiles: Sequence[Molecule]) -> Array:
+        """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
+
+        Morgan counts of radius 2 are compared, without the second molecule. Errors tend to be
+        larger for molecules that are unlike all training molecules.
+
+        Raises:
+            ValueError: A model that is not calibrated.
+        """
+        predictor = self.predictor
+        index = predictor.calibrated_uncertainty().fingerprints
+        return index.similarity(predictor.read_fingerprints(smiles))
+
+    def calibrate(
+        self,
+        smiles: Sequence[Molecule],
+        targets: ArrayLike,
+        training_smiles: Sequence[Molecule],
+        **inputs: Any,
+    ) -> None:
+        """Fit prediction intervals and calibrate probabilities; training does this by itself.
+
+        The molecules must not be those of the training, ``training_smiles``. Their labels
+        ``[n, num_tasks]`` are in own units or class indices, NaN where missing; ``inputs`` are
+        their ``partners`` and ``features``.
+        """
+        self.uncertainty = self.predictor.calibrate(smiles, targets, training_smiles, **inputs)
+        if self.training_set is not None:  # its molecules refer to other fingerprints
+            self.training_set = replace(self.training_set, molecules=None)
+
+    def nearest(
+        self, smiles: Sequence[Molecule | Fingerprint], count: int = 3
+    ) -> list[list[TrainingMolecule]]:
+        """Return the ``count`` most similar training molecules of each, with their labels.
+
+        Training molecules are kept on request, by ``keep_training_molecules`` of
+        :func:`molattn.train`; otherwise a ValueError is raised.
+        """
+        return self.predictor.nearest(smiles, count)
+
+    def neighbors(
+        self,
+        smiles: Sequence[Molecule],
+        count: int = 5,
+        batch_size: int = 256,
+        *,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
+    ) -> dict[str, list[list[Neighbor]]]:
+        """Return the ``count`` training rows that contribute most to predictions, by task.
+
+        Contributions are on the transformed scale of the task, largest absolute value first. The
+        contributions of all inducing points, together with a constant, add up to what the Gaussian
+        process contributes; for a classification see
+        :meth:`molattn.model.gaussian_process.GaussianProcessHead.neighbors`.
+
+        Raises:
+            InputError: No Gaussian process, or a count above the number of inducing points.
+        """
+        predictor = self.predictor
+        predictor.check_neighbors(count)
+        records = predictor.networks.read(smiles, partners)
+        _, inputs = predictor.networks.predict(records, batch_size, features=features)
+        return predictor.neighbors(inputs, count)
+
+    def embed(
+        self,
+        smiles: Sequence[Molecule],
+        batch_size: int = 256,
+        *,
+        partners: Sequence[Molecule] | None = None,
+        atoms: bool = False,
+    ) -> NDArray[np.float32]:
+        """Return the learned embeddings of molecules, ``[n, width]``.
+
+        An embedding is the output of the readout or, in a model that was pretrained on columns
+        (``molattn pretrain --pretraining-columns``), a linear function of it, without extra
+        features. The embedding of a second molecule follows, and members are concatenated.
+
+        With ``atoms`` it returns the vectors of the atoms before the readout instead, molecule
+        after molecule, ``[total number of atoms, width]``, without those of second molecules.
+        """
+        records = self.networks.reader(partners).all(smiles, partners)
+        return self.networks.embed(records, batch_size, atoms=atoms)
+
+    # Ensembles, saving and loading.
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
         """Join trained models into one that averages their predictions, in evaluation mode.
 
         Weights are copied. The models have the same scaling and config, except for the number of
-        members, such as those trained on the same rows with different seeds. It has no Gaussian
-        process, no calibration and no endpoints, which are those of one model, so train the models
+        members, such as those trained on the same rows with different seeds. An ensemble has no
+        Gaussian process, calibration or endpoints, which belong to one model, so train the models
         with ``predictor="network"``.
 
         Raises:
-            InputError: A model that differs from the first, or has no trained network.
+            ValueError: A model that differs from the first, or has no trained network.
         """
         if not models:
-            raise InputError("ensemble: expected at least one model")
+            raise ValueError("ensemble: expected at least one model")
         first = models[0]
         for number, model in enumerate(models, start=1):
-            if model.has_untrained_head:
-                raise InputError(
+            if model.predictor.has_untrained_head:
+                raise ValueError(
                     f"ensemble: model {number} predicts by its Gaussian process alone, which "
                     "an ensemble does not have"
                 )
             # Kernels are of the Gaussian process.
-            others = replace(model.config, kernels=first.config.kernels)
-            difference = first.config.difference(others) or cls._scaling_difference(first, model)
-            if difference:
-                raise InputError(
+            config = replace(model.config, kernels=first.config.kernels)
+            difference = first.config.difference(config)
+            if difference := difference or first.scaling.difference(model.scaling):
+                raise ValueError(
                     f"ensemble: model {number} differs from model 1 in {difference}; expected "
                     "members of the same tasks, network, featurizer, features and scaling"
                 )
@@ -154,41 +436,18 @@ class MolAttn(Predictor):
         joined.nets = nn.ModuleList(nets)
         return joined.eval()
 
-    def _scaling_difference(self, other: "MolAttn") -> str:
-        """Name the first difference between the scaling of two models; "" = none."""
-        for what in ("target", "feature"):
-            scale = self.get_buffer(f"{what}_scale").cpu()
-            for name in (f"{what}_mean", f"{what}_scale"):
-                # A mean may be much larger than the scale.
-                change = self.get_buffer(name).cpu() - other.get_buffer(name).cpu()
-                if bool((change.abs() > _SAME_SCALING * scale).any()):
-                    return f"the {what} scaling"
-        return ""
-
     def inputs_remark(self) -> str:
         """Return a line if RDKit has another version than in the training, else ""."""
         return artefact.inputs_remark(self.versions)
 
-    # Saving and loading.
-
     def to_files(self) -> ModelFiles:
         """Return the files of the model."""
-        files, names = {}, self.config.targets
-        if self.uncertainty is not None:
-            calibration = dict(zip(names, self.uncertainty.calibration.parts, strict=True))
-            files[artefact.CALIBRATION_FILE] = to_json(calibration, dict[str, Part])
-            files[artefact.FINGERPRINTS_FILE] = self.uncertainty.fingerprints.to_bytes()
-        if self.gaussian_process is not None:
-            files[artefact.GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
-        if self.training_set is not None:
-            labels = dict(zip(names, self.training_set.labels, strict=True))
-            files[artefact.LABELS_FILE] = to_json(labels, dict[str, LabelDistribution])
-            if self.training_set.molecules is not None:
-                files[artefact.MOLECULES_FILE] = self.training_set.molecules.to_bytes()
+        files: dict[str, bytes] = {}
+        for part in (self.uncertainty, self.gaussian_process, self.training_set):
+            files |= {} if part is None else part.to_files(self.config)
         if self.endpoints:
-            files[artefact.ENDPOINTS_FILE] = to_json(
-                dict(self.endpoints), dict[str, Endpoint], indent=1
-            )
+            endpoints = to_json(dict(self.endpoints), dict[str, Endpoint], indent=1)
+            files[artefact.ENDPOINTS_FILE] = endpoints
         if self.versions:
             files[artefact.VERSIONS_FILE] = to_json({"versions": dict(self.versions)})
         return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
@@ -201,27 +460,7 @@ class MolAttn(Predictor):
         A new folder is written and renamed: if this is interrupted, the previous model stays. A
         ``README.md`` lists the predicted properties, with ``scores`` of each task by its name.
         """
-        folder = Path(folder)
-        with atomic_folder(folder) as part:
-            if folder.is_dir():
-                names = artefact.MODEL_FILES
-
-                def ours(path: Any, _: Any) -> Sequence[str]:
-                    return names if Path(path) == folder else ()
-
-                shutil.copytree(folder, part, symlinks=True, ignore=ours, dirs_exist_ok=True)
-            self.to_files().write(part)
-            if not (part / "README.md").exists():
-                write_file(part / "README.md", self.card(scores or {}).encode())
-
-    def card(self, scores: Mapping[str, str]) -> str:
-        """Return the predicted properties as Markdown, with scores of each task by its name."""
-        lines = []
-        for task in self.config.tasks:
-            facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
-            text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
-            lines.append(f"- {' '.join(text.split())}")
-        return artefact.MODEL_CARD.format(properties="\n".join(lines))
+        self.to_files().save(Path(folder), artefact.model_card(self.config.tasks, scores or {}))
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **parts: nn.Module | None) -> "MolAttn":
@@ -248,50 +487,14 @@ class MolAttn(Predictor):
             raise InputError(f"expected {what}, got none", option="import")
         with files.reading(artefact.CONFIG_FILE):
             config = MolAttnConfig.from_dict(files.config)
-            with _Undrawn(_MOST_NUMBERS * len(files.content[artefact.WEIGHTS_FILE])):
+            with Undrawn(_MOST_NUMBERS * len(files.content[artefact.WEIGHTS_FILE])):
                 model = cls(config, **parts)
             if model.config != config:
-                raise InputError("got custom parts, but the model was saved without any")
+                raise ValueError("got custom parts, but the model was saved without any")
             files.load_weights(model)
-            if calibration := files.parse(artefact.CALIBRATION_FILE, dict[str, Part]):
-                found = tuple(calibration[name] for name in config.targets)
-                with files.reading(artefact.FINGERPRINTS_FILE):
-                    arrays = files.arrays(artefact.FINGERPRINTS_FILE)
-                    known = FingerprintIndex.from_arrays(arrays)
-                model.uncertainty = Uncertainty(Calibration(config.tasks, found), known)
-            if labels := files.parse(artefact.LABELS_FILE, dict[str, LabelDistribution]):
-                with files.reading(artefact.MOLECULES_FILE):
-                    arrays = files.arrays(artefact.MOLECULES_FILE)
-                    molecules = TrainingMolecules.from_arrays(arrays) if arrays else None
-                ordered = tuple(labels[name] for name in config.targets)
-                model.training_set = TrainingSet(ordered, molecules)
-            if arrays := files.arrays(artefact.GAUSSIAN_PROCESS_FILE):
-                with files.reading(artefact.GAUSSIAN_PROCESS_FILE):
-                    model.gaussian_process = GaussianProcessHead.from_arrays(arrays, config)
+            model.uncertainty = Uncertainty.from_files(files, config)
+            model.training_set = TrainingSet.from_files(files, config)
+            model.gaussian_process = GaussianProcessHead.from_files(files, config)
             model.endpoints = files.parse(artefact.ENDPOINTS_FILE, dict[str, Endpoint]) or {}
             model.versions = files.versions
         return model.eval()
-
-
-class _Undrawn(TorchFunctionMode):
-    """Makes modules whose weights are loaded next; to draw them would move global generators.
-
-    A configuration of far more numbers than the file of weights has is refused before they take
-    memory.
-    """
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._left = most
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        if name.endswith(("uniform_", "normal_")):
-            return nn.init.zeros_(args[0] if args else kwargs["tensor"])
-        result = (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
-        if name in ("empty", "ones", "rand", "randn", "zeros"):
-            self._left -= result.numel()
-            if self._left < 0:
-                message = f"got a larger network than that of {artefact.WEIGHTS_FILE}"
-                raise ValueError(f"{message}, expected the configuration it was saved with")
-        return result

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
 
@@ -17,6 +18,7 @@ from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
 from molattn.graph.complete import join_pairs
 from molattn.graph.transforms import random_walks
+from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.config import MolAttnConfig
 from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
@@ -48,7 +50,8 @@ class Network(nn.Module):
         head: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        net, seen = config.network, config.featurizer
+        net = config.network
+        featurizer = config.featurizer
         self.self_loops = net.self_loops
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
@@ -56,25 +59,26 @@ class Network(nn.Module):
         self.reads_blocks: bool = encoder is None or getattr(encoder, "complete_graphs", False)
         self.atom_width: int = getattr(encoder, "out_channels", net.width)
         """Width of what :meth:`encode_atoms` returns."""
-        self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
-        pairs = torch.tensor(seen.pair_table), seen.pair_sizes
+        self.atom_embedding = CodeEmbedding(featurizer.atom_sizes, net.width)
+        pairs = torch.tensor(featurizer.pair_table), featurizer.pair_sizes
         if LAYERS[net.layer].edge_columns:
-            fixed = _distance_and_bond(seen)
+            fixed = _distance_and_bond(featurizer)
             self.pair_embedding = FixedPairEmbedding(*pairs, *fixed)
         else:
             self.pair_embedding = PairEmbedding(*pairs, net.edge_width)
-        self.walk_length, widths = net.walk_length, (net.width, net.edge_width)
-        maps = (Linear(self.walk_length, width) for width in widths if self.walk_length)
+        self.walk_length = net.walk_length
+        widths = (net.width, net.edge_width) if self.walk_length else ()
+        maps = (Linear(self.walk_length, width) for width in widths)
         self.walk_embedding = nn.ModuleList(maps)  # of atoms and of pairs
         self.encoder = self._make_encoder(config) if encoder is None else encoder
         self.reads_degree = encoder is None and LAYERS[net.layer].reads_degree
-        bonded = torch.zeros(sum(seen.pair_sizes), 1)
-        bonded[1 : seen.pair_sizes[0]] = 1.0
+        bonded = torch.zeros(sum(featurizer.pair_sizes), 1)
+        bonded[1 : featurizer.pair_sizes[0]] = 1.0
         self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
-            raise InputError(
+            raise ValueError(
                 f"readout: {type(readout).__name__} has no attribute out_channels, the width "
                 "of its output"
             )
@@ -108,12 +112,12 @@ class Network(nn.Module):
     def attention_layers(self) -> list[nn.Module]:
         """The encoder's registered attention layers, first to last; those return their weights."""
 
-        def found(module: nn.Module) -> list[nn.Module]:
+        def layers_of(module: nn.Module) -> list[nn.Module]:
             if is_attention_layer(module):
                 return [module]
-            return [layer for child in module.children() for layer in found(child)]
+            return [layer for child in module.children() for layer in layers_of(child)]
 
-        return [*dict.fromkeys(found(self.encoder))]  # a layer may occur several times
+        return [*dict.fromkeys(layers_of(self.encoder))]  # a layer may occur several times
 
     def forward(self, batch: MoleculeBatch | Data, features: Tensor | None = None) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
@@ -129,13 +133,13 @@ class Network(nn.Module):
         differ little, and are sums of large terms.
         """
         # A custom head need not take features where there are none.
-        given = (molecules,) if features is None else (molecules, features)
+        inputs = (molecules,) if features is None else (molecules, features)
         exact = self.has_known_head and not self.training and molecules.dtype is torch.float32
         if exact and molecules.is_cpu and not torch.compiler.is_dynamo_compiling():
             head = with_tensors(self.head, lambda x: x.double() if x.is_floating_point() else x)
-            out = head(*(x.double() for x in given)).float()
+            out = head(*(x.double() for x in inputs)).float()
         else:
-            out = self.head(*given)
+            out = self.head(*inputs)
         if out.shape != (expected := (molecules.size(0), self.num_outputs)):
             raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
         return out
@@ -151,24 +155,24 @@ class Network(nn.Module):
         if atoms is None or not isinstance(batch, MoleculeBatch):
             x, index = self.encode_atoms(batch)
         else:
-            x, index = atoms, batch.edge_index.batch
+            x = atoms
+            index = batch.edge_index.batch
         count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+        molecules = self.readout(x, index, count)
         partners = getattr(batch, "partners", None)
         if partners is None:
-            return self.readout(x, index, count)
-        y, second = self.encode_atoms(partners)
-        read = self.readout(x, index, count), self.readout(y, second, partners.num_graphs)
-        return torch.cat([read[0], read[1][batch.partner_index]], dim=-1)
+            return molecules
+        second = self.readout(*self.encode_atoms(partners), partners.num_graphs)
+        return torch.cat([molecules, second[batch.partner_index]], dim=-1)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         # The weights alone tell whether there is a projection.
-        found = state_dict.get(f"{prefix}projection")
-        width = self.molecule_width // self.molecules
-        self.projection = (
-            None if found is None else self.atom_embedding.weight.new_zeros(width, width)
-        )
+        self.projection = None
+        if state_dict.get(f"{prefix}projection") is not None:
+            width = self.molecule_width // self.molecules
+            self.projection = self.atom_embedding.weight.new_zeros(width, width)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
 
     def project(self, molecules: Tensor) -> Tensor:
@@ -186,7 +190,8 @@ class Network(nn.Module):
         Returns:
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
         """
-        x, codes = self.atom_embedding(batch.x), batch.edge_attr
+        x = self.atom_embedding(batch.x)
+        codes = batch.edge_attr
         assert codes is not None
         if not isinstance(batch, MoleculeBatch):
             edge_index = batch["edge_index"]
@@ -202,7 +207,8 @@ class Network(nn.Module):
                 edges = replace(codes, table=self.pair_embedding(codes.table))
             return graph.rows_to_nodes(self.encode_pairs(x, graph, edges, codes)), graph.batch
         if isinstance(graph, CompleteGraphs):
-            x, codes = graph.rows_to_nodes(x), graph.pairs_to_edges(codes)
+            x = graph.rows_to_nodes(x)
+            codes = graph.pairs_to_edges(codes)
         if not codes.is_floating_point():
             codes = batch.pair_codes[codes.long()]
         return self._encode_edges(x, graph.edge_index, codes, graph.batch), graph.batch
@@ -235,7 +241,8 @@ class Network(nn.Module):
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""
         if torch.compiler.is_compiling() or edge_index.device.type != "cpu":
             return
-        loops, expected = int((edge_index[0] == edge_index[1]).sum()), atoms * self.self_loops
+        loops = int((edge_index[0] == edge_index[1]).sum())
+        expected = atoms * self.self_loops
         if loops != expected:
             raise ValueError(
                 f"edge_index: got {loops} self loops, expected {expected}, as "
@@ -293,9 +300,38 @@ def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
     The distance is in bonds, and one more than the largest for atoms of different fragments. The
     bond is 1 for bonded pairs and for an atom with itself.
     """
-    bonds, distances = featurizer.pair_sizes[0], featurizer.pair_sizes[-1]
+    bonds = featurizer.pair_sizes[0]
+    distances = featurizer.pair_sizes[-1]
     values = torch.zeros(sum(featurizer.pair_sizes), 2)
     values[1:bonds, 1] = 1.0
     values[-distances:, 0] = torch.arange(distances) - (distances - 1.0)
     values[-distances, 1] = 1.0
     return values, torch.tensor([distances - 1.0, 0.0])
+
+
+class Undrawn(TorchFunctionMode):
+    """Makes modules of zeros inside its block, without moving the global random generators.
+
+    A configuration of far more numbers than the file of weights has is refused before they take
+    memory.
+
+    Args:
+        most: Largest number of numbers of all tensors.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._remaining = most
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        name = getattr(function, "__name__", "")
+        kwargs = kwargs or {}
+        if name.endswith(("uniform_", "normal_")):
+            return nn.init.zeros_(args[0] if args else kwargs["tensor"])
+        output = (torch.zeros if name in ("rand", "randn") else function)(*args, **kwargs)
+        if name in ("empty", "ones", "rand", "randn", "zeros"):
+            self._remaining -= output.numel()
+            if self._remaining < 0:
+                message = f"got a larger network than that of {WEIGHTS_FILE}"
+                raise ValueError(f"{message}, expected the configuration it was saved with")
+        return output

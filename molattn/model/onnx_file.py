@@ -17,9 +17,9 @@ from molattn.errors import InputError
 from molattn.graph.batch import MoleculeBatch
 from molattn.graph.padded import PaddedGraphs
 from molattn.model.model import MolAttn
-from molattn.model.module import scaled_numbers
 from molattn.model.outputs import mean_of_members
-from molattn.model.target_transform import TargetTransform, own_units
+from molattn.model.scaling import scaled_numbers
+from molattn.model.target_transform import IdentityTransform, own_units
 from molattn.model.uncertainty import Part, ProbabilityScaling, calibrated_outputs
 from molattn.nn.registry import LAYERS
 from molattn.record import NO_EDGE
@@ -34,8 +34,9 @@ _EXAMPLE = {"molecules": 3, "atoms": 17, "partner_atoms": 19}  # sizes unlike an
 class ExportedModel(nn.Module):
     """The networks of a model, from the codes of padded molecules to predictions in own units.
 
-    The mean of its members, as :meth:`molattn.MolAttn.predict` without a Gaussian process. Where
-    there is one, probabilities are not calibrated: its calibration is that of both together.
+    It predicts the mean of the members, as :meth:`molattn.MolAttn.predict` without a Gaussian
+    process. Probabilities of a model with a Gaussian process are not calibrated, because the
+    calibration was fitted to both together.
     """
 
     mean: Tensor
@@ -44,38 +45,42 @@ class ExportedModel(nn.Module):
 
     def __init__(self, model: MolAttn) -> None:
         super().__init__()
-        self.model, self.config = copy.deepcopy(model).cpu().float().eval(), model.config
+        self.model = copy.deepcopy(model).cpu().float().eval()
+        self.config = model.config
         sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
         for name in ("mean", "scale"):  # of each output
             values = self.model.get_buffer(f"target_{name}").double()
             self.register_buffer(name, values.repeat_interleave(sizes))
         self.parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
-        self.register_buffer("limits", torch.from_numpy(model.output_limits))
+        self.register_buffer("limits", torch.from_numpy(model.predictor.output_limits))
         has_process = model.gaussian_process is not None
         self.calibration: tuple[Part, ...] = () if has_process else self.parts
 
     def left_out(self) -> list[str]:
-        """Return what predictions of molattn have, and those of the exported network do not."""
-        found = list[str]()
+        """Return what predictions of the exported network lack, compared with molattn."""
+        missing: list[str] = []
         if self.model.gaussian_process is not None:
-            found.append("the Gaussian process")
+            missing.append("the Gaussian process")
             if any(isinstance(part, ProbabilityScaling) for part in self.parts):
-                found.append("the calibration of probabilities, which is of both together")
+                missing.append("the calibration of probabilities, which is of both together")
         if self.parts and any(task.kind == "regression" for task in self.config.tasks):
-            found.append("prediction intervals")
+            missing.append("prediction intervals")
         if self.parts:
-            found += ["training similarity", "confidence"]
+            missing += ["training similarity", "confidence"]
         if self.config.members > 1:
-            found.append(f"the deviation between the {self.config.members} networks")
-        return found
+            missing.append(f"the deviation between the {self.config.members} networks")
+        return missing
 
     def example(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return inputs to trace, and the names of their dimensions of any size."""
-        inputs, dims = dict[str, Tensor](), dict[str, Any]()
+        inputs: dict[str, Tensor] = {}
+        dims: dict[str, Any] = {}
         dim = {name: Dim(name, min=1) for name in _EXAMPLE}
-        batch, columns = _EXAMPLE["molecules"], len(self.config.featurizer.atom_sizes)
+        batch = _EXAMPLE["molecules"]
+        columns = len(self.config.featurizer.atom_sizes)
         for prefix in ("", "partner_")[: 2 if self.config.has_partner else 1]:
-            size, sizes = _EXAMPLE[f"{prefix}atoms"], dim[f"{prefix}atoms"]
+            size = _EXAMPLE[f"{prefix}atoms"]
+            sizes = dim[f"{prefix}atoms"]
             inputs[f"{prefix}atoms"] = torch.zeros(batch, size, columns, dtype=torch.uint8)
             inputs[f"{prefix}pairs"] = torch.zeros(batch, size, size, dtype=torch.uint8)
             dims[f"{prefix}atoms"] = {0: dim["molecules"], 1: sizes}
@@ -97,25 +102,30 @@ class ExportedModel(nn.Module):
 
         For the inputs see :class:`molattn.chem.onnx_inputs.OnnxInputs`.
         """
-        model, tasks, numbers = self.model, self.config.tasks, None
+        model = self.model
+        tasks = self.config.tasks
+        numbers = None
         more: dict[str, Any] = {}
         if partner_atoms is not None and partner_pairs is not None:
             more["partners"] = self._batch(partner_atoms, partner_pairs)
             more["partner_index"] = torch.arange(atoms.size(0) + 1)
         if features is not None:
-            scales = model.feature_mean, model.feature_scale
-            numbers = scaled_numbers(features, *scales, len(self.config.features)).float()
+            from_table = len(self.config.features)
+            scaled = scaled_numbers(features, model.feature_mean, model.feature_scale, from_table)
+            numbers = scaled.float()
         batch = self._batch(atoms, pairs, **more)
-        outputs, embeddings = [], []
-        for net in model.networks:
-            molecules = net.encode(batch)[:-1]  # without that of the padding
+        outputs = []
+        embeddings = []
+        for net in model.networks.members:
+            molecules = net.encode(batch)[:-1]  # without the molecule of the padding
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
         values = mean_of_members(torch.stack(outputs).double() * self.scale + self.mean, tasks)
         if any(task.classes for task in tasks):
             values = calibrated_outputs(values, tasks, self.calibration)
-        if any(one != TargetTransform() for one in self.config.target_transforms):
-            values = own_units(values, tasks, self.config.target_transforms)
+        transforms = self.config.target_transforms
+        if any(transform != IdentityTransform() for transform in transforms):
+            values = own_units(values, tasks, transforms)
         return values.clamp(*self.limits), torch.cat(embeddings, dim=-1)
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:
@@ -123,18 +133,20 @@ class ExportedModel(nn.Module):
             raise ValueError("pairs: expected as many atoms as in atoms")
         kinds = self.config.featurizer.num_pair_codes
         codes = pairs.mT.long()  # receivers first
-        nodes, edges = (codes != NO_EDGE).any(dim=-1), codes != NO_EDGE
+        edges = codes != NO_EDGE
+        nodes = edges.any(dim=-1)
         if not self.config.network.self_loops:
-            place = torch.arange(codes.size(1))
-            edges = edges & (place.unsqueeze(1) != place)
+            index = torch.arange(codes.size(1))
+            edges = edges & (index.unsqueeze(1) != index)
         codes = torch.where(edges, codes, kinds)
         graphs = PaddedGraphs(nodes, edges)
-        known = torch.arange(kinds)
-        return MoleculeBatch(atoms.flatten(0, 1).long(), graphs, codes.flatten(), known, **more)
+        pair_codes = torch.arange(kinds)
+        x = atoms.flatten(0, 1).long()
+        return MoleculeBatch(x, graphs, codes.flatten(), pair_codes, **more)
 
     def metadata(self) -> dict[str, Any]:
         """Return what the file says of itself."""
-        config, calculator = self.config, self.config.calculator
+        config = self.config
         return {
             "molattn_version": __version__,
             "versions": dict(self.model.versions),
@@ -149,8 +161,8 @@ class ExportedModel(nn.Module):
                 "unify_drawings": config.unify_drawings,
                 "radius": config.network.radius,
                 "features": list(config.features),
-                "descriptors": list(calculator.descriptors),
-                "morgan_counts": calculator.morgan_counts,
+                "descriptors": list(config.calculator.descriptors),
+                "morgan_counts": config.calculator.morgan_counts,
                 "partner_column": config.partner_column,
             },
         }
@@ -163,15 +175,16 @@ def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
         InputError: A model whose networks cannot be exported, with the reason.
         ImportError: The package onnx or onnxscript is missing.
     """
-    net, got = model.config.network, ""
+    net = model.config.network
+    obstacle = ""
     if parts := ", ".join(kind for _, kind in model.config.custom_parts):
-        got = f"the custom parts {parts}"
+        obstacle = f"the custom parts {parts}"
     elif not LAYERS[net.layer].complete_graphs:
-        got = f"the layer {net.layer}, which reads a list of edges"
-    elif model.has_untrained_head:
-        got = "a Gaussian process that predicts alone (--predictor gaussian_process)"
-    if got:
-        message = f"onnx expected trained networks of layers for complete graphs, got {got}"
+        obstacle = f"the layer {net.layer}, which reads a list of edges"
+    elif model.predictor.has_untrained_head:
+        obstacle = "a Gaussian process that predicts alone (--predictor gaussian_process)"
+    if obstacle:
+        message = f"onnx expected trained networks of layers for complete graphs, got {obstacle}"
         raise InputError(message, option="to")
     exported = ExportedModel(model)
     inputs, dims = exported.example()
@@ -180,21 +193,22 @@ def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
             program = torch.export.export(exported, (), inputs, dynamic_shapes=dims, strict=False)
             names: Any = {"input_names": [*inputs], "output_names": [*OUTPUTS]}
             names |= {"dynamic_shapes": dims, "dynamo": True, "verbose": False}
-            found: Any = torch.onnx.export(program, kwargs=inputs, **names)
-            found.model.metadata_props["molattn"] = json.dumps(exported.metadata())
-            return found.model_proto.SerializeToString(), exported
+            file: Any = torch.onnx.export(program, kwargs=inputs, **names)
+            file.model.metadata_props["molattn"] = json.dumps(exported.metadata())
+            return file.model_proto.SerializeToString(), exported
     except ImportError:
         raise
     except Exception as error:
-        got = f"the layer {net.layer} with the readout {net.readout}"
-        message = f"onnx expected a network that torch exports for all sizes, got {got}"
+        network = f"the layer {net.layer} with the readout {net.readout}"
+        message = f"onnx expected a network that torch exports for all sizes, got {network}"
         raise InputError(message, option="to") from error
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
     """Drop what torch and onnxscript log and print as they try one way after another."""
-    nowhere, level = io.StringIO(), logging.root.manager.disable
+    nowhere = io.StringIO()
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere):

@@ -1,4 +1,4 @@
-"""Outputs of networks: to probabilities, and to the prediction of several together."""
+"""Outputs of networks, converted to probabilities and averaged over members."""
 
 import math
 from collections.abc import Sequence
@@ -27,42 +27,43 @@ def class_logits(outputs: Tensor, task: Task) -> Tensor:
 
 def class_probabilities(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     """Convert logits ``[..., num_outputs]``, in double precision, to probabilities."""
-    parts = []
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
-        some = outputs[..., part]
+    converted = []
+    for task, columns in zip(tasks, output_slices(tasks), strict=True):
+        values = outputs[..., columns]
         if task.kind == "binary":
-            some = some.sigmoid()
+            values = values.sigmoid()
         elif task.kind == "multiclass":
-            some = some.softmax(dim=-1)
-        parts.append(some)
-    return torch.cat(parts, dim=-1)
+            values = values.softmax(dim=-1)
+        converted.append(values)
+    return torch.cat(converted, dim=-1)
 
 
 def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     """Return the mean over members, the first axis, and the logits of mean probabilities."""
     if len(outputs) == 1:
         return outputs[0]
-    parts = []
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
-        some = outputs[..., part]
+    means = []
+    for task, columns in zip(tasks, output_slices(tasks), strict=True):
+        values = outputs[..., columns]
         if task.kind == "regression":
-            parts.append(some.mean(dim=0))
+            means.append(values.mean(dim=0))
         elif task.kind == "binary":
             # Sums in place of means, as the common factor cancels in their ratio.
-            yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
-            parts.append(yes - no)
+            yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (values, -values))
+            means.append(yes - no)
         else:
-            parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs)))
-    return torch.cat(parts, dim=-1)
+            means.append(values.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs)))
+    return torch.cat(means, dim=-1)
 
 
 def gaussian_process_shares(
     tasks: Sequence[Task], network: Array, gp: Array, labels: Array
 ) -> NDArray[np.float64]:
-    r"""Return the weight of a Gaussian process in its mean with a network, from 0 to 1, ``[T]``.
+    r"""Return the weight of the Gaussian process in the average of both predictions, ``[T]``.
 
-    Of :math:`f = (1 - w) f_1 + w f_2` it is for each task the :math:`w` with the least loss on rows
-    that neither has learned from, where half and half counts as much as 20 rows:
+    The average is :math:`f = (1 - w) f_1 + w f_2` with a weight from 0 to 1. For each task it is
+    the :math:`w` with the least loss on rows that neither has learned from; a prior for half and
+    half counts as much as 20 rows:
 
     .. math::
         \sum_i \ell(y_i, f(x_i)) + 20\, c\, (w - \tfrac12)^2
@@ -76,18 +77,22 @@ def gaussian_process_shares(
 
 
 def _share(task: Task, first: Array, second: Array, labels: Array) -> float:
-    known = ~np.isnan(labels) & np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
-    first, second, labels = first[known], second[known], labels[known]
-    difference = second - first
+    is_finite = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
+    rows = np.flatnonzero(~np.isnan(labels) & is_finite)
+    first = first[rows]
+    labels = labels[rows]
+    difference = second[rows] - first
     if task.kind == "multiclass":  # a constant added to all logits of a row means nothing
         difference -= difference.mean(axis=1, keepdims=True)
-    spread = float(np.mean(difference**2)) if known.any() else 0.0
+    spread = float(np.mean(difference**2)) if len(rows) else 0.0
 
     def loss(share: float) -> float:
-        mixed, prior = first + share * difference, _PRIOR_ROWS * spread * (share - 0.5) ** 2
+        mixed = first + share * difference
+        prior = _PRIOR_ROWS * spread * (share - 0.5) ** 2
         if task.kind == "regression":
             return float(((mixed[:, 0] - labels) ** 2).sum()) + prior
-        logits, classes = class_logits(torch.from_numpy(mixed), task), torch.from_numpy(labels)
+        logits = class_logits(torch.from_numpy(mixed), task)
+        classes = torch.from_numpy(labels)
         return float(F.cross_entropy(logits, classes.long(), reduction="sum")) + prior / 4.0
 
     # Of equal losses the one nearest to a half.

@@ -1,12 +1,23 @@
 """Predictions for people: names with units, and three significant digits."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from molattn.errors import InputError, check_one_of, matching, quoted
-from molattn.model.predictor import PredictionColumns, Predictor
+import numpy as np
+from rdkit import Chem
+
+from molattn.chem.parse import Molecule
+from molattn.errors import InputError, SmilesError, check_one_of, matching, quoted
+from molattn.model.columns import PredictionColumns
+from molattn.model.predictor import Predictor
+from molattn.model.training_set import Endpoint
 from molattn.task import Task
 from molattn.utils.console import three_digits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Endpoints = Mapping[str, Endpoint]
 
 
 class Heading(NamedTuple):
@@ -39,25 +50,57 @@ _NEIGHBOR = "Of the training row that contributes most, or next most"
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
 
 
-def headings(model: Predictor, neighbors: int = 0) -> dict[str, Heading]:
+def prediction_frame(
+    predictor: Predictor,
+    endpoints: Endpoints,
+    smiles: Sequence[Molecule],
+    level: float,
+    batch_size: int,
+    partners: Sequence[Molecule] | None = None,
+    **numbers: Any,
+) -> "pd.DataFrame":
+    """Predict molecules as a table for people; see :meth:`molattn.MolAttn.predict_frame`."""
+    import pandas as pd
+
+    reader = predictor.networks.reader(partners, numbers=True, fingerprint=True)
+    molecules = [*reader(smiles, partners)]
+    errors = [str(error) if isinstance(error, SmilesError) else "" for error in molecules]
+    rows = [row for row, error in enumerate(errors) if not error]
+    records: list[Any] = [molecules[row] for row in rows]
+    columns = {name: np.asarray(x)[rows] for name, x in numbers.items() if x is not None}
+    outputs = predictor.predict_outputs(records, batch_size, **columns)
+    prediction = predictor.prediction(outputs, [record.fingerprint for record in records], level)
+    table = PredictionColumns(predictor)
+    cells = [table.cells(prediction, index) for index in range(len(records))]
+    by_name = headings(predictor, endpoints)
+    titles = [by_name[name].title for name in table.columns]
+    frame = pd.DataFrame(cells, rows, titles).reindex(range(len(molecules))).assign(error=errors)
+    texts = [Chem.MolToSmiles(mol) if isinstance(mol, Chem.Mol) else mol for mol in smiles]
+    return frame.set_index(pd.Index(texts, name="smiles"))
+
+
+def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> dict[str, Heading]:
     """Return the heading of each column that ``molattn predict`` adds to a table, by name."""
-    known, near = dict[str, Heading](), dict[str, Heading]()
-    for task in model.config.tasks:
-        title, unit, _ = _names(model, task)
-        for name, one in _headings(model, task):
-            known[name] = one._replace(unit=unit) if one.title.endswith(f"({unit})") else one
+    by_name: dict[str, Heading] = {}
+    of_neighbors: dict[str, Heading] = {}
+    for task in predictor.config.tasks:
+        title, unit, _ = _names(endpoints, task)
+        for name, heading in _headings(endpoints, task):
+            has_unit = heading.title.endswith(f"({unit})")
+            by_name[name] = heading._replace(unit=unit) if has_unit else heading
         for number in range(1, neighbors + 1):
             for word in ("row", "similarity", "contribution", "smiles"):
                 heading = Heading(f"{title}, neighbor {number}: {word}", _NEIGHBOR)
-                near[f"{task.name}_neighbor_{number}_{word}"] = heading
-    known["training_similarity"] = Heading(
+                of_neighbors[f"{task.name}_neighbor_{number}_{word}"] = heading
+    by_name["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
-    return {name: known[name] for name in PredictionColumns(model).columns} | near | _OTHERS
+    columns = PredictionColumns(predictor).columns
+    return {name: by_name[name] for name in columns} | of_neighbors | _OTHERS
 
 
-def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
-    title, unit, about = _names(model, task)
+def _headings(endpoints: Endpoints, task: Task) -> Iterator[tuple[str, Heading]]:
+    title, unit, about = _names(endpoints, task)
     in_unit = f" ({unit})" if task.kind == "regression" and unit else ""
     if task.kind == "regression":
         yield f"{task.name}_predicted", Heading(f"{title}, predicted{in_unit}", about)
@@ -66,9 +109,9 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
             yield f"{task.name}_{end}", Heading(f"{title}, {end}{in_unit}", meaning)
     else:
         is_yes_or_no = task.classes == ("0", "1") and unit
-        one = f" (1 = {unit.removeprefix('probability of ')})" if is_yes_or_no else ""
+        meaning = f" (1 = {unit.removeprefix('probability of ')})" if is_yes_or_no else ""
         about = f"The most probable. {about}".strip()
-        yield task.columns[0], Heading(f"{title}, class{one}", about)
+        yield task.columns[0], Heading(f"{title}, class{meaning}", about)
         labels = task.classes[1:] if task.kind == "binary" else task.classes
         for name, label in zip(task.output_names, labels, strict=True):
             what = unit if task.kind == "binary" and unit else f"probability of {label}"
@@ -83,21 +126,23 @@ def _headings(model: Predictor, task: Task) -> Iterator[tuple[str, Heading]]:
         yield f"{task.name}_{name}", Heading(f"{title}, {words}", meaning, name != "confidence")
 
 
-def _names(model: Predictor, task: Task) -> tuple[str, str, str]:
-    card = model.endpoints.get(task.name)
+def _names(endpoints: Endpoints, task: Task) -> tuple[str, str, str]:
+    """Return title, unit and description of a property."""
+    card = endpoints.get(task.name)
     if card is None:
         return task.name, task.unit, ""
     return card.title, card.unit or task.unit, card.description
 
 
 def readable_values(
-    model: Predictor, columns: Sequence[str], cells: Sequence[str]
+    tasks: Sequence[Task], endpoints: Endpoints, columns: Sequence[str], cells: Sequence[str]
 ) -> list[ReadableValue]:
     """Return the predictions of a row of a table, its cells as texts, by category."""
-    row, found = dict(zip(columns, cells, strict=True)), list[ReadableValue]()
-    for task in model.config.tasks:
-        title, unit, _ = _names(model, task)
-        card, value = model.endpoints.get(task.name), row[task.columns[0]]
+    row = dict(zip(columns, cells, strict=True))
+    values: list[ReadableValue] = []
+    for task in tasks:
+        title, unit, _ = _names(endpoints, task)
+        value = row[task.columns[0]]
         if task.kind == "regression":
             ends = [row.get(f"{task.name}_{end}") for end in ("low", "high")]
             texts = [three_digits(float(end)) for end in ends if end]
@@ -110,31 +155,34 @@ def readable_values(
                 value = "yes" if value == "1" else "no"
             elif task.kind == "binary":
                 span += f" {task.classes[1]}"
-        grade, error = (row.get(f"{task.name}_{one}") for one in ("confidence", "expected_error"))
+        grade = row.get(f"{task.name}_confidence")
+        error = row.get(f"{task.name}_expected_error")
         if grade and error and task.kind == "regression":
             grade = f"{grade} (±{three_digits(float(error))})"
-        category = card.category if card else ""
-        found.append(ReadableValue(category, title, value, span, grade or ""))
-    order = list(dict.fromkeys(one.category for one in found))
-    return sorted(found, key=lambda one: order.index(one.category))
+        category = endpoints[task.name].category if task.name in endpoints else ""
+        values.append(ReadableValue(category, title, value, span, grade or ""))
+    order = list(dict.fromkeys(value.category for value in values))
+    return sorted(values, key=lambda value: order.index(value.category))
 
 
-def target_name(model: Predictor, name: str, *, option: str = "target") -> str:
+def target_name(
+    tasks: Sequence[Task], endpoints: Endpoints, name: str, *, option: str = "target"
+) -> str:
     """Return the name of the task, or the column of the class, that a name means.
 
-    It may be written in any case, and be the title of the task (``model.endpoints``).
+    It may be written in any case, and be the title of the task's endpoint.
 
     Raises:
-        InputError: The model has none such, or several.
+        InputError: No such task or class, or several.
     """
-    tasks = model.config.tasks
-    titles = {one.title: name for name, one in model.endpoints.items()}
-    known = [*(task.name for task in tasks), *(one for task in tasks for one in task.output_names)]
-    found = matching(name, [*known, *titles])
-    names = [*dict.fromkeys(one if one in known else titles[one] for one in found)]
-    if len(names) > 1:
-        message = f"got {quoted(name)}, expected one of {', '.join(names)}"
+    names = [task.name for task in tasks]
+    names += [output for task in tasks for output in task.output_names]
+    of_titles = {endpoint.title: task for task, endpoint in endpoints.items()}
+    texts = matching(name, [*names, *of_titles])
+    matches = [*dict.fromkeys(text if text in names else of_titles[text] for text in texts)]
+    if len(matches) > 1:
+        message = f"got {quoted(name)}, expected one of {', '.join(matches)}"
         raise InputError(message, option=option)
-    if not names:
-        check_one_of(option, name, known)
-    return names[0]
+    if not matches:
+        check_one_of(option, name, names)
+    return matches[0]

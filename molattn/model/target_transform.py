@@ -22,18 +22,14 @@ _POWERS = np.linspace(0.0, 2.0, 201)
 
 
 @checked
-class TargetTransform:
-    """An increasing function of the labels of a target, learned in their place.
-
-    This one is the identity, the kind ``none``. Labels and values are ``float64`` tensors of any
-    shape; NaN stays NaN.
-    """
+class IdentityTransform:
+    """The identity: labels are learned as they are."""
 
     kind: Literal["none"] = field(default="none", kw_only=True)
 
     @classmethod
     def fit(cls, labels: Array) -> Self:
-        """Fit the parameters, if any, to labels ``[n]`` of which at least two differ."""
+        """Return the transform, which has no parameters."""
         return cls()
 
     def forward(self, labels: Tensor) -> Tensor:
@@ -49,15 +45,20 @@ class TargetTransform:
         return torch.zeros_like(labels)
 
     def describe(self) -> str:
-        """Return the kind and its parameter for a log line."""
+        """Return the kind for a log line."""
         return f"{self.kind} transform"
 
 
 @checked
-class LogTransform(TargetTransform):
+class LogTransform:
     """The natural logarithm, of labels above 0; any other counts as the smallest above 0."""
 
-    kind: Literal["log"] = field(default="log", kw_only=True)  # pyright: ignore
+    kind: Literal["log"] = field(default="log", kw_only=True)
+
+    @classmethod
+    def fit(cls, labels: Array) -> Self:
+        """Return the transform, which has no parameters."""
+        return cls()
 
     def forward(self, labels: Tensor) -> Tensor:
         """Transform labels."""
@@ -71,9 +72,13 @@ class LogTransform(TargetTransform):
         """Return -log y for each label y."""
         return -self.forward(labels)
 
+    def describe(self) -> str:
+        """Return the kind for a log line."""
+        return f"{self.kind} transform"
+
 
 @checked
-class YeoJohnsonTransform(TargetTransform):
+class YeoJohnsonTransform:
     r"""A power transform of labels of any sign.
 
     For :math:`x = (y - \mathrm{center}) / \mathrm{scale}` and the power :math:`\lambda`,
@@ -94,7 +99,7 @@ class YeoJohnsonTransform(TargetTransform):
     power: Annotated[float, Interval(ge=0, le=2)]
     center: float = 0.0
     scale: Annotated[float, Gt(0)] = 1.0
-    kind: Literal["yeo_johnson"] = field(default="yeo_johnson", kw_only=True)  # pyright: ignore
+    kind: Literal["yeo_johnson"] = field(default="yeo_johnson", kw_only=True)
 
     @classmethod
     def fit(cls, labels: Array) -> Self:
@@ -104,27 +109,28 @@ class YeoJohnsonTransform(TargetTransform):
         """
         low, center, high = np.quantile(labels, [0.25, 0.5, 0.75]).tolist()
         scale = high - low or float(np.std(labels))
-        known = torch.from_numpy(labels)
+        values = torch.from_numpy(labels)
 
         def cost(transform: "YeoJohnsonTransform") -> float:
-            spread = transform.forward(known).var(correction=0)
-            return float(0.5 * spread.log() - transform.log_jacobian(known).mean())
+            spread = transform.forward(values).var(correction=0)
+            return float(0.5 * spread.log() - transform.log_jacobian(values).mean())
 
         return min((cls(power, center, scale) for power in _POWERS.tolist()), key=cost)
 
     def forward(self, labels: Tensor) -> Tensor:
         """Transform labels."""
         x = (labels - self.center) / self.scale
-        above, below = x.clamp(min=0.0), (-x).clamp(min=0.0)
-        return torch.where(x < 0, -_power(below, 2.0 - self.power), _power(above, self.power))
+        above = _power(x.clamp(min=0.0), self.power)
+        below = _power((-x).clamp(min=0.0), 2.0 - self.power)
+        return torch.where(x < 0, -below, above)
 
     def inverse(self, values: Tensor) -> Tensor:
         """Convert transformed values to labels."""
         is_below = values < 0
         # No clamp: its derivative at the limit depends on the version of torch.
-        above, below = values.masked_fill(is_below, 0.0), -values.masked_fill(~is_below, 0.0)
-        x = torch.where(is_below, -_root(below, 2.0 - self.power), _root(above, self.power))
-        return x * self.scale + self.center
+        above = _root(values.masked_fill(is_below, 0.0), self.power)
+        below = _root(-values.masked_fill(~is_below, 0.0), 2.0 - self.power)
+        return torch.where(is_below, -below, above) * self.scale + self.center
 
     def log_jacobian(self, labels: Tensor) -> Tensor:
         """Return the logarithm of the derivative at each label."""
@@ -136,11 +142,14 @@ class YeoJohnsonTransform(TargetTransform):
         return f"{self.kind} transform of power {self.power:.2f}"
 
 
-AnyTransform = Annotated[
-    TargetTransform | LogTransform | YeoJohnsonTransform, Discriminator("kind")
-]
+TargetTransform = IdentityTransform | LogTransform | YeoJohnsonTransform
+"""An increasing function of labels; a model learns the transformed labels.
+
+Labels and values are ``float64`` tensors of any shape; NaN stays NaN.
+"""
+AnyTransform = Annotated[TargetTransform, Discriminator("kind")]
 TRANSFORMS: dict[str, type[TargetTransform]] = {
-    kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform)
+    kind.kind: kind for kind in (IdentityTransform, LogTransform, YeoJohnsonTransform)
 }
 """The kinds of transforms by name."""
 
@@ -155,8 +164,9 @@ def own_units(
     outputs: Tensor, tasks: Sequence[Task], transforms: Sequence[TargetTransform]
 ) -> Tensor:
     """Convert transformed regressions ``[..., num_outputs]`` to own units; classes stay."""
-    places = zip(output_slices(tasks), transforms, strict=True)
-    return torch.cat([transform.inverse(outputs[..., part]) for part, transform in places], dim=-1)
+    slices = zip(output_slices(tasks), transforms, strict=True)
+    values = [transform.inverse(outputs[..., columns]) for columns, transform in slices]
+    return torch.cat(values, dim=-1)
 
 
 def _power(x: Tensor, power: float) -> Tensor:

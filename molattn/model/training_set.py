@@ -13,6 +13,8 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
+from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
+from molattn.model.config import MolAttnConfig
 from molattn.task import Task
 
 Array = NDArray[np.float64]
@@ -32,11 +34,11 @@ class Threshold:
     verdict: Literal["", "good", "poor"] = ""  # of values in the range; empty = neither, or unknown
 
     def __str__(self) -> str:
-        low, high = self.low, self.high
-        if low is None:
-            words = "" if high is None else f"below {high}: "
+        if self.low is None:
+            words = "" if self.high is None else f"below {self.high}: "
         else:
-            words = f"{low} and above: " if high is None else f"{low} to {high}: "
+            high = "and above" if self.high is None else f"to {self.high}"
+            words = f"{self.low} {high}: "
         return f"{words}{self.text}{f' ({self.source})' if self.source else ''}"
 
 
@@ -71,14 +73,14 @@ class LabelDistribution:
     @classmethod
     def of(cls, task: Task, labels: Array, bounds: Array | None = None) -> "LabelDistribution":
         """Describe labels ``[n]`` and bounds of censored ones ``[2, n]``, NaN where missing."""
-        known = labels[~np.isnan(labels)]
+        labels = labels[~np.isnan(labels)]
         if task.kind != "regression":
-            counts = np.bincount(known.astype(int), minlength=len(task.classes))
-            return cls(len(known), classes=tuple(counts.tolist()))
-        quantiles = tuple(np.quantile(known, LEVELS).tolist()) if len(known) else ()
+            counts = np.bincount(labels.astype(int), minlength=len(task.classes))
+            return cls(len(labels), classes=tuple(counts.tolist()))
+        quantiles = tuple(np.quantile(labels, LEVELS).tolist()) if len(labels) else ()
         lower, upper = ([], []) if bounds is None else (row[~np.isnan(row)] for row in bounds)
         return cls(
-            len(known), quantiles, above=max(lower, default=None), below=min(upper, default=None)
+            len(labels), quantiles, above=max(lower, default=None), below=min(upper, default=None)
         )
 
 
@@ -114,7 +116,8 @@ class TrainingMolecules:
     rows: NDArray[np.int64]  # their numbers in the table, as messages count them, [n]
     smiles: tuple[str, ...]  # as written
     targets: Array  # labels in own units, class indices, NaN if missing or censored, [n, T]
-    places: NDArray[np.int32]  # fingerprint of each among those of the model, [n]
+    # The index of each molecule's fingerprint among the fingerprints of the model, [n].
+    places: NDArray[np.int32]  # name: key of a saved file
 
     @classmethod
     def of(
@@ -123,32 +126,38 @@ class TrainingMolecules:
         smiles: Sequence[str],
         targets: Array,
         fingerprints: Sequence[Fingerprint],
-        known: FingerprintIndex,
+        model_fingerprints: FingerprintIndex,
     ) -> "TrainingMolecules":
         """Look up the fingerprints of n molecules among those of a model."""
-        places = {row.tobytes(): place for place, row in enumerate(known.fingerprints)}
-        found = np.array([places.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int32)
-        return cls(rows, tuple(smiles), targets, found)
+        numbers = {
+            row.tobytes(): index for index, row in enumerate(model_fingerprints.fingerprints)
+        }
+        index = np.array([numbers.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int32)
+        return cls(rows, tuple(smiles), targets, index)
 
     def nearest(
         self,
         molecules: Sequence[Molecule | Fingerprint],
         count: int,
-        known: FingerprintIndex,
+        model_fingerprints: FingerprintIndex,
         tasks: Sequence[Task],
     ) -> list[list[TrainingMolecule]]:
-        """Return the ``count`` most similar ones of each; ``known``, ``tasks``: of the model."""
+        """Return the ``count`` most similar training molecules of each molecule.
+
+        ``model_fingerprints`` and ``tasks`` are those of the model.
+        """
+        size = len(model_fingerprints.fingerprints)
         order = np.argsort(self.places, kind="stable")
-        starts = np.searchsorted(self.places[order], np.arange(len(known.fingerprints) + 1))
+        starts = np.searchsorted(self.places[order], np.arange(size + 1))
         return [
             [
                 TrainingMolecule(
                     int(self.rows[row]), self.smiles[row], value, self._labels(row, tasks)
                 )
-                for place, value in zip(places.tolist(), similarity.tolist(), strict=True)
-                for row in order[starts[place] : starts[place + 1]].tolist()
+                for number, value in zip(numbers.tolist(), similarity.tolist(), strict=True)
+                for row in order[starts[number] : starts[number + 1]].tolist()
             ][:count]
-            for places, similarity in known.nearest(molecules, count)
+            for numbers, similarity in model_fingerprints.nearest(molecules, count)
         ]
 
     def _labels(self, row: int, tasks: Sequence[Task]) -> dict[str, float | str | None]:
@@ -195,6 +204,25 @@ class TrainingSet:
             for index, task in enumerate(tasks)
         )
         return cls(tuple(labels), molecules)
+
+    def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
+        """Return the content of its files in a saved model, by name."""
+        labels = dict(zip(config.targets, self.labels, strict=True))
+        files = {LABELS_FILE: to_json(labels, dict[str, LabelDistribution])}
+        if self.molecules is not None:
+            files[MOLECULES_FILE] = self.molecules.to_bytes()
+        return files
+
+    @classmethod
+    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> "TrainingSet | None":
+        """Read the files of :meth:`to_files`; None without them."""
+        labels = files.parse(LABELS_FILE, dict[str, LabelDistribution])
+        if not labels:
+            return None
+        arrays = files.arrays(MOLECULES_FILE)
+        with files.reading(MOLECULES_FILE):
+            molecules = TrainingMolecules.from_arrays(arrays) if arrays else None
+        return cls(tuple(labels[name] for name in config.targets), molecules)
 
     def is_percentage(self, task: Task, index: int) -> bool:
         """Return whether the labels of a task are in percent, and all from 0 to 100.

@@ -19,7 +19,8 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
-from molattn.errors import InputError, quoted
+from molattn.errors import quoted
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles, to_json
 from molattn.model.confidence import difficulty, error_rate
 from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
@@ -58,19 +59,19 @@ class ConformalScores:
 
     @staticmethod
     def _ranks(count: int) -> NDArray[np.int64]:
-        """Ranks of the scores that are kept, from 1."""
+        """Return the ranks of the selected scores, from 1."""
         if count <= _MOST_SCORES:
             return np.arange(1, count + 1)
         return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
 
     def rank(self, level: float) -> int:
-        """Return the rank of the kept score that bounds a new one; above ``count`` if none does."""
+        """Return the rank of the score that bounds a new one; above ``count`` if none does."""
         # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
         rank = max(1, math.ceil(round((self.count + 1) * level, 9)))
         if rank > self.count:
             return rank
-        kept = self._ranks(self.count)
-        return int(kept[np.searchsorted(kept, rank)])
+        ranks = self._ranks(self.count)
+        return int(ranks[np.searchsorted(ranks, rank)])
 
     def bound(self, level: float) -> float:
         """Return the bound of a new score at a level; infinite with too few scores."""
@@ -92,7 +93,8 @@ class ConformalScores:
 
         Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
         """
-        total, mean = self.count + 1, self.rank(level) / (self.count + 1)
+        total = self.count + 1
+        mean = self.rank(level) / total
         return mean, math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
 
     def __str__(self) -> str:
@@ -121,7 +123,8 @@ class ProbabilityScaling:
     @classmethod
     def fit(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
         """Fit to logits ``[n, K]`` and the class index of each row, ``[n]``."""
-        logs, target = torch.from_numpy(logits).log_softmax(dim=1), torch.from_numpy(labels)
+        logs = torch.from_numpy(logits).log_softmax(dim=1)
+        target = torch.from_numpy(labels)
         # log(scale), then the biases
         parameters = torch.zeros(1 + logs.size(1), dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
@@ -141,17 +144,16 @@ class ProbabilityScaling:
 
     @classmethod
     def fit_validated(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
-        """Fit, or change nothing if that makes the labels of other rows more likely.
-
-        The likelihood of each fifth of the rows is that with the scaling of the others.
-        """
-        fold, gain = np.arange(len(labels)) % _FOLDS, 0.0
+        """Fit, or change nothing if that makes held-out labels more likely in cross-validation."""
+        fold = np.arange(len(labels)) % _FOLDS
+        gain = 0.0
         for number in range(_FOLDS):
-            others = fold != number
-            given, target = torch.from_numpy(logits[~others]), torch.from_numpy(labels[~others])
-            scaled = cls.fit(logits[others], labels[others]).logits(given)
-            before, after = (F.cross_entropy(x, target, reduction="sum") for x in (given, scaled))
-            gain += float(before - after)
+            is_held_out = fold == number
+            held_out = torch.from_numpy(logits[is_held_out])
+            target = torch.from_numpy(labels[is_held_out])
+            scaled = cls.fit(logits[~is_held_out], labels[~is_held_out]).logits(held_out)
+            before = F.cross_entropy(held_out, target, reduction="sum")
+            gain += float(before - F.cross_entropy(scaled, target, reduction="sum"))
         return cls.fit(logits, labels) if gain > 0.0 else cls(1.0, (0.0,) * logits.shape[1])
 
     def __call__(self, logits: Array) -> Array:
@@ -183,16 +185,20 @@ Part = ConformalScores | ProbabilityScaling | Uncalibrated
 
 
 def calibrated_outputs(outputs: Tensor, tasks: Sequence[Task], parts: Sequence[Part]) -> Tensor:
-    """Convert logits ``[n, outputs]`` to probabilities, calibrated by any parts; others stay."""
-    found = []
-    for k, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        values, part = outputs[:, columns], parts[k] if parts else None
-        if isinstance(part, ProbabilityScaling):
-            probabilities = part.logits(class_logits(values, task)).softmax(dim=1)
-            found.append(probabilities[:, -task.num_outputs :])
+    """Convert logits ``[n, outputs]`` to probabilities; other outputs stay.
+
+    ``parts`` are the calibrations of the tasks; empty = probabilities are not calibrated.
+    """
+    converted = []
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        values = outputs[:, columns]
+        scaling = parts[index] if parts else None
+        if isinstance(scaling, ProbabilityScaling):
+            probabilities = scaling.logits(class_logits(values, task)).softmax(dim=1)
+            converted.append(probabilities[:, -task.num_outputs :])
         else:
-            found.append(class_probabilities(values, [task]))
-    return torch.cat(found, dim=1)
+            converted.append(class_probabilities(values, [task]))
+    return torch.cat(converted, dim=1)
 
 
 @dataclass(frozen=True)
@@ -216,14 +222,16 @@ class Calibration:
         """
         parts: list[Part] = []
         for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            known = ~np.isnan(targets[:, index]) & np.isfinite(outputs[:, columns]).all(axis=1)
-            labels, predicted = targets[known, index], outputs[known, columns]
+            is_labeled = ~np.isnan(targets[:, index])
+            rows = np.flatnonzero(is_labeled & np.isfinite(outputs[:, columns]).all(axis=1))
+            labels = targets[rows, index]
+            predicted = outputs[rows, columns]
             if task.kind == "regression":
-                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known, index])
+                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[rows, index])
                 parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
-                few = f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed"
-                parts.append(Uncalibrated(few))
+                reason = f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed"
+                parts.append(Uncalibrated(reason))
             elif len(np.unique(labels)) == 1:
                 parts.append(Uncalibrated("all labels are of one class"))
             else:
@@ -239,10 +247,10 @@ class Calibration:
         """Return half the width of each interval, ``[n, T]``; NaN for classifications.
 
         It is infinite where a task has too few labels for the level, a number between 0 and 1.
-        ``similarity`` is that to the nearest training molecule of each task, ``[n, T]``.
+        ``similarity`` is the similarity to the nearest training molecule of each task, ``[n, T]``.
         """
         if not 0.0 < level < 1.0:
-            raise InputError(f"interval: got level {level}, expected a number between 0 and 1")
+            raise ValueError(f"level: got {level}, expected a number between 0 and 1")
         bounds = [
             part.bound(level) if isinstance(part, ConformalScores) else math.nan
             for part in self.parts
@@ -252,8 +260,8 @@ class Calibration:
     def expected_errors(self, prediction: Array, similarity: Array) -> Array:
         """Return the expected error of each prediction, ``[n, T]``; NaN with too few labels.
 
-        That of a regression is absolute, on the transformed scale: the mean conformal score times
-        :func:`difficulty`. That of classes is the rate of :func:`error_rate`.
+        A regression has an absolute error on the transformed scale, the mean conformal score times
+        :func:`difficulty`. Classes have the rate of :func:`error_rate`.
 
         Args:
             prediction: Calibrated probabilities, ``[n, outputs]``; regressions are not used.
@@ -293,10 +301,10 @@ class Calibration:
 
 @dataclass(frozen=True, repr=False)
 class Uncertainty:
-    """The calibration of a model, on the transformed scale, and what it has learned from.
+    """The calibration of a model, on the transformed scale, and its training fingerprints.
 
-    The fingerprints are of the training rows; with a Gaussian process also of the validation rows,
-    which are not among those that the similarities of the calibration are to.
+    With a Gaussian process, the fingerprints of validation rows are added; the similarities of the
+    calibration are to the training rows alone.
     """
 
     calibration: Calibration
@@ -311,12 +319,31 @@ class Uncertainty:
         outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to held-out molecules with :meth:`molattn.MolAttn.predict_outputs` and labels."""
+        """Fit to held-out molecules with :meth:`Predictor.predict_outputs` and labels."""
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
         similarity = fingerprints.task_similarity(held_out, len(tasks))
         return cls(Calibration.fit(tasks, mean, labels, similarity), fingerprints)
+
+    def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
+        """Return the content of its files in a saved model, by name."""
+        parts = dict(zip(config.targets, self.calibration.parts, strict=True))
+        return {
+            CALIBRATION_FILE: to_json(parts, dict[str, Part]),
+            FINGERPRINTS_FILE: self.fingerprints.to_bytes(),
+        }
+
+    @classmethod
+    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> "Uncertainty | None":
+        """Read the files of :meth:`to_files`; None without them."""
+        parts = files.parse(CALIBRATION_FILE, dict[str, Part])
+        if not parts:
+            return None
+        calibration = Calibration(config.tasks, tuple(parts[name] for name in config.targets))
+        with files.reading(FINGERPRINTS_FILE):
+            fingerprints = FingerprintIndex.from_arrays(files.arrays(FINGERPRINTS_FILE))
+        return cls(calibration, fingerprints)
 
 
 class Prediction(NamedTuple):
@@ -325,8 +352,8 @@ class Prediction(NamedTuple):
     prediction: Array  # values in own units, calibrated probabilities, [n, outputs]
     low: Array  # lower end of the interval in own units, infinite with too few labels, [n, T]
     high: Array  # upper end, likewise
-    std: Array  # standard deviation over members, of a class that of its probability, [n, T]
+    std: Array  # standard deviation over members of the value or the class probability, [n, T]
     similarity: Array  # to the nearest training molecule, [n]
-    task_similarity: Array  # to the nearest one with a label of the task, [n, T]
+    task_similarity: Array  # to the nearest training molecule with a label of the task, [n, T]
     confidence: NDArray[np.str_]  # a grade of molattn.model.confidence, "" where unknown, [n, T]
     expected_error: Array  # absolute, in own units, or the rate of wrong classes, [n, T]

@@ -247,7 +247,7 @@ def _project(
 ) -> None:
     """Give the model the projection of its columns; one of other columns is removed."""
     projection = None
-    width = objective.model.embedding_width()
+    width = objective.model.networks.embedding_width()
     if objective.columns is not None:
         weight = objective.columns.weight.detach()
         projection = _projection(weight, loop.seed) if len(weight) >= width else None

@@ -19,7 +19,7 @@ from molattn.inference.streaming import (
     inference_context,
     molecule_batches,
 )
-from molattn.model.module import batches
+from molattn.model.networks import batches
 from molattn.serve.catalog import ServedModel
 from molattn.serve.guard import APIError
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from molattn.data.dataset import Molecules
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
-from molattn.model.module import number_type
+from molattn.model.scaling import number_type
 from molattn.utils.process_group import num_processes, process_rank
 
 MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
@@ -119,13 +119,13 @@ class LabeledLoader(ResumableLoader):
     def _atoms(self) -> list[Tensor]:
         """The output of a frozen encoder for each molecule; empty if it is not kept."""
         # A subclass may compute something else of a batch.
-        if type(self._model) is not MolAttn or not self._model.has_frozen_encoder:
+        if type(self._model) is not MolAttn or not self._model.networks.has_frozen_encoder:
             return []
         records = self._molecules.records
         sizes = [record.num_atoms for record in records]
-        if 4 * self._model.embedding_width(atoms=True) * sum(sizes) > MAX_KEPT_BYTES:
+        if 4 * self._model.networks.embedding_width(atoms=True) * sum(sizes) > MAX_KEPT_BYTES:
             return []
-        return [*torch.from_numpy(self._model.embed_records(records, atoms=True)).split(sizes)]
+        return [*torch.from_numpy(self._model.networks.embed(records, atoms=True)).split(sizes)]
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of each row, in both molecules of a pair."""

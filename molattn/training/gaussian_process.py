@@ -46,15 +46,15 @@ def add_gaussian_process(
 
     Returns:
         Outputs of each member for the validation rows as of
-        :meth:`molattn.MolAttn.predict_outputs`, before the Gaussian process learns from them: their
-        labels determine only the shares.
+        :meth:`molattn.model.predictor.Predictor.predict_outputs`, before the Gaussian process
+        learns from them: their labels determine only the shares.
     """
     start = time.perf_counter()
     validation = table.molecules(split.val)
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
-        return model.predict_outputs(validation.records, features=validation.features)
+        return model.predictor.predict_outputs(validation.records, features=validation.features)
     rows = _Rows(model, config, table, split)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
         rows.select_kernels(console)
@@ -64,10 +64,10 @@ def add_gaussian_process(
         gp = replace(gp, shares=rows.shares(gp, held_out))
     if len(held_out) == len(split.val):
         outputs = gp.combine(rows.network[:, held_out], rows.inputs[held_out])
-        outputs = model.to_transformed(outputs)
+        outputs = model.scaling.to_transformed(outputs)
     else:
         model.gaussian_process = gp
-        outputs = model.predict_outputs(validation.records, features=validation.features)
+        outputs = model.predictor.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
         gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
     model.gaussian_process = gp.with_rows(rows.lines, rows.learned)
@@ -97,7 +97,7 @@ class _Rows:
         molecules = table.molecules(rows)
 
         def scaled(labels: Array) -> Array:
-            return model.scale(torch.from_numpy(labels)).double().numpy()
+            return model.scaling.scaled_labels(torch.from_numpy(labels)).double().numpy()
 
         self.model = model
         self.config = config
@@ -115,7 +115,7 @@ class _Rows:
             if features is not None:
                 features = np.concatenate([features, auxiliary.molecules.features])  # pyright: ignore
             self.lines = np.concatenate([self.lines, auxiliary.lines])
-        self.network, self.inputs = model.network_outputs(records, features=features)
+        self.network, self.inputs = model.networks.predict(records, features=features)
         self.weights = molecules.weights
         self.labels = scaled(molecules.targets)
         self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]

@@ -55,8 +55,9 @@ class LabeledObjective(Objective):
         if batch.atoms is None:
             output = self.model(batch.molecules, batch.features)
         else:
-            (output,) = self.model.member_outputs(batch.molecules, batch.features, batch.atoms)
-        scale = self.model.scale
+            networks = self.model.networks
+            (output,) = networks.member_outputs(batch.molecules, batch.features, batch.atoms)
+        scale = self.model.scaling.scaled_labels
         bounds = batch.bounds
         if bounds is not None:
             bounds = torch.stack([scale(limits) for limits in bounds])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from molattn.config import TrainingLoopConfig
 from molattn.errors import MolattnError
-from molattn.model.module import number_type
+from molattn.model.scaling import number_type
 from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import STATE_KEY
 from molattn.training.fine_tuning import FineTuningPlan

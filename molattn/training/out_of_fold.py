@@ -48,10 +48,10 @@ class OutOfFold:
         """Predict rows of a table with a model, by the fingerprints of its training molecules."""
         molecules = table.molecules(rows)
         tasks = model.config.tasks
-        network, inputs = model.network_outputs(molecules.records, features=molecules.features)
+        network, inputs = model.networks.predict(molecules.records, features=molecules.features)
 
         def in_own_units(outputs: Array) -> Array:
-            values = torch.from_numpy(model.to_transformed(outputs))
+            values = torch.from_numpy(model.scaling.to_transformed(outputs))
             return own_units(values, tasks, model.config.target_transforms).numpy()
 
         head = model.gaussian_process

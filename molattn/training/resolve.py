@@ -220,7 +220,7 @@ def _fits_head(new: MolAttnConfig, base: PretrainedWeights, transforms: Sequence
         and all(map(_same_task, new.tasks, old.tasks))
         and all(map(_same_transform, old.tasks, old.target_transforms, wanted))
         and _head_inputs(new) == _head_inputs(old)
-        and not base.model.has_untrained_head
+        and not base.model.predictor.has_untrained_head
     )
 
 

@@ -95,7 +95,7 @@ class TrainingRun:
     model: MolAttn  # the model, in evaluation mode on the CPU
     histories: list[History]  # the history of each member; empty if no network is trained
     seconds: float  # duration of reading the table and of training
-    validation_outputs: NDArray[np.float64]  # of each member, as of MolAttn.predict_outputs
+    validation_outputs: NDArray[np.float64]  # of each member, as of Predictor.predict_outputs
     init_from_digest: str | None  # SHA-256 of the model that training started from, if any
 
 

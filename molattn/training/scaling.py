@@ -11,7 +11,12 @@ from molattn.config.data import TransformChoice
 from molattn.data.dataset import Molecules
 from molattn.errors import quoted
 from molattn.model.model import MolAttn
-from molattn.model.target_transform import TRANSFORMS, TargetTransform, transformed_labels
+from molattn.model.target_transform import (
+    TRANSFORMS,
+    IdentityTransform,
+    TargetTransform,
+    transformed_labels,
+)
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 
@@ -105,7 +110,7 @@ def select_transform(
         The transform, and the log-likelihood by the kind of each that was compared.
     """
     measured = labels[~np.isnan(labels)]
-    best = TargetTransform()
+    best = IdentityTransform()
     likelihoods = dict[str, float]()
     if len(measured) < _MIN_LABELS:
         return best, likelihoods
@@ -149,7 +154,7 @@ def target_transforms(
     transforms = []
     lines = []
     for task, choice, labels, more in zip(tasks, wanted, training.T, others.T, strict=True):
-        transform = TargetTransform()
+        transform = IdentityTransform()
         likelihoods = dict[str, float]()
         if task.kind == "regression" and choice == "auto":
             transform, likelihoods = select_transform(labels, positive=not (more <= 0.0).any())
@@ -168,7 +173,7 @@ def target_transforms(
 def _fit(kind: str, labels: Array) -> TargetTransform:
     """Fit a transform to labels ``[n]``; a target that does not vary gets none."""
     does_vary = len(labels) > 1 and bool(_varies(labels.mean(), labels.std()))
-    return TRANSFORMS[kind].fit(labels) if does_vary else TargetTransform()
+    return TRANSFORMS[kind].fit(labels) if does_vary else IdentityTransform()
 
 
 def _varies(mean: ArrayLike, scale: ArrayLike) -> NDArray[np.bool_]:

@@ -42,7 +42,7 @@ def row(name: str, smiles: list[str]) -> str:
         start = time.process_time()
         found = np.concatenate([session.run(["predictions"], batch)[0] for batch in batches])
         middle = time.process_time()
-        expected = model.values(model.predict_outputs(records, SIZE))
+        expected = model.predictor.values(model.predictor.predict_outputs(records, SIZE))
         times.append([middle - start, time.process_time() - middle])
     difference = (np.abs(found - expected) / expected.std(axis=0)).max()
     ms = " | ".join(f"{1000 * one / len(texts):.2f}" for one in np.min(times, axis=0))

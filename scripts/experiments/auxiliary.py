@@ -48,14 +48,14 @@ def joined(data: Path, target: str, auxiliary: str) -> pd.DataFrame:
 def scores(run: TrainingRun) -> dict[str, float]:
     """Return the scores of network, Gaussian process and both for the test rows."""
     model, test = run.model, run.table.molecules(run.split.test)
-    network, inputs = model.network_outputs(test.records)
+    network, inputs = model.networks.predict(test.records)
     outputs, found = {"network": network}, {}
     if model.gaussian_process is not None:
         outputs["gaussian_process"] = model.gaussian_process.predict(inputs)[None]
         outputs["both"] = model.gaussian_process.combine(network, inputs)
     labels = pd.Series(test.targets[:, 0])
     for name, output in outputs.items():
-        values = model.in_own_units(model.to_transformed(output)).mean(axis=0)[:, 0]
+        values = model.scaling.in_own_units(model.scaling.to_transformed(output)).mean(axis=0)[:, 0]
         found[f"{name}_mae"] = float((labels - values).abs().mean())
         found[f"{name}_spearman"] = labels.corr(pd.Series(values), method="spearman")
         if model.config.tasks[0].kind == "binary":

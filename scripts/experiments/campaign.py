@@ -80,8 +80,8 @@ def main():
         path, _, target = word.rpartition(":")
         frame = pd.read_csv(path).drop_duplicates("smiles").sample(frac=1.0, random_state=0)[:MOST]
         model = molattn.train(frame, target_columns=[target], predictor="gaussian_process").model
-        records = model.reader(None, numbers=True).all(frame["smiles"].tolist(), None)
-        _, inputs = model.network_outputs(records)
+        records = model.networks.read(frame["smiles"].tolist())
+        _, inputs = model.networks.predict(records)
         for rule in ("random", *ACQUISITIONS):
             for seed in range(SEEDS):
                 found = campaign(model.config, inputs, frame[target].to_numpy(), rule, seed)

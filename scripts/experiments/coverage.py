@@ -56,7 +56,8 @@ def rows_of(run: TrainingRun) -> list[dict[str, float]]:
     model, table, known = run.model, run.table, run.model.uncertainty
     assert known is not None
     train = FingerprintIndex(table.fingerprints(run.split.train))
-    outputs = run.validation_outputs, model.predict_outputs(table.molecules(run.split.test).records)
+    test_outputs = model.predictor.predict_outputs(table.molecules(run.split.test).records)
+    outputs = run.validation_outputs, test_outputs
     errors, similarity = [], []
     for rows, found, index in zip(run.split[1:], outputs, (train, known.fingerprints), strict=True):
         targets = torch.tensor(table.targets[rows])

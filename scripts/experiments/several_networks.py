@@ -46,10 +46,10 @@ def outputs(run: TrainingRun) -> dict[str, Any]:
     model, head = run.model, run.model.gaussian_process
     assert head is not None
     learned = run.table.molecules(np.concatenate([run.split.train, run.split.val]))
-    (network,), inputs = model.network_outputs(run.table.molecules(run.split.test).records)
+    (network,), inputs = model.networks.predict(run.table.molecules(run.split.test).records)
     process, separate = head.predict(inputs), np.empty_like(network)
-    known = model.network_outputs(learned.records)[1]
-    labels = model.scale(torch.from_numpy(learned.targets)).double().numpy()
+    known = model.networks.predict(learned.records)[1]
+    labels = model.scaling.scaled_labels(torch.from_numpy(learned.targets)).double().numpy()
     for column, task in enumerate(model.config.tasks):
         rows = np.flatnonzero(~np.isnan(labels[:, column]))
         config = replace(model.config, tasks=(task,), target_transforms=())
@@ -62,11 +62,11 @@ def outputs(run: TrainingRun) -> dict[str, Any]:
 def scores(run: TrainingRun) -> pd.DataFrame:
     """Return the MAE of the test rows, and of the validation rows, by target."""
     model, table, (_, validation, test) = run.model, run.table, run.split
-    values = {name: model.to_transformed(one) for name, one in outputs(run).items()}
+    values = {name: model.scaling.to_transformed(one) for name, one in outputs(run).items()}
     rows = dict.fromkeys(values, test) | {"validation": validation}
     values["validation"] = run.validation_outputs[0]
     found = {
-        name: np.nanmean(abs(model.in_own_units(one) - table.targets[rows[name]]), axis=0)
+        name: np.nanmean(abs(model.scaling.in_own_units(one) - table.targets[rows[name]]), axis=0)
         for name, one in values.items()
     }
     counts = {"labels": (~np.isnan(table.targets[test])).sum(axis=0)}

@@ -143,7 +143,7 @@ def with_process(model, share, partners=None, features=None):
     """Give a model with kernels a Gaussian process of random labels, and its share."""
     seconds = partners or [None] * len(LEARNED)
     records = [model.featurize(*both) for both in zip(LEARNED, seconds, strict=True)]
-    _, read = model.network_outputs(records, features=features)
+    _, read = model.networks.predict(records, features=features)
     draw = np.random.default_rng(0)
     labels = [
         draw.normal(size=len(LEARNED))

@@ -18,7 +18,8 @@ from molattn.explain.explainer import read_instances
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.pyg import GraphModel
 from molattn.model.kernel import KernelInputs, stack_counts
-from molattn.model.target_transform import LogTransform, TargetTransform, YeoJohnsonTransform
+from molattn.model.networks import Networks
+from molattn.model.target_transform import IdentityTransform, LogTransform, YeoJohnsonTransform
 
 from .conftest import LEARNED, TASKS, make, with_process
 
@@ -36,7 +37,7 @@ def make_combined(weight, transform=None, **options):
     scale = [40.0, 20.0, 4.0] + [0.5] * model.config.morgan_counts
     model.set_feature_scaling(scale, scale)
     if transform is not None:
-        identity = TargetTransform()
+        identity = IdentityTransform()
         transforms = (transform, identity, identity)
         model.set_target_scaling([0.5, 0.0, 0.0], [0.8, 1.0, 1.0], transforms)
     return with_process(model, weight)
@@ -99,7 +100,7 @@ def process():
     model = make(**options, descriptors=("MolWt", "TPSA"))
     model = with_process(model, 1.0, features=features)
     text = "CC(=O)Nc1ccccc1"
-    _, inputs = model.network_outputs([model.featurize(text)], features=[[0.3]])
+    _, inputs = model.networks.predict([model.featurize(text)], features=[[0.3]])
     environments = model.config.counter.environments(parse_smiles(text))
     return MoleculeProcess(model, environments, inputs), inputs, model
 
@@ -114,7 +115,7 @@ def test_variants_are_predicted_by_the_formulas(process, seed, present):
     weights = draw.uniform(size=(3, len(environments.positions)))
     weights = np.where(draw.uniform(size=weights.shape) < present, weights, np.round(weights))
     weights[0] = present  # at 0 no environment at all
-    embedding = draw.normal(size=(3, model.embedding_width()))
+    embedding = draw.normal(size=(3, model.networks.embedding_width()))
     factors = {name: draw.uniform(size=3) for name in ("descriptors", "feature columns")}
     given_numbers = {
         "descriptors": (head.kernel.numbers["descriptors"], inputs.numbers["descriptors"]),
@@ -237,7 +238,8 @@ def test_undefined_descriptors_are_the_mean(combined):
     numbers = instance.record.numbers.copy()
     numbers[0] = np.nan
     unknown = replace(instance, record=replace(instance.record, numbers=numbers))
-    predicted = combined.values(combined.predict_outputs([unknown.record]))[0, 0]
+    outputs = combined.predictor.predict_outputs([unknown.record])
+    predicted = combined.predictor.values(outputs)[0, 0]
     assert unknown.prediction == pytest.approx(predicted, abs=1e-5)
     assert abs(unknown.prediction - instance.prediction) > 1e-3
 
@@ -256,13 +258,13 @@ def test_an_atom_takes_its_contribution_to_the_descriptors_with_it(kernels, monk
             assert found.adds_up
     instance = next(read_instances(model, ["NC(=O)CO"]))
     kept = np.array([[True] * 5, [False, True, True, True, True], [False] * 5])
-    read, decode = [], type(model).outputs_and_embedding
+    read, decode = [], Networks.outputs_and_embedding
 
     def spy(self, batch, numbers):
         read.append(numbers)
         return decode(self, batch, numbers)
 
-    monkeypatch.setattr(type(model), "outputs_and_embedding", spy)
+    monkeypatch.setattr(Networks, "outputs_and_embedding", spy)
     instance.predict_kept(kept)
     numbers = torch.cat(read).double().numpy()
     order = np.argsort(-numbers[:, 0])  # distinct masks come in another order

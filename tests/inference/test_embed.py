@@ -38,7 +38,7 @@ def test_embeddings_are_those_of_plain_graphs_in_any_batch(model):
         atoms, index = model.nets[0].encode_atoms(batch)
         molecules = model.nets[0].encode(batch)
         predicted = model.nets[0].head(molecules).numpy()
-        predicted = model.in_own_units(model.to_transformed(predicted))
+        predicted = model.scaling.in_own_units(model.scaling.to_transformed(predicted))
     assert index.tolist() == [0] * 3 + [1] * 7 + [2] * 4 + [3]
     for size in (1, 2, 64):
         found = model.embed(SMILES, size)
@@ -73,7 +73,7 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model):
     output = tmp_path / "out.parquet"
     assert embed_table(model, source, output, EmbedConfig(atoms=True, batch_size=2)) == (4, 1)
     rows = pq.read_table(output).to_pylist()
-    width = model.embedding_width(atoms=True)
+    width = model.networks.embedding_width(atoms=True)
     assert list(rows[0])[:4] == ["row", "atom", "symbol", "smiles"]
     assert len(rows[0]) == 4 + width + 1
     refused = [(int(row["row"]), row["atom"] or None) for row in rows if row["error"]]

@@ -30,7 +30,7 @@ model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=128, layers=4)))
 optimizer = torch.optim.AdamW(model.parameters())
 
 def predict(records):
-    model.values(model.predict_outputs(records))
+    model.predictor.values(model.predictor.predict_outputs(records))
 
 def train(records):
     model(model.collate(records)).square().mean().backward()

@@ -156,7 +156,7 @@ def test_the_posterior_is_that_of_dense_conditioning(run):
     process = replace(process, labeled=np.isin(np.arange(60), own)[:, None])
     lines = [CHAINS[place] for place in pd.Series(range(60)).sample(frac=1.0, random_state=0)]
     known = [lines[number - 1] for number in process.rows]
-    _, inputs = model.network_outputs(model.reader(None, numbers=True).all([*known, *new], None))
+    _, inputs = model.networks.predict(model.networks.read([*known, *new]))
     kernel = process.kernel.at(inputs)(inputs)
     np.testing.assert_allclose(
         kernel[len(known) :, : len(known)], process.kernel(inputs[np.arange(60, 63)]), atol=1e-3

@@ -43,7 +43,7 @@ def model():
     known = ["C" * length + end for length in range(1, 21) for end in "ON"]
     labels = np.array([[len(text), text[-1] == "N"] for text in known], dtype=float)
     records = [model.featurize(text) for text in known]
-    _, inputs = model.network_outputs(records)
+    _, inputs = model.networks.predict(records)
     model.gaussian_process = GaussianProcessHead.fit(config, inputs, labels)
     model.calibrate(known, labels, known)
     index = model.uncertainty.fingerprints

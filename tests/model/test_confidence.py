@@ -6,7 +6,7 @@ from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig
 from molattn.evaluation.scores.scoring import score_confidence
 from molattn.model.confidence import grades, guess_error
-from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task
@@ -40,7 +40,7 @@ def model():
     torch.manual_seed(0)
     model = MolAttn(MolAttnConfig(TASKS, SMALL)).eval()
     model.set_target_scaling(
-        [0, 0, 0], [2, 1, 1], (TargetTransform(), LogTransform(), TargetTransform())
+        [0, 0, 0], [2, 1, 1], (IdentityTransform(), LogTransform(), IdentityTransform())
     )
     return model
 

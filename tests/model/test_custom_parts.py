@@ -80,8 +80,9 @@ def test_a_network_of_own_parts_computes_what_they_do():
         ("readout", "First"),
         ("head", "Head"),
     )
-    assert model.embedding_width() == 12
-    assert model.embed(SMILES, atoms=True).shape[1] == model.embedding_width(atoms=True) == 6
+    assert model.networks.embedding_width() == 12
+    assert model.networks.embedding_width(atoms=True) == 6
+    assert model.embed(SMILES, atoms=True).shape[1] == 6
 
 
 def test_an_encoder_of_complete_graphs_reads_them_as_blocks():
@@ -137,7 +138,7 @@ def test_a_run_trains_saves_and_predicts_by_them(tmp_path):
 
 
 def test_parts_that_do_not_fit_are_named():
-    with pytest.raises(InputError, match="readout: Linear has no attribute out_channels"):
+    with pytest.raises(ValueError, match="readout: Linear has no attribute out_channels"):
         MolAttn(CONFIG, readout=nn.Linear(8, 8))
     wide = MolAttn(CONFIG, encoder=Sums(), readout=MeanAggregation(), head=nn.Linear(6, 2))
     with pytest.raises(ValueError, match=r"head: got outputs \[1, 2\], expected \[1, 1\]"):

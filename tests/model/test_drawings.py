@@ -10,7 +10,6 @@ from molattn.chem import Featurizer, MoleculeReader
 from molattn.config import DataConfig, NetworkConfig
 from molattn.data.check import check_table
 from molattn.data.table import open_table
-from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, ModelFiles
 
 from ..conftest import saved
@@ -37,11 +36,11 @@ def test_a_model_saved_without_the_choice_predicts_molecules_as_drawn(model):
     old = MolAttn.from_files(ModelFiles.pack(config, model.state_dict(), {}))
     assert old.config.unify_drawings is False
     as_drawn = MoleculeReader(Featurizer.default(), old.config.input_fields(), unify=False)
-    expected = old.values(old.predict_outputs(as_drawn.all(DRAWN)))
+    expected = old.predictor.values(old.predictor.predict_outputs(as_drawn.all(DRAWN)))
     np.testing.assert_array_equal(old.predict(DRAWN), expected)
     assert (np.abs(old.predict(DRAWN) - old.predict(USUAL)) > 1e-4).all()
     assert MolAttnConfig.from_dict(old.config.to_dict()) == old.config
-    with pytest.raises(InputError, match="unify_drawings"):
+    with pytest.raises(ValueError, match="unify_drawings"):
         MolAttn.ensemble([model, old])
 
 

@@ -21,9 +21,10 @@ from molattn.config import (
 )
 from molattn.inference import embed_table
 from molattn.inference.predict import predict_table
-from molattn.model import module as inputs
+from molattn.model import networks
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.module import CLIP, MOST_PAIRS, batches, scaled_numbers, table_features
+from molattn.model.networks import MOST_PAIRS, Networks, batches
+from molattn.model.scaling import CLIP, scaled_numbers, table_features
 from molattn.record import MoleculeRecord
 from molattn.training.run import train
 from molattn.training.scaling import number_scaling
@@ -59,14 +60,14 @@ def test_molecules_are_batched_in_one_way_wherever_they_are_predicted(monkeypatc
     whole = model.predict(smiles)
     with pytest.raises(ValueError, match="batch_size"):
         model.predict(smiles, 0)
-    seen, collate = [], MolAttn.collate
+    seen, collate = [], Networks.collate
 
     def spy(self, records):
         seen.append([record.num_atoms for record in records])
         return collate(self, records)
 
-    monkeypatch.setattr(inputs, "MOST_PAIRS", 100)
-    monkeypatch.setattr(MolAttn, "collate", spy)
+    monkeypatch.setattr(networks, "MOST_PAIRS", 100)
+    monkeypatch.setattr(Networks, "collate", spy)
     table = tmp_path / "in.csv"
     table.write_text("smiles\n" + "\n".join(smiles) + "\n")
     model.calibrate(["C", "CC", "CCC"], [[0.0], [1.0], [2.0]], ["CCCC"])
@@ -119,7 +120,7 @@ def test_numbers_are_scaled_by_the_training_rows_alone_and_reach_the_prediction(
     plain = MolAttn(MolAttnConfig("y", SMALL))
     for one, other in ((model, plain), (plain, model)):
         with pytest.raises(ValueError, match="featurize"):
-            one.values(one.predict_outputs([other.featurize("CCO")]))
+            one.predictor.values(one.predictor.predict_outputs([other.featurize("CCO")]))
 
 
 def test_a_number_that_did_not_vary_or_was_missing_says_nothing():
@@ -130,11 +131,11 @@ def test_a_number_that_did_not_vary_or_was_missing_says_nothing():
     assert mean.tolist() == pytest.approx([2.0, 5.0, 0.0, 0.1])
     assert scale[0] == 1.0
     new = torch.tensor([[4.0, 1e6, 7.0, 9.0], [2.0, np.nan, np.nan, -1e9]])
-    scaled = scaled_numbers(new, mean, scale, given=0)
+    scaled = scaled_numbers(new, mean, scale, from_table=0)
     torch.testing.assert_close(scaled, torch.tensor([[2.0, 0, 0, 0], [0, 0, 0, 0]]))
     # What is calculated is clipped, and what is given is not.
     values = torch.tensor([[100.0, 100.0, torch.nan], [-100.0, -100.0, 1.0]])
-    scaled = scaled_numbers(values, torch.zeros(3), torch.ones(3), given=1)
+    scaled = scaled_numbers(values, torch.zeros(3), torch.ones(3), from_table=1)
     assert scaled.tolist() == [[100.0, CLIP, 0.0], [-100.0, -CLIP, 1.0]]
 
 

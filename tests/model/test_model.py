@@ -117,8 +117,8 @@ def test_predictions_leave_the_modes_of_modules_as_they_were(model):
         model.nets[0].encoder.train(not mode)
         before = [module.training for module in model.modules()]
         model.predict(SMILES, features=FEATURES)
-        with model.evaluating(), model.evaluating():
-            assert not any(module.training for module in model.modules())
+        with model.networks.evaluating(), model.networks.evaluating():
+            assert not any(module.training for module in model.nets.modules())
         assert [module.training for module in model.modules()] == before
 
 

@@ -59,7 +59,7 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
 
 @pytest.mark.parametrize("head", PREDICTION_HEADS)
 def test_a_head_predicts_in_double_precision(head):
-    net = make(head=head).float().networks[0]
+    net = make(head=head).float().networks.members[0]
     molecules = torch.randn(50, net.molecule_width)
     exact = copy.deepcopy(net).double().decode(molecules.double())
     assert torch.equal(net.decode(molecules), exact.float())
@@ -171,7 +171,7 @@ def test_the_whole_network_is_compiled_once_for_all_layouts():
 def test_the_weights_decide_whether_there_is_a_projection():
     config = MolAttnConfig(("y",), SMALL)
     plain, projected, new = MolAttn(config), MolAttn(config), MolAttn(config).double()
-    width = projected.embedding_width()
+    width = projected.networks.embedding_width()
     projected.nets[0].register_buffer("projection", torch.randn(width, width))
     new.load_state_dict(projected.state_dict())
     assert new.nets[0].projection.dtype == torch.float64

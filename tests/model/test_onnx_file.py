@@ -14,7 +14,7 @@ from molattn.chem import OnnxInputs
 from molattn.cli import main
 from molattn.config import NetworkConfig
 from molattn.model.onnx_file import to_onnx
-from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.task import Task
 
@@ -78,7 +78,7 @@ def trained():
         "features": ("t",),
         "descriptors": ("MolWt",),
         "morgan_counts": 4,
-        "target_transforms": (LogTransform(), TargetTransform(), TargetTransform()),
+        "target_transforms": (LogTransform(), IdentityTransform(), IdentityTransform()),
         "standardize": True,
     }
     network = NetworkConfig(**SMALL | {"layers": 1, "update_edges": True})

@@ -89,6 +89,6 @@ def test_partners_that_do_not_fit_are_refused():
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])
     with pytest.raises(ValueError, match="second molecules"):
-        two.values(two.predict_outputs([one.featurize("C")]))
+        two.predictor.values(two.predictor.predict_outputs([one.featurize("C")]))
     with pytest.raises(ValueError, match="no second molecules"):
-        one.values(one.predict_outputs([two.featurize("C", "O")]))
+        one.predictor.values(one.predictor.predict_outputs([two.featurize("C", "O")]))

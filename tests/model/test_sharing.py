@@ -112,7 +112,8 @@ def test_an_unrelated_target_changes_nothing():
     found, _ = fit((FIRST, SECOND), labels)
     expected, _ = fit((FIRST,), labels[:, :1])
     np.testing.assert_allclose(found.weights[:, 0], expected.weights[:, 0], rtol=1e-6)
-    assert fit((FIRST,), labels, auxiliary=[SECOND])[0].to_bytes() == expected.to_bytes()
+    auxiliary, _ = fit((FIRST,), labels, auxiliary=[SECOND])
+    assert auxiliary.to_files(config(FIRST)) == expected.to_files(config(FIRST))
 
 
 def test_auxiliary_labels_are_learned_and_not_predicted():

@@ -73,6 +73,6 @@ def test_a_molecule_without_atoms_is_an_error_and_no_molecule_no_row():
     record = model.featurize("CC")
     nothing = MoleculeRecord(record.atoms[:0], record.pairs[:0, :0])
     for records in ([record, nothing], [record, replace(record, partner=nothing)]):
-        for compute in (model.predict_outputs, model.embed_records):
+        for compute in (model.predictor.predict_outputs, model.networks.embed):
             with pytest.raises(ValueError, match="molecule 1 has no atoms"):
                 compute(records)

@@ -12,8 +12,8 @@ from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import (
     TRANSFORMS,
+    IdentityTransform,
     LogTransform,
-    TargetTransform,
     YeoJohnsonTransform,
 )
 from molattn.task import Task
@@ -100,17 +100,17 @@ def model_with(*transforms, members=1):
 
 
 def test_the_model_transforms_then_standardizes_and_undoes_both():
-    model = model_with(LogTransform(), TargetTransform(), TargetTransform(), members=3)
+    model = model_with(LogTransform(), IdentityTransform(), IdentityTransform(), members=3)
     labels = float64([[20.0, 1.0, -4.0], [torch.nan, 2.0, torch.nan]])
     np.testing.assert_allclose(
-        model.scale(labels),
+        model.scaling.scaled_labels(labels),
         [[(np.log(20.0) - 1.0) / 0.5, 1.0, -3.5], [np.nan, 2.0, np.nan]],
         rtol=1e-6,
     )
     with torch.no_grad():
         batch = model.collate([model.featurize(text) for text in SMILES])
-        scaled = model.member_outputs(batch).double().numpy()
-    outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
+        scaled = model.networks.member_outputs(batch).double().numpy()
+    outputs = model.predictor.predict_outputs([model.featurize(text) for text in SMILES])
     np.testing.assert_allclose(outputs[..., 0], 0.5 * scaled[..., 0] + 1.0, rtol=1e-5)
     found = model.predict(SMILES)
     np.testing.assert_allclose(found[:, 0], np.exp(outputs[..., 0].mean(axis=0)))
@@ -118,7 +118,7 @@ def test_the_model_transforms_then_standardizes_and_undoes_both():
     np.testing.assert_allclose(model.predict(SMILES, members=True)[..., 0], np.exp(outputs[..., 0]))
     with torch.no_grad():
         np.testing.assert_allclose(
-            model.in_own_units(model.to_transformed(model(batch).double().numpy())),
+            model.scaling.in_own_units(model.scaling.to_transformed(model(batch).double().numpy())),
             found,
             rtol=1e-5,
         )
@@ -126,8 +126,8 @@ def test_the_model_transforms_then_standardizes_and_undoes_both():
 
 def test_transforms_fit_the_tasks():
     config = MolAttnConfig((Task("y"), Task("b", "binary", ("no", "yes"))), SMALL)
-    assert config.target_transforms == (TargetTransform(), TargetTransform())
-    for wrong in ((LogTransform(),), (TargetTransform(), LogTransform()), ({"kind": "cube"},)):
+    assert config.target_transforms == (IdentityTransform(), IdentityTransform())
+    for wrong in ((LogTransform(),), (IdentityTransform(), LogTransform()), ({"kind": "cube"},)):
         with pytest.raises(InputError, match=r"target.transforms"):
             replace(config, target_transforms=wrong)
     for parameters in ({"power": 3.0}, {"power": 1.0, "scale": 0.0}, {"power": 1.0, "a": 0}):

@@ -5,7 +5,6 @@ from scipy.stats import percentileofscore
 
 from molattn.api import train
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
-from molattn.errors import InputError
 from molattn.model.artefact import MOLECULES_FILE
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LabelDistribution, TrainingMolecules, TrainingSet, percentile
@@ -78,9 +77,9 @@ def test_a_trained_model_keeps_its_training_set(tmp_path, keep):
         (near,) = MolAttn.from_pretrained(tmp_path).nearest(["CCCCO"], 2)
         assert near == model.nearest(["CCCCO"], 2)[0]
         assert near[0].labels == {"y": table["y"][table["smiles"].index(near[0].smiles)]}
-        with pytest.raises(InputError, match="count"):
+        with pytest.raises(ValueError, match="count"):
             model.nearest(["CCO"], 0)
         # Other fingerprints have other places.
         model.calibrate(table["smiles"], np.array(table["y"])[:, None], ["C", "CC"])
-    with pytest.raises(InputError, match="keep_training_molecules"):
+    with pytest.raises(ValueError, match="keep_training_molecules"):
         model.nearest(["CCO"])

@@ -7,6 +7,7 @@ import torch
 from molattn.config import NetworkConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.networks import Networks
 from molattn.training.batches import LabeledLoader
 from molattn.training.fine_tuning import FineTuningPlan
 from molattn.training.loop import fit
@@ -49,17 +50,17 @@ class Killed(BaseException):
 
 def interrupted(monkeypatch, config, folder, step):
     """Train into a folder, dying at a training step counted from 1 over all members."""
-    compute, steps = MolAttn.outputs_and_embedding, 0
+    compute, steps = Networks.outputs_and_embedding, 0
 
     def counted(self, *args):
         nonlocal steps
-        steps += self.training
+        steps += self.nets.training
         if steps == step:
             raise Killed
         return compute(self, *args)
 
     folder.mkdir(exist_ok=True)
     with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "outputs_and_embedding", counted)
+        patch.setattr(Networks, "outputs_and_embedding", counted)
         with pytest.raises(Killed):
             train(config, folder=folder)

@@ -43,8 +43,8 @@ def both(frame):
 
 def process_alone(model, smiles):
     """What the Gaussian process predicts on the transformed scale."""
-    _, inputs = model.network_outputs([model.featurize(text) for text in smiles])
-    return model.to_transformed(model.gaussian_process.predict(inputs))
+    _, inputs = model.networks.predict([model.featurize(text) for text in smiles])
+    return model.scaling.to_transformed(model.gaussian_process.predict(inputs))
 
 
 def test_the_default_is_the_mean_of_network_and_gaussian_process(frame, both):
@@ -77,7 +77,7 @@ def test_validation_outputs_do_not_depend_on_their_labels(frame, both):
     np.testing.assert_array_equal(other.split.val, val)
     assert other.model.gaussian_process.shares == both.model.gaussian_process.shares
     np.testing.assert_allclose(other.validation_outputs, both.validation_outputs, rtol=1e-6)
-    after = both.model.predict_outputs(both.table.molecules(val).records)
+    after = both.model.predictor.predict_outputs(both.table.molecules(val).records)
     assert np.abs(after - both.validation_outputs).max() > 1e-3
 
 
@@ -128,7 +128,7 @@ def test_all_kinds_of_tasks_second_molecules_and_columns(frame, tmp_path, option
         kernels = []
         for given in (inputs, other):
             records = [model.featurize(*pair) for pair in zip(NEW, given["partners"], strict=True)]
-            _, read = model.network_outputs(records, features=given["features"])
+            _, read = model.networks.predict(records, features=given["features"])
             kernels.append(model.gaussian_process.kernel(read))
         assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
 

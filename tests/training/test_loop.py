@@ -19,7 +19,7 @@ from molattn.config import NetworkConfig, SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.target_transform import TargetTransform, YeoJohnsonTransform
+from molattn.model.target_transform import IdentityTransform, YeoJohnsonTransform
 from molattn.nn import LAYERS
 from molattn.nn.prediction_head import MLPFourierHead
 from molattn.nn.readout import READOUTS
@@ -46,7 +46,7 @@ def test_training_learns_and_keeps_its_best_epoch():
     found = losses(history)
     assert min(found) < 0.3 * found[0]
     assert found[history.kept_epoch - 1] == min(found)
-    error = model.values(model.predict_outputs(rows.records)) - rows.targets
+    error = model.predictor.values(model.predictor.predict_outputs(rows.records)) - rows.targets
     assert np.mean((error / rows.targets.std()) ** 2) == pytest.approx(min(found), rel=1e-4)
     assert not model.training
     rates = [epoch.learning_rate for epoch in history.curve]
@@ -65,7 +65,7 @@ def test_the_last_weights_are_kept_and_training_stops_without_improvement():
     assert len(found) == history.kept_epoch < 60
     assert np.argmin(found) == len(found) - 4
     error = (
-        model.values(model.predict_outputs(contrary.records)) - contrary.targets
+        model.predictor.values(model.predictor.predict_outputs(contrary.records)) - contrary.targets
     ) / rows.targets.std()
     assert np.mean(error**2) == pytest.approx(found[-1], rel=1e-4)
 
@@ -177,10 +177,10 @@ class Devices(TorchDispatchMode):
 def test_a_step_does_not_wait_for_the_device(options):
     column = None if options else "solvent"
     model = MolAttn(MolAttnConfig(TASKS, replace(NET, **options), partner_column=column))
-    transforms = [YeoJohnsonTransform(0.5), *[TargetTransform()] * 3]
+    transforms = [YeoJohnsonTransform(0.5), *[IdentityTransform()] * 3]
     model.set_target_scaling(np.zeros(4), np.ones(4), transforms)
     smiles = ["CCO", "c1ccccc1C", "C", "CCN.Cl"]
-    records = model.reader(column and smiles).all(smiles, column and ["CCO", "O"] * 2)
+    records = model.networks.reader(column and smiles).all(smiles, column and ["CCO", "O"] * 2)
     targets, bounds = np.zeros((4, 4)), np.full((2, 4, 4), np.nan)
     targets[0], bounds[0, 0, 0] = np.nan, 1.0
     rows = Molecules(records, targets, np.ones(4), None, bounds)

@@ -9,7 +9,7 @@ from molattn.evaluation.report.headline import make_headline
 from molattn.evaluation.report.tables import score_cell, scored_rows, split_text
 from molattn.evaluation.scores.metrics import metrics_of
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, Metrics
-from molattn.model.artefact import MODEL_FILES
+from molattn.model.artefact import MODEL_FILES, model_card
 from molattn.model.model import MolAttn
 from molattn.utils.files import write_file
 
@@ -71,4 +71,5 @@ def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder
         conclusion=make_headline(tasks, metrics, folder).conclusion,
         files="\n".join(files),
     )
-    write_file(folder / "model" / "README.md", (model.card(scores) + text).encode())
+    card = model_card(model.config.tasks, scores) + text
+    write_file(folder / "model" / "README.md", card.encode())

@@ -41,7 +41,7 @@ from molattn.evaluation.report.tables import (
 from molattn.evaluation.scores.metrics import main_metric
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, RunMetrics
 from molattn.evaluation.scores.scoring import RunScores
-from molattn.model.predictor import (
+from molattn.model.columns import (
     PredictionColumns,
     cell_text,
     standardized_cells,
@@ -136,7 +136,7 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table = run.table
-    output = PredictionColumns(run.model)
+    output = PredictionColumns(run.model.predictor)
     columns = [*output.columns, *standardized_columns(run.model.config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:

@@ -52,14 +52,14 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     Censored labels are not scored, nor are rows without a finite prediction. Without test rows,
     only the validation rows are scored.
     """
-    model = run.model
+    predictor = run.model.predictor
     table = run.table
     level = run.config.report.interval
     molecules = table.molecules(run.split.test)
     with threads(run.config.training.threads):
-        networks = model.network_outputs(molecules.records, features=molecules.features)
-        outputs = model.with_gaussian_process(*networks)
-    test = model.prediction(outputs, table.fingerprints(run.split.test), level)
+        networks = predictor.networks.predict(molecules.records, features=molecules.features)
+        outputs = predictor.with_gaussian_process(*networks)
+    test = predictor.prediction(outputs, table.fingerprints(run.split.test), level)
     metrics = RunMetrics(interval_level=level, **_facts(run))
     if len(run.split.test):
         metrics = _with_test_scores(metrics, run, test, outputs, console)
@@ -69,7 +69,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
             metrics = replace(metrics, censored=censored)
     if len(run.split.val):
         prints = table.fingerprints(run.split.val)
-        validation = model.prediction(run.validation_outputs, prints, level).prediction
+        validation = predictor.prediction(run.validation_outputs, prints, level).prediction
         labels = _labels(validation, table.targets[run.split.val])
         scores = {"validation": score_tasks(validation, labels, table.tasks)}
         metrics = replace(metrics, scores={**metrics.scores, **scores})
@@ -122,7 +122,7 @@ def _with_part_scores(
     metrics: RunMetrics, run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
 ) -> RunMetrics:
     """Add the scores of network and Gaussian process alone, and the weights of the latter."""
-    model = run.model
+    scaling = run.model.scaling
     head = run.model.gaussian_process
     tasks = run.table.tasks
     if head is None or not run.config.trains_network:
@@ -132,8 +132,8 @@ def _with_part_scores(
     scores = {**metrics.scores}
     parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
     for name, outputs in parts.items():
-        mean = mean_of_members(torch.from_numpy(model.to_transformed(outputs)), tasks).numpy()
-        values = model.in_own_units(mean).clip(*model.output_limits)
+        mean = mean_of_members(torch.from_numpy(scaling.to_transformed(outputs)), tasks).numpy()
+        values = scaling.in_own_units(mean).clip(*run.model.predictor.output_limits)
         labels = _labels(values + 0.0 * test.prediction, run.table.targets[run.split.test])
         scores[name] = score_tasks(values, labels, tasks, **options)
     by_task = {task.name: weight for task, weight in weights}
@@ -243,7 +243,8 @@ def score_uncertainty(
         return {}
     calibration = model.uncertainty.calibration
     mean = mean_of_members(torch.from_numpy(outputs), model.config.tasks).numpy()
-    ends = {at: model.intervals(mean, prediction.task_similarity, at) for at in (*_LEVELS, level)}
+    intervals = model.predictor.intervals
+    ends = {at: intervals(mean, prediction.task_similarity, at) for at in (*_LEVELS, level)}
     scores: dict[str, dict[str, Any]] = {}
     for index, (task, part) in enumerate(zip(model.config.tasks, calibration.parts, strict=True)):
         if not isinstance(part, ConformalScores):

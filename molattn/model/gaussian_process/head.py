@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from molattn.model.artefact import GAUSSIAN_PROCESS_FILE, ModelFiles
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process.fit import count_kinds
 from molattn.model.gaussian_process.process import LEAST_VARIANCE, Array, Rows, blocks
@@ -200,29 +201,29 @@ class GaussianProcessHead:
                     of_task.append([*map(Neighbor, numbers, *values, texts)])
         return neighbors
 
-    def to_bytes(self) -> bytes:
-        """Return the content of a safetensors file."""
+    def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
+        """Return the content of its file in a saved model, by name."""
         names = (*_SAVED, *_OF_PLAN)
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         for index, scaling in enumerate(self.scalings):
             if scaling is not None:
                 arrays[f"{_SCALING}{index}"] = np.array([scaling.scale, *scaling.bias])
-        return safetensors.numpy.save({**arrays, **self.kernel.to_arrays()})
+        content = safetensors.numpy.save({**arrays, **self.kernel.to_arrays()})
+        return {GAUSSIAN_PROCESS_FILE: content}
 
     @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], config: MolAttnConfig
-    ) -> "GaussianProcessHead":
-        """Read the arrays of :meth:`to_bytes`."""
-        values: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
-        values |= {name: arrays[name] for name in _SAVED}
-        scalings = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
-        return cls(
-            tuple(config.tasks),
-            MoleculeKernel.from_arrays(arrays, count_kinds(config)),
-            scalings=tuple(
+    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> "GaussianProcessHead | None":
+        """Read the file of :meth:`to_files`; None without it."""
+        arrays = files.arrays(GAUSSIAN_PROCESS_FILE)
+        if not arrays:
+            return None
+        with files.reading(GAUSSIAN_PROCESS_FILE):
+            values: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
+            values |= {name: arrays[name] for name in _SAVED}
+            saved = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
+            scalings = (
                 None if array is None else ProbabilityScaling(array[0], tuple(array[1:].tolist()))
-                for array in scalings
-            ),
-            **values,
-        )
+                for array in saved
+            )
+            kernel = MoleculeKernel.from_arrays(arrays, count_kinds(config))
+            return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **values)

@@ -24,6 +24,7 @@ from molattn.evaluation.report.tables import format_interval, print_scores, scor
 from molattn.evaluation.scores.metrics import TaskScores
 from molattn.evaluation.scores.scoring import constant_prediction, forest_prediction, score_run
 from molattn.model.model import MolAttn
+from molattn.model.predictor import Predictor
 from molattn.task import Task
 from molattn.training.run import train
 
@@ -236,7 +237,7 @@ def test_network_and_gaussian_process_alone_are_scored_within_the_limits_of_pred
     run, *_ = results
     limits = np.repeat([[-np.inf], [np.inf]], len(run.model.config.output_names), axis=1)
     limits[:, 0] = 4.0  # so that all predictions are 4
-    monkeypatch.setattr(MolAttn, "output_limits", limits)
+    monkeypatch.setattr(Predictor, "output_limits", limits)
     report = replace(run.config.report, baselines=False)
     metrics = score_run(replace(run, config=replace(run.config, report=report))).metrics.scores
     labels = run.table.targets[run.split.test, 0]
@@ -291,17 +292,18 @@ def test_the_printed_table_has_every_model_and_fits_80_columns(results):
     assert "…" not in shown
 
 
-def test_options_leave_out_baselines_and_intervals_and_rows_that_are_not_finite(results):
+def test_options_leave_out_baselines_and_intervals_and_rows_that_are_not_finite(
+    results, monkeypatch
+):
     run, _, _ = results
     bare = replace(run, config=replace(run.config, report=ReportConfig(False, bootstrap=0)))
     metrics = score_run(bare).metrics.to_dict()
     assert not {"baseline", "random_forest"} & set(metrics)
     assert metrics["test"][EVIL]["intervals"] == {}
-    model = MolAttn(run.model.config).eval()
-    model.load_state_dict(run.model.state_dict())
-    model.prediction = lambda *args: with_nan(MolAttn.prediction(model, *args))
+    predict = Predictor.prediction
+    monkeypatch.setattr(Predictor, "prediction", lambda *args: with_nan(predict(*args)))
     console = Console(file=io.StringIO(), width=200)
-    metrics = score_run(replace(bare, model=model), console).metrics.to_dict()
+    metrics = score_run(bare, console).metrics.to_dict()
     assert metrics["rows_test_not_finite"] == 1
     assert metrics["test"]["soluble"]["count"] == len(run.split.test) - 1
     assert "without a finite prediction: 1 test row" in console.file.getvalue()
