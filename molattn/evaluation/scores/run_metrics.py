@@ -136,11 +136,13 @@ class RunMetrics(Metrics):
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Create an instance from the content of a file; keys without a field are ignored."""
         names = [name for name in content if f"{name}_seconds" in content]
+        counts = content.get("leakage", {})
+        keys = [count.name for count in fields(Leakage) if count.name in counts]
         return super().from_dict(
             {
                 **content,
                 "tasks": [Task(**task) for task in content["tasks"]],
-                "leakage": Leakage(**content.get("leakage", {})),
+                "leakage": Leakage(**{key: counts[key] for key in keys}),
                 "baseline_seconds": {name: content[f"{name}_seconds"] for name in names},
             }
         )
