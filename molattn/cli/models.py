@@ -98,10 +98,11 @@ def predict(
     elif file is None:
         sys.stdout.flush()
     print_label_scores(predicted, console)
-    (done, errors), seconds = predicted.counts, predicted.tally.seconds
-    place = "" if file is None else f"; written to {file}"
-    rows = f"{counted(done, 'row')} predicted, {errors:,} with an error{place}"
-    rate = three_digits((done + errors) / max(seconds, 1e-9))
+    predicted_rows, errors = predicted.counts
+    seconds = predicted.tally.seconds
+    destination = "" if file is None else f"; written to {file}"
+    rows = f"{counted(predicted_rows, 'row')} predicted, {errors:,} with an error{destination}"
+    rate = three_digits((predicted_rows + errors) / max(seconds, 1e-9))
     print_line(console, f"{rows}, in {seconds:.1f} s ({rate} a second)")
 
 
@@ -126,14 +127,15 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
         if code := cells[-1]:
             console.print(f"no prediction: {code}: {reason_meaning(code)}", markup=False)
             continue
-        table, group = Shown(box=None, pad_edge=False), ""
+        table = Shown(box=None, pad_edge=False)
+        group = ""
         for heading in ("Property", "Value", "Interval or probability", "Confidence (± error)"):
             table.add_column(heading)
         for value in readable_values(model.config.tasks, model.endpoints, header, cells):
             if value.category != group:
                 group = value.category
                 table.add_row(f"[b]{group}[/b]")
-            table.add_row(*(escape(one) for one in value[1:]))
+            table.add_row(*(escape(text) for text in value[1:]))
         console.print(table)
 
 
@@ -198,8 +200,8 @@ def plan(
     from molattn.inference.plan import plan_table
     from molattn.inference.streaming import with_workers
 
-    chosen = plan_table(model, table, output, with_workers(config, table), console)
-    print_line(console, f"{counted(chosen, 'molecule')} chosen; written to {output}")
+    count = plan_table(model, table, output, with_workers(config, table), console)
+    print_line(console, f"{counted(count, 'molecule')} chosen; written to {output}")
 
 
 def explain(
@@ -311,10 +313,10 @@ def export(
     with _extra("export", "onnx"):
         content, exported = to_onnx(loaded)
     write_file(output, content)
-    kept = counted(len(exported.config.tasks), "target")
+    targets = counted(len(exported.config.tasks), "target")
     size = f"{len(content) / 1e6:.1f} MB"
     left_out = ", ".join(exported.left_out()) or "nothing"
-    print_line(console, f"{kept} written to {output} ({size}); left out: {left_out}")
+    print_line(console, f"{targets} written to {output} ({size}); left out: {left_out}")
 
 
 @contextmanager

@@ -85,12 +85,13 @@ class OptionsFile:
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Add the options."""
-        given = {name: argument.tokens for argument in arguments for name in argument.names}
-        config, resumed = given.get("--config"), given.get("--resume")
+        tokens = {name: argument.tokens for argument in arguments for name in argument.names}
+        config = tokens.get("--config")
+        resumed = tokens.get("--resume")
         if config and resumed:
             raise InputError("cannot be used with --config", option="resume")
         path = Path(config[0].value) if config else None
-        if resumed and "--config" in given:
+        if resumed and "--config" in tokens:
             path = _config_to_resume(Path(resumed[0].value), is_study="tune" in commands)
         if path is None:
             return
@@ -99,8 +100,10 @@ class OptionsFile:
         run = PretrainConfig if "pretrain" in commands else TrainConfig
         content = read_config_file(path)
         files = content.pop(run.file_key(), None) or []
-        (table,) = (one for one in arguments if one.field_info.name in ("table", "inputs"))
-        if not (table.tokens or given.get("--dataset")):
+        (table,) = (
+            argument for argument in arguments if argument.field_info.name in ("table", "inputs")
+        )
+        if not (table.tokens or tokens.get("--dataset")):
             for index, file in enumerate([files] if isinstance(files, str) else files):
                 table.append(Token(value=str(file), source=str(path), index=index))
         options: dict[str, Any] = {}
@@ -109,9 +112,9 @@ class OptionsFile:
                 names = ", ".join(run.sections())
                 raise InputError(f"{path}, {section}: expected a section of options, of {names}")
             for name in values:
-                if (known := run.options().get(name)) and known.section != section:
-                    place = known.section
-                    raise InputError(f"{path}, {section}: {name} is an option of {place}")
+                if (option := run.options().get(name)) and option.section != section:
+                    true_section = option.section
+                    raise InputError(f"{path}, {section}: {name} is an option of {true_section}")
             options |= values
         Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)
         self._path = path

@@ -94,7 +94,8 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
 
 def _exit_codes(processes: Sequence[Popen[bytes]]) -> list[int | None]:
     """Return the exit codes, None of processes that do not end though another has failed."""
-    is_forwarded, deadline = False, float("inf")
+    is_forwarded = False
+    deadline = float("inf")
     while None in [process.poll() for process in processes] and time.monotonic() < deadline:
         time.sleep(0.1)
         if not is_forwarded and pending_interrupt() is not None:

@@ -91,10 +91,12 @@ def make_app(options_file: OptionsFile | None = None, *, all_options: bool = Fal
         suppress_keyboard_interrupt=False,
     )
     for position, command in enumerate(_COMMANDS):
-        own = [line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line]
+        examples = [
+            line for line in _EXAMPLES.splitlines() if f"  molattn {command.__name__}" in line
+        ]
         is_short = not all_options and command not in (runs.compare, runs.runs)
         more = ["", f"molattn {command.__name__} {_HELP_ALL} shows all options."] * is_short
-        epilogue = "\n".join(["Examples:", *own, *more])
+        epilogue = "\n".join(["Examples:", *examples, *more])
         formatter = partial(_print_group, command=command, all_options=all_options)
         app.command(command, help_epilogue=epilogue, help_formatter=formatter, sort_key=position)
     return app
@@ -124,12 +126,12 @@ def _print_group(
 
     entries = []
     common = {*_common_options(command)} if command is not None else set[str]()
-    for entry in panel.entries:
-        is_rare = panel.title in _LONG or "--import" in entry.names
-        if all_options or not is_rare or common & {*entry.names}:
-            help = getattr(entry.description, "primary_renderable", entry.description)
+    for option in panel.entries:
+        is_rare = panel.title in _LONG or "--import" in option.names
+        if all_options or not is_rare or common & {*option.names}:
+            help = getattr(option.description, "primary_renderable", option.description)
             text = " ".join(str(help or "").split())
-            entries.append(entry.copy(description=text, default=entry.default or None))
+            entries.append(option.copy(description=text, default=option.default or None))
     if not entries:
         return
     box = Box("\n".join(["─── ", *["    "] * 7]))

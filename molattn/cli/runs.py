@@ -33,14 +33,15 @@ def check(
     config = replace(config, target_columns=with_target(opened, config).target_columns)
     from molattn.data.check import Problem, check_table
 
-    found, console = check_table(opened, config), make_console()
+    report = check_table(opened, config)
+    console = make_console()
     if output is not None:
         with write_table(output, Problem._fields) as write:
-            for problem in found.problems:
+            for problem in report.problems:
                 write([problem.line, *map(escape_formula, problem[1:])])
-    for line in found.lines:
+    for line in report.lines:
         print_line(console, line)
-    if any(one.problem == "mixture" for one in found.problems):
+    if any(problem.problem == "mixture" for problem in report.problems):
         config = replace(config, standardize=True)
     command = TrainConfig(str(table), config).command_line("train", with_paths=True)
     print_line(console, f"to train: {command}")
@@ -71,9 +72,9 @@ def compare(
     output = output or free_folder(Path("runs/comparison"))
     read = read_runs(runs)
     tables = write_comparison(read, comparison_table(read), output)
-    for one in tables:
-        if "interval" in one.frame:  # a drawing
-            del one.frame["interval"]
+    for table in tables:
+        if "interval" in table.frame:  # a drawing
+            del table.frame["interval"]
     print_tables(tables, console)
     print_line(console, f"Comparison written to {output}; see {output / 'report.html'}")
 
@@ -96,18 +97,18 @@ def runs(
 
     from molattn.evaluation.compare.run_list import ListedRun, list_runs
 
-    found = list_runs(folder)
+    listed_runs = list_runs(folder)
     if output is not None:
         with write_table(output, ListedRun._fields) as write:
-            for run in found:
+            for run in listed_runs:
                 cells = ("" if cell is None else cell for cell in run)
-                write([escape_formula(one) if isinstance(one, str) else one for one in cells])
-    shown = Table(box=None, pad_edge=False)
+                write([escape_formula(cell) if isinstance(cell, str) else cell for cell in cells])
+    printed = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 13, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):
         justify = "right" if name in ("score", "baseline") else "left"
-        shown.add_column(name, no_wrap=True, justify=justify, min_width=least.get(name))
-    for name, date, *facts, metric, score, baseline, state in found:
-        numbers = ["" if one is None else f"{one:.3f}" for one in (score, baseline)]
-        shown.add_row(name, date[:10], *facts, f"{metric} {numbers[0]}", numbers[1], state)
-    console.print(shown if found else f"no runs in {folder}", markup=False)
+        printed.add_column(name, no_wrap=True, justify=justify, min_width=least.get(name))
+    for name, date, *facts, metric, score, baseline, state in listed_runs:
+        numbers = ["" if number is None else f"{number:.3f}" for number in (score, baseline)]
+        printed.add_row(name, date[:10], *facts, f"{metric} {numbers[0]}", numbers[1], state)
+    console.print(printed if listed_runs else f"no runs in {folder}", markup=False)

@@ -142,11 +142,11 @@ class TrainOptions:
 
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
     data = config.data
-    if [one.lower() for one in data.target_columns] in ([], [BUNDLED_TARGET.lower()]):
+    if [column.lower() for column in data.target_columns] in ([], [BUNDLED_TARGET.lower()]):
         units = data.target_units or (BUNDLED_UNIT,)
         data = replace(data, target_columns=(BUNDLED_TARGET,), target_units=units)
-    chosen = {data.split, data.split_column, data.folds, data.test_size}
-    if chosen == {None, DataConfig.test_size}:
+    split_options = {data.split, data.split_column, data.folds, data.test_size}
+    if split_options == {None, DataConfig.test_size}:
         data = replace(data, split_column="split")
     return replace(config, file=str(bundled_dataset()), data=data)
 
@@ -159,7 +159,8 @@ def _with_named_dataset(config: TrainConfig, name: str) -> TrainConfig:
     dataset = named_dataset(name)
     data = replace(config.data, smiles_column=dataset.smiles_column)
     if not data.target_columns:
-        targets, units = dataset.target_columns, dataset.target_units
+        targets = dataset.target_columns
+        units = dataset.target_units
         data = replace(data, target_columns=targets, target_units=units)
     return replace(config, file=str(dataset.path), data=data)
 
@@ -219,7 +220,7 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     seconds = f"{run.seconds:.0f} s"
     if forest := scores.metrics.baseline_seconds.get("random_forest"):
         seconds += f" (random forest: {forest:.0f} s)"
-    epochs = ", ".join(f"{one.kept_epoch} of {len(one.curve)}" for one in run.histories)
+    epochs = ", ".join(f"{history.kept_epoch} of {len(history.curve)}" for history in run.histories)
     weights = f"; weights of epoch {epochs} saved" if epochs else ""
     print_line(console, f"Trained in {seconds}{weights}")
 
@@ -256,12 +257,13 @@ def pretrain(
         from molattn.pretraining import pretrain as run_pretraining
         from molattn.utils.process_group import process_rank
 
-        result = run_pretraining(config, folder, console, num_workers=num_workers)
+        pretraining = run_pretraining(config, folder, console, num_workers=num_workers)
         if not process_rank():
-            write_pretraining(result, folder)
-    scores, seconds = result.metrics["validation"], 3600.0 * result.metrics["hours"]
+            write_pretraining(pretraining, folder)
+    scores = pretraining.metrics["validation"]
+    seconds = 3600.0 * pretraining.metrics["hours"]
     print_line(console, f"Validation: {', '.join(describe_scores(scores))}")
-    print_line(console, f"Trained in {seconds:.0f} s ({result.history.steps} steps)")
+    print_line(console, f"Trained in {seconds:.0f} s ({pretraining.history.steps} steps)")
     print_line(console, f"Results written to {output}")
     return None
 
@@ -302,8 +304,8 @@ def tune(
     folder = run.resume or run.output or free_folder(Path("runs") / name)
     searched = None if space is None else read_space(space)
     with _study_folder(folder, run):
-        result = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
-    console.print(trials_table(result), markup=False)
+        study = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
+    console.print(trials_table(study), markup=False)
     best = f"molattn train --config {folder / BEST_FILE}"
     print_line(console, f"Results written to {folder}; to train with the best options: {best}")
 

@@ -83,7 +83,9 @@ class PredictResponse(TypedDict):
 
 def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule]:
     """Return rows and their predictions, with so many nearest training molecules, as JSON types."""
-    served, header, model = work.served, work.table.header, work.served.model.config
+    served = work.served
+    header = work.table.header
+    model = work.served.model.config
     columns = [*served.spec(work.level).columns]
     texts = {"name": name_column(work.table.header)}
     if model.partner_column and model.partner_column in header:
@@ -119,8 +121,12 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         prints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
         for n, near in zip(good, served.model.nearest(prints, neighbors), strict=True):
             answers[n]["neighbors"] = [
-                {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
-                for one in near
+                {
+                    "smiles": neighbor.smiles,
+                    "similarity": neighbor.similarity,
+                    "labels": dict(neighbor.labels),
+                }
+                for neighbor in near
             ]
     return answers
 
@@ -165,7 +171,9 @@ async def file_chunks(
     work: Work, options: PredictConfig, name: str, predicted: AsyncIterator[Predicted]
 ) -> AsyncIterator[bytes]:
     """Yield the parts of a file of predictions in a format, as ``molattn predict`` writes it."""
-    served, file_format, buffer = work.served, FORMATS[name], BytesIO()
+    served = work.served
+    file_format = FORMATS[name]
+    buffer = BytesIO()
     path = Path(f"predictions{file_format.suffixes[0]}")
     spec = readable_spec(served.spec(work.level), served.model, path, options)
     rows = OutputRows(work.table, served.model, spec, options, path)
@@ -218,17 +226,17 @@ def explain_prediction(
     with threads(config.threads):
         (instance,) = read_instances(model, [body.smiles], body.task, partners, values)
         try:
-            found = explain_instance(instance, body.method, MethodOptions())
+            explanation = explain_instance(instance, body.method, MethodOptions())
         except NotFiniteError as error:
             raise SmilesError(body.smiles, "not_finite", str(error)) from None
     fields = ExplainResponse.__annotations__.keys() - {"model", "svg", "atoms"}
-    card = model.endpoints.get(found.target)
-    drawn = replace(found, target=card.title) if card else found  # as the page calls it
+    card = model.endpoints.get(explanation.target)
+    drawn = replace(explanation, target=card.title) if card else explanation  # as the page calls it
     return {
         "model": served.name,
         "svg": drawn.draw(body.width, body.height),
-        "atoms": found.atom_scores.tolist(),
-        **{name: getattr(found, name) for name in fields},
+        "atoms": explanation.atom_scores.tolist(),
+        **{name: getattr(explanation, name) for name in fields},
     }  # pyright: ignore[reportReturnType]
 
 

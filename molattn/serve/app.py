@@ -150,7 +150,8 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         held.callback(stop.set)
         if kind == JSON:
             body = await bodies.read_json(request, bodies.PredictRequest)
-            served, neighbors = catalog.find(body.model, body.as_given), body.neighbors
+            served = catalog.find(body.model, body.as_given)
+            neighbors = body.neighbors
             count = len(body.smiles)
             table = bodies.json_table(served, body, config)
             is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
@@ -251,9 +252,10 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
 
 def _check_token(token: str) -> Callable[..., None]:
     def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+        header: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
     ) -> None:
-        if given is None or not secrets.compare_digest(given.credentials.encode(), token.encode()):
+        expected = token.encode()
+        if header is None or not secrets.compare_digest(header.credentials.encode(), expected):
             message = "expected the header 'Authorization: Bearer TOKEN' with the server's token"
             raise APIError(401, "token", message, {"WWW-Authenticate": "Bearer"})
 

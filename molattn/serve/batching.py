@@ -59,7 +59,8 @@ class _Joined(Table):
     path = Path("body")
 
     def __init__(self, tables: Sequence[Table]) -> None:
-        self.header, self._tables = tables[0].header, tables
+        self.header = tables[0].header
+        self._tables = tables
 
     def __iter__(self) -> Iterator[Row]:
         return chain.from_iterable(self._tables)
@@ -150,7 +151,9 @@ class Worker:
                 waiting.append(await self._queue.get())
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
-            tasks, rest, count = list[_Task](), list[_Task](), 0
+            tasks = list[_Task]()
+            deferred = list[_Task]()
+            count = 0
             first = waiting[0].work
             for task in waiting:
                 fits = not tasks or count + task.count <= self._config.batch_size
@@ -158,8 +161,8 @@ class Worker:
                     tasks.append(task)
                     count += task.count
                 else:
-                    rest.append(task)
-            waiting = rest
+                    deferred.append(task)
+            waiting = deferred
             if tasks := [task for task in tasks if not task.future.cancelled()]:
                 await self._answer(tasks)
 
@@ -175,12 +178,15 @@ class Worker:
                 tasks[0].future.set_exception(error)
             return
         for task in tasks:
-            own, results = results[: task.count], results[task.count :]
+            answer = results[: task.count]
+            results = results[task.count :]
             if not task.future.cancelled():
-                task.future.set_result(own)
+                task.future.set_result(answer)
 
     def _compute(self, tasks: Sequence[_Task]) -> Predicted:
-        results, served, level = Predicted(), tasks[0].work.served, tasks[0].work.level
+        results = Predicted()
+        served = tasks[0].work.served
+        level = tasks[0].work.level
         if unread := [task for task in tasks if task.rows is None]:
             table = _Joined([task.work.table for task in unread])
             new = chain.from_iterable(self._read(unread[0].work, table))

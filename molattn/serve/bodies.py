@@ -149,7 +149,9 @@ EXPLAIN_BODIES = {
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the description of the errors of an endpoint."""
-    return {one: {"model": Error, "description": HTTPStatus(one).phrase} for one in statuses}
+    return {
+        status: {"model": Error, "description": HTTPStatus(status).phrase} for status in statuses
+    }
 
 
 def content_type(request: Request, allowed: Iterable[str]) -> str:
@@ -164,7 +166,7 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
 def accepted(request: Request, default: str) -> str:
     """Return the first type of an answer that ``Accept`` names: JSON, CSV, Excel or SDF."""
     entries = request.headers.get("accept", "").lower().split(",")
-    names = (entry.partition(";")[0].strip() for entry in entries)
+    names = (media_range.partition(";")[0].strip() for media_range in entries)
     return next((name for name in names if name in (JSON, CSV, _EXCEL, _SDF)), default)
 
 
@@ -236,7 +238,8 @@ class _MoleculeTable(Table):
 
 def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -> Table:
     """Return the molecules of a request, or refuse other inputs than the model's."""
-    count, features = len(body.smiles), body.features or {}
+    count = len(body.smiles)
+    features = body.features or {}
     if count > config.max_molecules:
         message = f"smiles: got {count} molecules, expected at most {config.max_molecules}"
         raise APIError(413, "too_large", f"{message} (max_molecules); send a table instead")
@@ -279,6 +282,6 @@ def validation_line(errors: Iterable[Any]) -> str:
     error = next(iter(errors))
     where = ".".join(str(name) for name in error["loc"] if name not in ("body", "query"))
     is_clear = error["type"] in ("missing", "json_invalid", "model_type")
-    got = "" if is_clear else f"got {quoted(error['input'])}, "
+    received = "" if is_clear else f"got {quoted(error['input'])}, "
     words = " ".join(str(error["msg"]).split())
-    return f"{where or 'body'}: {got}{words[:1].lower()}{words[1:]}"
+    return f"{where or 'body'}: {received}{words[:1].lower()}{words[1:]}"

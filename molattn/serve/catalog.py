@@ -118,8 +118,8 @@ class ServedModel:
         """Return where a value lies among the reference set, else the training, from 0 to 100."""
         labels = self.labels(task)
         quantiles = self.reference.get(task.name) or (labels.quantiles if labels else ())
-        found = percentile(value, quantiles)
-        return None if found is None else round(found, 1)
+        exact = percentile(value, quantiles)
+        return None if exact is None else round(exact, 1)
 
     def describe(self) -> ModelDescription:
         """Return what ``/models`` says of the model."""
@@ -136,7 +136,8 @@ class ServedModel:
         }
 
     def _describe(self, task: Task) -> TaskDescription:
-        uncertainty, labels = self.model.uncertainty, self.labels(task)
+        uncertainty = self.model.uncertainty
+        labels = self.labels(task)
         has_interval = False  # of any level
         if uncertainty is not None:
             scores = uncertainty.calibration.parts[self.tasks.index(task)]
@@ -189,10 +190,12 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
 
 def add_reference(served: ServedModel, path: Path, options: PredictConfig) -> int:
     """Predict a table and keep the quantiles; return the number of rows without a prediction."""
-    table, spec = open_table(path, options=options), served.spec(LEVEL)
+    table = open_table(path, options=options)
+    spec = served.spec(LEVEL)
     table.use(options, *served.model.config.input_columns)
     columns = [[*spec.columns].index(task.output_names[0]) for task in served.tasks]
-    values, refused = list[list[Any]](), 0
+    values = list[list[Any]]()
+    refused = 0
     with inference_context(served.model, options.threads):
         for batch in molecule_batches(table, served.model, options, spec.fields):
             for _, rows, code in compute_rows(spec, batch):

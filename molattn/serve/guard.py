@@ -41,7 +41,8 @@ class APIError(Exception):
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self._status, self._headers = status, headers
+        self._status = status
+        self._headers = headers
         self._content: Error = {"error": code, "message": message}
 
     def response(self) -> JSONResponse:
@@ -100,7 +101,8 @@ class Guard:
             raise  # the connection is closed
 
     def _refusal(self, headers: Headers) -> APIError | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
+        host = headers.get("host", "")
+        origin = headers.get("origin")
         name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
         if self._only_local and not is_loopback(name):
             message = "Host: got another name than that of this machine, expected localhost"

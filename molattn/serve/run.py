@@ -63,7 +63,7 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         if not is_loopback(config.host):
             print_line(console, "other machines need the token, and a proxy for TLS")
         server.run(sockets=[listener])
-    working = [one for one in threading.enumerate() if one.name.startswith("molattn-")]
+    working = [thread for thread in threading.enumerate() if thread.name.startswith("molattn-")]
     for thread in working:
         thread.join(0.5)
     if server.exit_code or any(thread.is_alive() for thread in working):
@@ -113,14 +113,15 @@ class _Server(uvicorn.Server):
         """Reset connections: if they ended as usual, half a table might look like a whole one."""
         for connection in [*self.server_state.connections]:
             transport: Any = connection.transport
-            own = transport.get_extra_info("socket")
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client = transport.get_extra_info("socket")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             transport.abort()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Finish what was accepted; at a second signal, nothing."""
         if self.should_exit:
-            self.force_exit, self.exit_code = True, 128 + sig
+            self.force_exit = True
+            self.exit_code = 128 + sig
         self.should_exit = True
 
 
@@ -132,9 +133,9 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) > _MOST_CONNECTIONS:
             _warn_of_connections()
-            for other in self.connections - {self}:
-                other.shutdown()
-            busy = sum(not one.transport.is_closing() for one in self.connections)
+            for connection in self.connections - {self}:
+                connection.shutdown()
+            busy = sum(not connection.transport.is_closing() for connection in self.connections)
             if busy > _MOST_CONNECTIONS:
                 transport.close()
 
