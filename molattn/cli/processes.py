@@ -1,18 +1,17 @@
 """A command in a process for each device that it trains on.
 
-``torchrun`` starts them, or :func:`launch` on this machine: torch's elastic agent waits
-30 s after a signal, and Lightning's launcher starts them only when the tables have been read.
+``torchrun`` starts them, or :func:`launch` with torch's elastic agent, as ``torchrun`` does.
+Lightning's launcher would start them only when the tables have been read.
 """
 
 import errno
+import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from subprocess import PIPE, Popen
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,12 @@ from cyclopts import CycloptsError
 from molattn.cli.options import make_console
 from molattn.errors import MolattnError
 from molattn.utils.console import print_line
-from molattn.utils.signals import Interrupted, interrupts_deferred, pending_interrupt
+from molattn.utils.signals import pending_interrupt
 
 if TYPE_CHECKING:
     from molattn.config import TrainingLoopConfig
 
-_GRACE = 10.0  # seconds in which processes end by themselves once one of them has failed
+_GRACE = 10.0  # seconds in which the first process reports the error of all
 
 
 def world_size() -> int:
@@ -48,6 +47,9 @@ def process_group() -> Iterator[None]:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), joined_group():
             yield
     except (MolattnError, CycloptsError, ProcessLostError, KeyboardInterrupt) as error:
+        if pending_interrupt() is None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(_GRACE)  # with the first process that ends, torch's agent ends all
         raise SystemExit(1) from error
 
 
@@ -62,56 +64,45 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
     Raises:
         ChildProcessError: The first process was killed; the others have ended too.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
     count = training.devices
     print_line(make_console(), f"training in {count} processes, one for each device")
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    shared |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    agent_logger = logging.getLogger("torch.distributed.elastic")
+    agent_logger.addHandler(logging.NullHandler())
+    agent_logger.propagate = False  # what it logs the processes report themselves
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id="molattn",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        max_restarts=0,
+    )
     program = f"import sys; sys.path[:] = {sys.path!r}; from molattn.cli import main, processes"
-    line = [sys.executable, "-c", f"{program}; processes.run_rank(main)", *words]
-    processes: list[Popen[bytes]] = []
     try:
-        with interrupts_deferred():  # a second signal kills all at once
-            for rank in range(count):
-                variables = shared | {"RANK": rank, "LOCAL_RANK": rank}
-                environment = os.environ | {name: str(value) for name, value in variables.items()}
-                # In a session of its own: an interrupt from the terminal is for this process.
-                process = Popen(line, stdin=PIPE, env=environment, start_new_session=True)
-                processes.append(process)
-            first, *others = _exit_codes(processes)
-    except Interrupted as interrupt:  # which the first process has reported
-        return 128 + interrupt.signum
-    finally:
-        for process in processes:
-            with process:
-                process.kill()
-    if first is not None and first < 0:
-        text = f"the first process was killed ({signal.Signals(-first).name})"
-        raise ChildProcessError(errno.ECHILD, text)
-    return first or int(any(others))
-
-
-def _exit_codes(processes: Sequence[Popen[bytes]]) -> list[int | None]:
-    """Return the exit codes, None of processes that do not end though another has failed."""
-    is_forwarded = False
-    deadline = float("inf")
-    while None in [process.poll() for process in processes] and time.monotonic() < deadline:
-        time.sleep(0.1)
-        if not is_forwarded and pending_interrupt() is not None:
-            is_forwarded = True
-            for process in processes:
-                process.terminate()
-        if any(process.returncode for process in processes):
-            deadline = min(deadline, time.monotonic() + _GRACE)
-    return [process.returncode for process in processes]
+        elastic_launch(config, sys.executable)("-c", f"{program}; processes.run_rank(main)", *words)
+    except SignalException as interrupt:  # which the first process has reported
+        return 128 + interrupt.sigval
+    except ChildFailedError as error:
+        code = error.failures[0].exitcode if 0 in error.failures else 1
+        if code >= 0:
+            return code
+        text = f"the first process was killed ({signal.Signals(-code).name})"
+        raise ChildProcessError(errno.ECHILD, text) from error
+    return 0
 
 
 def run_rank(main: Callable[[], int]) -> None:
     """Run a command as one of the processes of :func:`launch`, and end with that."""
+    parent = os.getppid()
 
     def wait() -> None:
-        sys.stdin.read()  # ends with the process that has the other end of the pipe
+        while os.getppid() == parent:
+            time.sleep(1)
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
