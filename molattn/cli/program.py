@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, get_type_hints
@@ -139,13 +139,43 @@ def _print_group(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code."""
+    """Run a command, in several processes if it returns how it trains; return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    is_beside_others = words[:1] in (["train"], ["pretrain"]) and world_size() > 1
+    options_file = OptionsFile()
+    with _no_folder_of_the_compiler(), signals_handled():
+        try:
+            if words and not {*_HELP, "--version"} & {*words}:
+                load_plugins()
+            with process_group() if is_beside_others else nullcontext():
+                to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
+                    [STREAM if word == "-" else word for word in words],
+                    exit_on_error=False,
+                    print_error=False,
+                    result_action="return_value",
+                )
+            return 0 if to_launch is None else launch(to_launch, words)
+        except BrokenPipeError:  # the reader of standard output has closed it
+            return 141  # 128 + SIGPIPE
+        except SystemExit as end:  # of a process that trains beside the first one
+            return int(end.code or 0)
+        except Exception as error:
+            is_known = isinstance(error, MolattnError | CycloptsError)
+            if os.environ.get(_TRACEBACK_VARIABLE) and not is_known:
+                raise
+            message, code = _message(error, options_file)
+            return _fail(error, message, code)
+        except KeyboardInterrupt as interrupt:
+            signum = interrupt.signum if isinstance(interrupt, Interrupted) else 2
+            return _fail(interrupt, str(interrupt) or "interrupted", 128 + signum)
+
+
+@contextmanager
+def _no_folder_of_the_compiler() -> Iterator[None]:
+    """Remove torch's folder, made when PyG is imported and empty unless code is compiled."""
     try:
-        with signals_handled():
-            return _exit_code(words)
+        yield
     finally:
-        # torch makes it when PyG is imported; unless code is compiled, it stays empty.
         with suppress(KeyError, OSError):
             os.rmdir(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 
@@ -163,38 +193,6 @@ def run(argv: Sequence[str] | None = None) -> None:
     except OSError:  # which is reported already; Python would report it again
         os._exit(code)
     sys.exit(code)
-
-
-def _exit_code(words: list[str]) -> int:
-    """Run a command, also in several processes if it returns how it trains."""
-    is_beside_others = words[:1] in (["train"], ["pretrain"]) and world_size() > 1
-    options_file = OptionsFile()
-    try:
-        if words and not {*_HELP, "--version"} & {*words}:
-            load_plugins()
-        with process_group() if is_beside_others else nullcontext():
-            to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
-                [STREAM if word == "-" else word for word in words],
-                exit_on_error=False,
-                print_error=False,
-                result_action="return_value",
-            )
-        if to_launch is not None:
-            return launch(to_launch, words)
-    except BrokenPipeError:  # the reader of standard output has closed it
-        return 141  # 128 + SIGPIPE
-    except SystemExit as end:  # of a process that trains beside the first one
-        return int(end.code or 0)
-    except Exception as error:
-        is_known = isinstance(error, MolattnError | CycloptsError)
-        if os.environ.get(_TRACEBACK_VARIABLE) and not is_known:
-            raise
-        message, code = _message(error, options_file)
-        return _fail(error, message, code)
-    except KeyboardInterrupt as interrupt:
-        signum = interrupt.signum if isinstance(interrupt, Interrupted) else 2
-        return _fail(interrupt, str(interrupt) or "interrupted", 128 + signum)
-    return 0
 
 
 def _message(error: Exception, options_file: OptionsFile) -> tuple[str, int]:

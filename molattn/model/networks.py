@@ -141,66 +141,60 @@ class Networks:
             embeddings.append(net.project(molecules))
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
+    @torch.inference_mode()
     def predict(
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> tuple[Array, KernelInputs]:
         """Return outputs of each member, ``[members, n, num_outputs]``, and inputs of kernels."""
         table = table_features(features, len(records), self.config)
-
-        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
-            columns = None if table is None else to_device(table[rows], self.device)
-            numbers = self.scaling.scaled_features(batch, columns)
-            outputs, embedding = self.outputs_and_embedding(batch, numbers)
-            return outputs.transpose(0, 1), embedding
-
-        sizes = (len(self.nets), len(self.config.output_names)), (self.embedding_width(),)
-        outputs, embedding = self._in_batches(records, batch_size, compute, *sizes)
+        outputs = [self._empty(len(self.nets), len(self.config.output_names))]
+        embeddings = [self._empty(self.embedding_width())]
+        with self.evaluating():
+            for batch, rows in self._batches(records, batch_size):
+                columns = None if table is None else to_device(table[rows], self.device)
+                numbers = self.scaling.scaled_features(batch, columns)
+                of_members, embedding = self.outputs_and_embedding(batch, numbers)
+                outputs.append(to_host(of_members.transpose(0, 1)))
+                embeddings.append(to_host(embedding))
         array = None if table is None else table.numpy()
-        inputs = KernelInputs.of_records(self.config, records, embedding.float().numpy(), array)
-        return outputs.double().transpose(0, 1).numpy(), inputs
+        embedding = torch.cat(embeddings).float().numpy()
+        inputs = KernelInputs.of_records(self.config, records, embedding, array)
+        return torch.cat(outputs).double().transpose(0, 1).numpy(), inputs
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
         return sum(net.atom_width if atoms else net.molecule_width for net in self.members)
 
+    @torch.inference_mode()
     def embed(
         self, records: Records, batch_size: int = 256, *, atoms: bool = False
     ) -> NDArray[np.float32]:
         """Embed featurized molecules; see :meth:`molattn.MolAttn.embed`."""
+        embeddings = [self._empty(self.embedding_width(atoms=atoms))]
+        with self.evaluating():
+            for batch, _ in self._batches(records, batch_size):
+                vectors = [
+                    net.encode_atoms(batch)[0] if atoms else net.project(net.encode(batch))
+                    for net in self.members
+                ]
+                embeddings.append(to_host(torch.cat(vectors, dim=-1)))
+        return torch.cat(embeddings).float().numpy()
 
-        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
-            vectors = [
-                net.encode_atoms(batch)[0] if atoms else net.project(net.encode(batch))
-                for net in self.members
-            ]
-            return (torch.cat(vectors, dim=-1),)
+    def _empty(self, *shape: int) -> Tensor:
+        """Return a tensor of no rows, to which those of batches are joined."""
+        return torch.zeros(0, *shape, dtype=self.scaling.dtype)
 
-        width = (self.embedding_width(atoms=atoms),)
-        return self._in_batches(records, batch_size, compute, width)[0].float().numpy()
-
-    @torch.inference_mode()
-    def _in_batches(
-        self,
-        records: Records,
-        size: int,
-        compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
-        *shapes: tuple[int, ...],
-    ) -> list[Tensor]:
-        """Compute tensors of each batch and its rows, of rows of these shapes; join them."""
+    def _batches(self, records: Records, size: int) -> Iterator[tuple[MoleculeBatch, slice]]:
+        """Yield batches on the device of the networks, with their rows."""
         for index, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {index} has no atoms")
-        columns = [[torch.zeros(0, *shape, dtype=self.scaling.dtype)] for shape in shapes]
         start = 0
-        with self.evaluating():
-            for group in batches(records, size, lambda record: record):
-                rows = slice(start, start + len(group))
-                batch = to_device(self.collate(group), self.device)
-                for column, tensor in zip(columns, compute(batch, rows), strict=True):
-                    column.append(to_host(tensor))
-                start = rows.stop
-            finish(self.device)
-        return [torch.cat(column) for column in columns]
+        for group in batches(records, size, lambda record: record):
+            rows = slice(start, start + len(group))
+            yield to_device(self.collate(group), self.device), rows
+            start = rows.stop
+        finish(self.device)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
