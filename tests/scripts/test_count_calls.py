@@ -5,6 +5,7 @@ from pathlib import Path
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig
+from molattn.task import Task
 
 
 def test_a_smiles_passes_at_most_18_functions_from_the_command_to_the_network(
@@ -13,7 +14,7 @@ def test_a_smiles_passes_at_most_18_functions_from_the_command_to_the_network(
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts" / "counts")
     road = importlib.import_module("count_calls").road
     network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
-    MolAttn(MolAttnConfig(("y",), network)).save_pretrained(tmp_path / "model")
+    MolAttn(MolAttnConfig((Task("y"),), network)).save_pretrained(tmp_path / "model")
     functions = road(str(tmp_path / "model"), "CC(N)=O")
     assert functions[0] == "cli/program.py: main"
     assert "chem/parse.py: parse_smiles" in functions
