@@ -129,6 +129,7 @@ def main() -> None:
     table.to_csv(path, index=False)
     config = TrainConfig.from_options(str(path), options(table, endpoints))
     metrics = cross_validate(config, args.output, Console(stderr=True))
+    assert metrics is not None  # None only in processes beside the first
     model = MolAttn.from_pretrained(args.output / "model")
     model.config = replace(model.config, standardize="parent")
     model.endpoints = with_results(endpoints, model, metrics)

@@ -19,6 +19,7 @@ from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.errors import InputError
 from molattn.model.artefact import WEIGHTS_FILE
+from molattn.model.networks import Networks
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
@@ -106,7 +107,7 @@ def test_a_second_interrupt_stops_at_once_with_the_last_checkpoint_whole(fails, 
 @SIGNALS
 @pytest.mark.parametrize("command", ["predict", "explain"])
 def test_a_signal_leaves_no_partial_output(fails, monkeypatch, whole, command, one, code, words):
-    at_call(monkeypatch, MolAttn, "collate", 2, lambda: signal.raise_signal(one))
+    at_call(monkeypatch, Networks, "collate", 2, lambda: signal.raise_signal(one))
     output = "out" if command == "explain" else "out.parquet"
     line = fails(code, command, whole, "in.csv", "--output", output, "--batch-size", "8")
     assert line == f"error: {words}"
