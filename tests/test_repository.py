@@ -56,7 +56,11 @@ def test_commands_that_need_no_network_load_no_torch(tmp_path):
 
     rows = "smiles,y,y_predicted\nCCO,1.5,1.25\nc1ccccc1O,2.5,2\nCCCN,3,3.5\n"
     config = TrainConfig.from_options("t.csv", {"target_columns": ("y",)}).to_dict()
-    metrics = {"tasks": [{"name": "y", "kind": "regression"}], "test": {"y": {"rmse": 0.5}}}
+    metrics = {
+        "tasks": [{"name": "y", "kind": "regression"}],
+        "test": {"y": {"rmse": 0.5}},
+        "test_mean": {},
+    }
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         (folder / "config.yaml").write_text(yaml.safe_dump(config))

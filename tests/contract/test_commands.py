@@ -163,9 +163,9 @@ def test_labels_of_the_input_are_scored(model, small, tmp_path):
 def test_a_worker_process_writes_the_same_bytes_and_leaves_no_file(
     model, small, tmp_path, monkeypatch
 ):
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it in this process
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(temporary / "torch"))  # as torch does
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))  # of this process
     for workers in (0, 1):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from molattn.config import NetworkConfig
-from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.outputs import mean_of_members
 from molattn.task import Task
@@ -46,5 +45,5 @@ def test_probabilities_near_zero_and_one_have_finite_logits_and_gradients():
 )
 def test_models_that_differ_are_refused(change, options):
     other = make(0, replace(CONFIG, **change), **options)
-    with pytest.raises(InputError, match="model 2 differs from model 1 in"):
+    with pytest.raises(ValueError, match="model 2 differs from model 1 in"):
         MolAttn.ensemble([make(1), other])

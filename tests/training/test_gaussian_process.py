@@ -140,7 +140,7 @@ def test_joined_models_have_none(frame, both):
     with pytest.raises(InputError):
         joined.neighbors(NEW)
     alone = trained(frame, **PROCESS).model
-    with pytest.raises(InputError, match="Gaussian process alone"):
+    with pytest.raises(ValueError, match="Gaussian process alone"):
         MolAttn.ensemble([alone, alone])
 
 

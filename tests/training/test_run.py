@@ -140,13 +140,16 @@ CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
         (100, [CLASSES], 10, 100),
     ],
 )
-def test_large_classifications_are_trained_for_fewer_epochs(config, given, tasks, rows, expected):
+def test_large_classifications_are_trained_for_fewer_epochs(
+    config, monkeypatch, given, tasks, rows, expected
+):
     config = replace(config, training=SupervisedConfig(epochs=given))
     table = Mock(tasks=tasks, learned_tasks=tasks, auxiliary=None, targets=np.zeros((1, 1)))
-    table.learned.return_value = (Mock(records=range(rows)), None)  # with auxiliary rows
-    found = resolve(config, table, Mock(train=[1]), None)
-    assert found.training.epochs == expected
-    assert len(found.remarks) == (expected < 30)
+    molecules = Mock(records=range(rows))  # with auxiliary rows
+    monkeypatch.setattr("molattn.training.resolve.learned_molecules", lambda *_: (molecules, None))
+    resolved = resolve(config, table, Mock(train=[1]), None)
+    assert resolved.training.epochs == expected
+    assert len(resolved.remarks) == (expected < 30)
 
 
 def test_the_precision_follows_from_width_and_cpu(config, monkeypatch):
