@@ -77,8 +77,9 @@ class NetworkConfig:
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
         update_edges: Update pair features in each block but the last.
-        layer_options: Other arguments of the layer's class, such as clip=3 or attn_bias=linear
-            (pair features add to the logits, as in Graphormer); in Python also a dictionary.
+        layer_options: Other arguments of the layer's class, such as clip=3, attn_bias=linear (pair
+            features add to the logits, as in Graphormer) or attn_bias=slopes (each head learns how
+            far to look, as in ALiBi); in Python also a dictionary.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).

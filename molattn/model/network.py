@@ -75,6 +75,9 @@ class Network(nn.Module):
         bonded = torch.zeros(sum(featurizer.pair_sizes), 1)
         bonded[1 : featurizer.pair_sizes[0]] = 1.0
         self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
+        terms, constant = _distance_and_bond(featurizer)
+        self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
+        self.has_slopes = encoder is None and layer_options(net).get("attn_bias") == "slopes"
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
@@ -97,6 +100,7 @@ class Network(nn.Module):
             net.width,
             net.heads,
             edge_dim=self.pair_embedding.weight.size(1),
+            max_distance=config.featurizer.max_distance + 1,  # that of atoms without a path
             root_weight=False,  # the residual branch carries the receiver itself
             **layer_options(net),
         )
@@ -223,7 +227,11 @@ class Network(nn.Module):
 
     def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
         """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
-        options: dict[str, Tensor] = {}
+        options: dict[str, EdgeAttr] = {}
+        if self.has_slopes and isinstance(codes, CodedEdges):
+            options["bias_attr"] = replace(codes, table=self.distance_of_pair(codes.table))
+        elif self.has_slopes:
+            options["bias_attr"] = self.distance_of_pair(codes)
         if self.reads_degree or self.walk_length:
             bonds = map_edges(self.bond_of_pair, codes)[:, 0]
         if self.reads_degree:

@@ -1,7 +1,7 @@
 """Attention layers for any PyG graph, and the other parts of a network; no chemistry needed."""
 
 from molattn.nn import functional as functional
-from molattn.nn.attention_bias import AttentionBias, DistanceBias, PathBias
+from molattn.nn.attention_bias import AttentionBias, DistanceBias, DistanceSlopes, PathBias
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.conv.attention_conv import AttentionConv
 from molattn.nn.conv.edge_attention import EdgeAttentionConv
@@ -29,6 +29,7 @@ __all__ = [
     "COMBINES",
     "CodeEmbedding",
     "DistanceBias",
+    "DistanceSlopes",
     "EGTConv",
     "EdgeAttentionConv",
     "EdgeSetAttention",

@@ -56,6 +56,49 @@ class DistanceBias(nn.Embedding):
         return super().forward(code.masked_fill(distance >= 1e4, self.max_distance + 2))
 
 
+class DistanceSlopes(Resettable):
+    r"""Slopes, one for each head, by which logits fall with the number of bonds between two atoms.
+
+    .. math::
+        a_{rs} \leftarrow a_{rs} - s_h \max(d_{rs} - 1, 0)
+
+    The linear biases of ALiBi (Press et al. 2022, "Train Short, Test Long") on a graph, learned: a
+    head with a large slope looks at bonded atoms and the atom itself, one with 0 at all alike. At
+    first the slopes are 4, 2, 1, 1/2, ... in three quarters of the heads, and 0 in the others.
+
+    The distance :math:`d` is in a ``column`` of the edge features; above ``max_distance`` it counts
+    as that. Pairs without a path (below 0) count as one bond more than ``max_distance``; the
+    virtual node of :class:`~molattn.graph.AddDummyNode` (from 10,000) as bonded to all.
+
+    Example:
+        >>> slopes = DistanceSlopes(4, max_distance=8)
+        >>> slopes(torch.tensor([[1.0], [3.0]]))[1, :3].tolist()
+        [-8.0, -4.0, -2.0]
+    """
+
+    def __init__(self, heads: int, max_distance: int, column: int = -1) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.column = column
+        self.slope = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reset the slopes."""
+        nn.init.zeros_(self.slope)
+        count = 3 * len(self.slope) // 4
+        with torch.no_grad():
+            self.slope[:count] = 2.0 ** (2.0 - torch.arange(count))
+
+    def forward(self, edge_attr: Tensor) -> Tensor:
+        """Map edge features ``[E, D]`` to ``[E, H]``."""
+        distance = edge_attr[:, self.column].to(self.slope.dtype)
+        bonds = distance.clamp(1, self.max_distance)
+        bonds = bonds.masked_fill(distance < 0, self.max_distance + 1)
+        bonds = bonds.masked_fill(distance >= 1e4, 1)
+        return (1 - bonds).unsqueeze(-1) * self.slope
+
+
 class PathBias(Linear):
     """A linear map of the last ``channels`` edge features, for example from ``PathBonds``."""
 

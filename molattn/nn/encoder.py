@@ -83,7 +83,18 @@ class Encoder(Resettable):
     def forward(
         self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
     ) -> Tensor:
-        """Encode nodes ``[N, channels]``; each block gets the options."""
+        """Encode nodes ``[N, channels]``; each block gets the options.
+
+        Terms of logits read the edges given here in all blocks, or ``bias_attr`` among the options.
+        """
+        if any(_has_bias(block) for block in self.blocks):
+            options.setdefault("bias_attr", edge_attr)
         for block in self.blocks:
             x, edge_attr = block(x, edge_index, edge_attr, **options)
         return self.norm(x)
+
+
+def _has_bias(block: Any) -> bool:
+    """Whether the logits of a block's layer have a term of edges, the module ``attn_bias``."""
+    layer = getattr(block.conv, "attention", block.conv)
+    return getattr(layer, "attn_bias", None) is not None

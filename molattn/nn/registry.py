@@ -11,7 +11,7 @@ from molattn.config import LAYER_ARGUMENTS, NetworkConfig
 from molattn.config.base import check_unused
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_bias import PathBias
+from molattn.nn.attention_bias import DistanceSlopes, PathBias
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.conv.edge_attention import EdgeAttentionConv
 from molattn.nn.conv.egt import EGTConv
@@ -78,6 +78,7 @@ class Layer:
         heads: int = 1,
         *,
         edge_dim: Optional[int] = None,
+        max_distance: int = 10,
         **options: Any,
     ) -> nn.Module:
         """Make the layer. An option has the same meaning for all layers that have it.
@@ -88,12 +89,16 @@ class Layer:
             out_channels: Number of output channels.
             heads: Number of heads.
             edge_dim: Number of edge features; None = no edge features.
+            max_distance: Longest distance that slopes tell from longer ones.
             options: Keyword arguments of the class, or of another if they are off (None or False).
-                ``attn_bias`` may be ``linear``: a learned linear map of the edge features.
+                ``attn_bias`` may be ``linear``, a learned linear map of the edge features, or
+                ``slopes``, :class:`~molattn.nn.DistanceSlopes` of the last edge feature.
         """
         options = {name: value for name, value in options.items() if value or self.has(name)}
         if options.get("attn_bias") == "linear":
             options["attn_bias"] = PathBias(heads, edge_dim or 0)
+        elif options.get("attn_bias") == "slopes":
+            options["attn_bias"] = DistanceSlopes(heads, max_distance)
         if not self.edge_columns:
             options["edge_dim"] = edge_dim
         elif edge_dim != len(self.edge_columns):
@@ -120,6 +125,8 @@ class _OnEdgeList(Resettable):
         listed = None if pairs is None else graph.pairs_to_edges(pairs)
         if "degree" in options:
             options["degree"] = graph.rows_to_nodes(options["degree"])
+        if options.get("bias_attr") is not None:
+            options["bias_attr"] = graph.pairs_to_edges(edge_features(options["bias_attr"]))
         out = self.conv(graph.rows_to_nodes(x), graph.edge_index, listed, **options)
         if isinstance(out, Tensor):
             return graph.nodes_to_rows(out)

@@ -26,6 +26,9 @@ OPTIONS = [
     {"layer": "graph_network", "gate": True, "update_edges": True},
     {"edge_value": False},
     {"layer": "grit", "walk_length": 4, "update_edges": True},
+    {"layer_options": ("attn_bias=slopes",), "update_edges": True},
+    {"layer": "graph_network", "layer_options": ("attn_bias=slopes",)},
+    {"layer": "egt", "layer_options": ("attn_bias=slopes",)},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -102,6 +105,29 @@ def test_grit_reads_the_bonds_of_each_atom(radius, wraps, monkeypatch):
         layout, found = batch.edge_index, seen.pop()["degree"]
         is_rows = isinstance(layout, CompleteGraphs) and not wraps
         assert torch.equal(layout.rows_to_nodes(found) if is_rows else found, expected)
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_slopes_read_the_number_of_bonds_between_atoms(name, wraps, monkeypatch):
+    monkeypatch.setitem(LAYERS, name, replace(LAYERS[name], complete_graphs=not wraps))
+    model = make(layer=name, layer_options=("attn_bias=slopes",))
+    read = []
+    for module in model.modules():
+        if isinstance(module, molattn.nn.DistanceSlopes):
+            module.register_forward_hook(lambda _, inputs, __: read.append(inputs[0]))
+    far = model.config.featurizer.max_distance + 1
+    mols = [Chem.MolFromSmiles(text) for text in SMILES]
+    distances = np.concatenate([Chem.GetDistanceMatrix(mol).flatten() for mol in mols])
+    expected = np.where(distances > 1000, far, distances.clip(max=far - 1))
+    for form in (as_rows, as_batch):
+        model(form(model))
+        assert len(read) == SMALL.layers
+        for bonds in read:  # of codes, or of pairs
+            assert {*bonds[:, -1].tolist()} >= {*expected.tolist()}
+        if form is as_batch:
+            np.testing.assert_array_equal(read[0][:, -1].numpy(), expected)
+        read.clear()
 
 
 @pytest.mark.parametrize("form", [as_rows, as_batch])

@@ -1,12 +1,23 @@
 """Learned terms of the logits, in every layer."""
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import scatter
 
 from molattn.graph import AddDummyNode, CodedEdges, CompleteGraph, CompleteGraphs
-from molattn.nn import AttentionBias, AttentionConv, DistanceBias, GraphNetwork, PathBias
+from molattn.nn import (
+    AttentionBias,
+    AttentionConv,
+    DistanceBias,
+    DistanceSlopes,
+    EdgeAttentionConv,
+    Encoder,
+    GraphNetwork,
+    GraphTransformerBlock,
+    PathBias,
+)
 
 from .conftest import DOUBLE, HEADS, assert_near
 from .test_layers import gradients
@@ -78,3 +89,58 @@ def test_terms_are_added_up_and_reset():
 def test_a_sum_has_a_term():
     with pytest.raises(TypeError, match="term"):
         AttentionBias()
+
+
+def test_slopes_are_those_of_alibi_on_a_graph():
+    slopes = DistanceSlopes(8, max_distance=3, column=1).double()
+    distance = torch.tensor([0.0, 1, 2, 3, 7, -1, 1e4], dtype=DOUBLE)
+    edge_attr = torch.stack([torch.randn(7, dtype=DOUBLE), distance], dim=1)
+    bonds_beyond_one = np.array([0.0, 0, 1, 2, 2, 3, 0])
+    expected = -np.outer(bonds_beyond_one, [4, 2, 1, 0.5, 0.25, 0.125, 0, 0])
+    np.testing.assert_array_equal(slopes(edge_attr).detach().numpy(), expected)
+    (gradient,) = torch.autograd.grad(slopes(edge_attr).sum(), slopes.slope)
+    np.testing.assert_array_equal(gradient.numpy(), [-bonds_beyond_one.sum()] * 8)
+    for heads, first in ((1, [0.0]), (2, [4, 0]), (3, [4, 2, 0]), (4, [4, 2, 1, 0])):
+        assert DistanceSlopes(heads, max_distance=3).slope.tolist() == first
+
+
+@pytest.mark.parametrize("has_own_block", [False, True])
+@pytest.mark.parametrize("form", ["edges", "features of pairs", "codes of pairs"])
+def test_terms_read_edges_that_no_block_changes(form, has_own_block):
+    def make():
+        bias = DistanceSlopes(2, max_distance=4)
+        conv = EdgeAttentionConv(6, 6, 2, edge_dim=3, attn_bias=bias, update_edges=True)
+        return GraphTransformerBlock(conv, 6, 3) if has_own_block else conv
+
+    encoder = Encoder(make, 2, 6).double()
+    read = []
+    for module in encoder.modules():
+        if isinstance(module, DistanceSlopes):
+            module.register_forward_hook(lambda _, inputs, __: read.append(inputs[0]))
+    graph = CompleteGraphs([4, 2])
+    table = torch.randn(5, 3, dtype=DOUBLE)
+    table[:, -1] = torch.arange(5)
+    codes = torch.randint(0, 5, (graph.num_edges,))
+    x = torch.randn(6, 6, dtype=DOUBLE)
+    edges = CodedEdges.from_edges(graph, codes, table)
+    if form == "edges":
+        encoder(x, graph.edge_index, table[codes])
+    else:
+        edges = edges if form == "codes of pairs" else edges.dense()
+        encoder(graph.nodes_to_rows(x), graph, edges)
+    first, second = read
+    assert torch.equal(first, second)
+    assert {*first[:, -1].tolist()} <= {*range(5)}
+
+
+def test_a_term_reads_features_of_its_own():
+    conv = EdgeAttentionConv(6, 6, heads=2, attn_bias=DistanceSlopes(2, 9), edge_dim=3).double()
+    edge_index = torch.tensor([[0, 1, 2], [2, 2, 2]])
+    x, e = torch.randn(3, 6, dtype=DOUBLE), torch.randn(3, 3, dtype=DOUBLE)
+    distance = torch.tensor([[1.0], [5.0], [0.0]], dtype=DOUBLE)
+    _, (_, far) = conv(x, edge_index, e, True, bias_attr=distance)
+    _, (_, near) = conv(x, edge_index, e, True, bias_attr=distance.clamp(max=1))
+    factor = torch.tensor([1, 4 * -4.0, 1], dtype=DOUBLE)  # the slope times four bonds
+    expected = near[:, 0].log() + torch.where(factor == 1, 0.0, factor)
+    torch.testing.assert_close(far[:, 0], expected.softmax(dim=0))
+    torch.testing.assert_close(far[:, 1], near[:, 1])  # the second slope is 0

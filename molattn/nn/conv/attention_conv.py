@@ -124,7 +124,7 @@ class AttentionConv(PlainMessagePassing):
         dropout: Dropout probability of the attention weights.
         attn_bias: A module that maps edge features ``[E, D]`` to terms of the logits ``[E, H]``,
             such as :class:`~molattn.nn.AttentionBias`. Where ``edge_dim`` is None, it alone reads
-            them.
+            them. It reads ``bias_attr`` in place of ``edge_attr`` if the layer is called with it.
         aggr: How messages are aggregated: ``sum``, ``mean``, ``max`` or ``min``.
         flow: See :class:`torch_geometric.nn.conv.MessagePassing`.
 
@@ -255,7 +255,8 @@ class AttentionConv(PlainMessagePassing):
             batch: The graph of each node ``[N]``, or a pair for a bipartite graph, if there is
                 ``u``; None = one graph.
             size: Numbers of senders and receivers; for receivers without features, their number.
-            options: Further arguments of :meth:`attend`, such as ``degree`` of :class:`GRITConv`.
+            options: Further arguments of :meth:`attend`, such as ``bias_attr``, or ``degree`` of
+                :class:`GRITConv`.
 
         Returns:
             Nodes ``[N_dst, out_channels]``, or a tuple of them and what else was requested.
@@ -336,6 +337,7 @@ class AttentionConv(PlainMessagePassing):
         edges: Edges,
         edge_attr: EdgeAttr = None,
         *,
+        bias_attr: EdgeAttr = None,
         attn_bias: OptTensor = None,
         edge_gate: OptTensor = None,
         edge_value: OptTensor = None,
@@ -349,6 +351,8 @@ class AttentionConv(PlainMessagePassing):
             projected: Queries ``[N_dst, H, C]``, keys ``[N_src, H, C]``, values ``[N_src, H, V]``.
             edges: From :func:`~molattn.nn.graph_inputs.read_graph`, as ``edge_attr``.
             edge_attr: Edge features.
+            bias_attr: Edge features that the layer's ``attn_bias`` reads, in the order of
+                ``edge_attr``; None = ``edge_attr``.
             attn_bias: Added to the logits, ``[E, H]``.
             edge_gate: What weights are multiplied by, ``[E, H]``.
             edge_value: Added to the value of each edge, ``[E, H, V]``.
@@ -358,7 +362,8 @@ class AttentionConv(PlainMessagePassing):
                 graphs as :class:`~molattn.nn.dense.edge_update.PairMessages`.
         """
         if self.attn_bias is not None:
-            learned = map_edges(self.attn_bias, edge_attr).to(projected[0].dtype)
+            attr = edge_attr if bias_attr is None else bias_attr
+            learned = map_edges(self.attn_bias, attr).to(projected[0].dtype)
             check_shape("attn_bias", learned, edges.num_pairs, self.heads)
             attn_bias = add_terms(attn_bias, learned)
         terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)

@@ -177,12 +177,13 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         u: OptTensor = None,
         batch: Union[Tensor, PairTensor, None] = None,
         size: Size = None,
+        bias_attr: EdgeAttr = None,
     ) -> Any:
-        """See :meth:`AttentionConv.forward`."""
+        """See :meth:`AttentionConv.forward`, and ``bias_attr`` of :meth:`AttentionConv.attend`."""
         requested = bool(return_attention_weights)
         nodes, edges, attr = read_graph(self.attention, x, edge_index, edge_attr, size)
         globals_ = read_globals(u, batch, nodes, edges, self.global_dim)
-        attended = self._attend(nodes, edges, attr, globals_, requested)
+        attended = self._attend(nodes, edges, attr, bias_attr, globals_, requested)
         # From here on nodes are a list, without padding.
         node = edges.rows_to_nodes(nodes[1])
         heads = edges.rows_to_nodes(attended.nodes)
@@ -225,7 +226,13 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         return scatter(heads, index, 0, num_graphs, self.edge_to_global)
 
     def _attend(
-        self, x: PairTensor, edges: Edges, attr: EdgeAttr, globals_: Globals, requested: bool
+        self,
+        x: PairTensor,
+        edges: Edges,
+        attr: EdgeAttr,
+        bias_attr: EdgeAttr,
+        globals_: Globals,
+        requested: bool,
     ) -> Attended:
         """Attend with zeros in place of inputs that are switched off."""
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
@@ -236,7 +243,8 @@ class GraphNetwork(Resettable, PlainMessagePassing):
             zeros = [ends._replace(values=torch.zeros_like(ends.values)) for ends in globals_]
             globals_ = zeros[0], zeros[1]
         needed = self.update_edges or self._pools_messages
-        return self.attention.attend_heads(nodes, edges, attr, globals_, requested, needed)
+        inputs = (nodes, edges, attr, globals_)
+        return self.attention.attend_heads(*inputs, requested, needed, bias_attr=bias_attr)
 
     def __repr__(self) -> str:
         return layer_repr(self)
