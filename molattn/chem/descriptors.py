@@ -27,7 +27,7 @@ _CUBIC = tuple(
 _MOST_ATOMS_CUBIC = 500
 # Descriptors that RDKit calculates together, once for each of them if they are asked for by name.
 _BCUT2D = "MWHI MWLOW CHGHI CHGLO LOGPHI LOGPLOW MRHI MRLOW".split()
-_TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
+_JOINT_FUNCTIONS: Mapping[tuple[str, ...], Callable[..., Any]] = {
     ("MolLogP", "MolMR"): rdMolDescriptors.CalcCrippenDescriptors,
     tuple(f"PEOE_VSA{i}" for i in range(1, 15)): rdMolDescriptors.PEOE_VSA_,
     tuple(f"SMR_VSA{i}" for i in range(1, 11)): rdMolDescriptors.SMR_VSA_,
@@ -129,7 +129,7 @@ def _descriptors(mol: Chem.Mol, names: Mapping[str, Any]) -> list[Any]:
         Chem.AssignStereochemistry(mol, cleanIt=True, force=True, flagPossibleStereoCenters=True)
         if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC:
             calculated = dict.fromkeys(_CUBIC, np.nan)
-        for family, function in _TOGETHER.items():
+        for family, function in _JOINT_FUNCTIONS.items():
             if any(name in names and name not in calculated for name in family):
                 values = _value(function, mol)
                 calculated |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))

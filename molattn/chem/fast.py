@@ -60,7 +60,7 @@ _BOND_LENGTHS = {
 }
 _MAX_CACHED = 50_000  # far more kinds of atom than occur; bounds the memory for odd isotopes
 _NO_RING = 255  # larger than any ring, as atom indices take one byte
-_FURTHEST = 30  # in bonds; RDKit counts no atom pairs beyond
+_MAX_PAIR_DISTANCE = 30  # in bonds; RDKit counts no atom pairs beyond
 _TYPES = 511  # of atoms in atom pairs, RDKit's
 
 
@@ -270,20 +270,20 @@ class AtomPairs:
     def _block(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[Counts]:
         num_atoms = np.array([len(piece.atoms) for piece in pieces])
         bonds = _bond_rows(pieces)
-        distances = pair_distances(num_atoms, bonds, _FURTHEST + 1)
+        distances = pair_distances(num_atoms, bonds, _MAX_PAIR_DISTANCE + 1)
         starts = np.repeat(row_starts(num_atoms), num_atoms)
         types = self._atom_types(mols, pieces, np.bincount(bonds.ravel(), minlength=len(starts)))
         # Each pair once: columns are the atoms before that of the row.
         width = distances.shape[1]
         earlier = np.arange(width) < (np.arange(len(starts)) - starts)[:, None]
-        earlier &= distances <= _FURTHEST
+        earlier &= distances <= _MAX_PAIR_DISTANCE
         cells = np.flatnonzero(earlier)
         per_row = np.count_nonzero(earlier, axis=1)
         first = np.repeat(types, per_row)
         second = types[cells + np.repeat(starts - np.arange(len(starts)) * width, per_row)]
-        hashed = _mixed(np.zeros_like(first), np.minimum(first, second))
-        hashed = _mixed(hashed, distances.ravel()[cells])
-        hashed = _mixed(hashed, np.maximum(first, second)) % np.uint32(self._size)
+        hashed = _hash_combine(np.zeros_like(first), np.minimum(first, second))
+        hashed = _hash_combine(hashed, distances.ravel()[cells])
+        hashed = _hash_combine(hashed, np.maximum(first, second)) % np.uint32(self._size)
         molecule = np.repeat(np.arange(len(num_atoms)) * self._size, num_atoms)
         counts = np.bincount(
             np.repeat(molecule, per_row) + hashed, minlength=len(num_atoms) * self._size
@@ -331,7 +331,9 @@ def _looked_up(
     return [cache[key] for key in keys]
 
 
-def _mixed(seed: NDArray[np.uint32], value: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
+def _hash_combine(
+    seed: NDArray[np.uint32], value: NDArray[np.unsignedinteger]
+) -> NDArray[np.uint32]:
     """Combine hashes as boost's ``hash_combine``, in 32 bits."""
     mixed = seed << np.uint32(6)
     mixed += seed >> np.uint32(2)

@@ -130,14 +130,14 @@ class FingerprintIndex:
 
     def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
         """Yield the similarity of k molecules at a time to the m of the index, ``[k, m]``."""
-        prints = read_fingerprints(molecules)
+        fingerprints = read_fingerprints(molecules)
         at_once = max(1, _SIMILARITIES // len(self._sizes))
-        for start in range(0, len(prints), at_once):
-            batch = prints[start : start + at_once]
-            common = self._reached.common(*_levels(batch), len(batch))
-            either = np.array([[len(fingerprint) or 1.0] for fingerprint in batch]) + self._sizes
-            either -= common
-            yield np.divide(common, either, out=either)
+        for start in range(0, len(fingerprints), at_once):
+            batch = fingerprints[start : start + at_once]
+            intersection = self._reached.common(*_levels(batch), len(batch))
+            union = np.array([[len(fingerprint) or 1.0] for fingerprint in batch]) + self._sizes
+            union -= intersection
+            yield np.divide(intersection, union, out=union)
 
     @cached_property
     def _reached(self) -> "ReachedLevels":

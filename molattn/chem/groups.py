@@ -57,12 +57,12 @@ def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[li
     if not 0 <= cutoff <= 1:
         raise InputError(f"cutoff: got {cutoff}, expected a number from 0 to 1")
     rows: dict[str, list[int]] = {}
-    prints = []
+    fingerprints = []
     keys = _keys(molecules, smiles=Chem.MolToSmiles, fingerprint=morgan_fingerprint)
     for row, (smiles, fingerprint) in enumerate(keys):
         if smiles not in rows:
-            prints.append(DataStructs.ExplicitBitVect(FINGERPRINT_SIZE))
-            prints[-1].SetBitsFromList(fingerprint.tolist())
+            fingerprints.append(DataStructs.ExplicitBitVect(FINGERPRINT_SIZE))
+            fingerprints[-1].SetBitsFromList(fingerprint.tolist())
         rows.setdefault(smiles, []).append(row)
     if len(rows) > MOST_CLUSTERED:
         raise InputError(
@@ -72,7 +72,7 @@ def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[li
     rows_of_molecule = list(rows.values())
     return [
         sorted(row for molecule in cluster for row in rows_of_molecule[molecule])
-        for cluster in _butina(prints, cutoff)
+        for cluster in _butina(fingerprints, cutoff)
     ]
 
 
@@ -96,20 +96,22 @@ def _keys(molecules: Iterable[Molecule], **keys: Callable[[Chem.Mol], Any]) -> I
             yield tuple(calculate(mol) for calculate in keys.values())
 
 
-def _butina(prints: Sequence[Any], cutoff: float) -> list[list[int]]:
-    neighbors = np.zeros(len(prints), dtype=np.int64)
-    for index in range(1, len(prints)):
-        near = _near(prints[index], prints[:index], cutoff)
+def _butina(fingerprints: Sequence[Any], cutoff: float) -> list[list[int]]:
+    neighbors = np.zeros(len(fingerprints), dtype=np.int64)
+    for index in range(1, len(fingerprints)):
+        near = _near(fingerprints[index], fingerprints[:index], cutoff)
         neighbors[:index] += near
         neighbors[index] += near.sum()
-    free = np.ones(len(prints), dtype=bool)
+    free = np.ones(len(fingerprints), dtype=bool)
     clusters = []
     # Of molecules with equally many neighbors the later goes first, as in RDKit's ClusterData.
-    for center in np.lexsort((np.arange(len(prints)), neighbors))[::-1].tolist():
+    for center in np.lexsort((np.arange(len(fingerprints)), neighbors))[::-1].tolist():
         if free[center]:
             candidates = np.flatnonzero(free)
             near = _near(
-                prints[center], [prints[candidate] for candidate in candidates.tolist()], cutoff
+                fingerprints[center],
+                [fingerprints[candidate] for candidate in candidates.tolist()],
+                cutoff,
             )
             clusters.append(candidates[near].tolist())
             free[candidates[near]] = False

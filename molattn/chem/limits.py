@@ -62,7 +62,7 @@ def read_molecule(
     """
     if is_fast(molecule) and standardize is not True:
         mol = parse_molecule(molecule, limits, unify=unify)
-        mol = _form(mol, molecule, standardize) if standardize else mol
+        mol = _standardized(mol, molecule, standardize) if standardize else mol
         return mol, calculate(mol)
     options = limits, calculate, standardize, unify
     data, calculated = _within(limits, molecule, _read, molecule, *options)
@@ -122,11 +122,11 @@ def _read(
     unify: bool,
 ) -> tuple[bytes, Result]:
     mol = parse_molecule(molecule, limits, unify=unify)
-    mol = _form(mol, molecule, standardize) if standardize else mol
+    mol = _standardized(mol, molecule, standardize) if standardize else mol
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
 
 
-def _form(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -> Chem.Mol:
+def _standardized(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -> Chem.Mol:
     """Return the standard form or the parent of what a molecule was parsed to."""
     is_parent = standardize == "parent"
     if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):

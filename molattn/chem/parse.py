@@ -85,11 +85,13 @@ quiet = _Quiet()
 # _read removes explicit hydrogen atoms: with removeHs, RDKit inverts the label of some double bonds
 # in rings, such as [H]/C1=C(/[H])CCCCCC1. RDKit's default also marks possible stereocenters, a
 # fifth of its time, which nothing here uses.
-_PLAIN = Chem.SmilesParserParams()
-_EXTENDED = Chem.SmilesParserParams()
-_PLAIN.removeHs = _EXTENDED.removeHs = _PLAIN.parseName = _EXTENDED.parseName = False
-_PLAIN.sanitize = _PLAIN.allowCXSMILES = False
-_EXTENDED.strictCXSMILES = True
+_SMILES_PARAMS = Chem.SmilesParserParams()
+_CXSMILES_PARAMS = Chem.SmilesParserParams()
+_SMILES_PARAMS.removeHs = _CXSMILES_PARAMS.removeHs = _SMILES_PARAMS.parseName = (
+    _CXSMILES_PARAMS.parseName
+) = False
+_SMILES_PARAMS.sanitize = _SMILES_PARAMS.allowCXSMILES = False
+_CXSMILES_PARAMS.strictCXSMILES = True
 
 
 def parse_smiles(
@@ -148,14 +150,14 @@ def parse_smiles(
         if (mol := _read(smiles, extended, unify)) is None:
             raise SmilesError(text, *rdkit_error(smiles, extended=extended))
     if ":" in smiles:
-        _check_drawn_bonds(text, Chem.MolFromSmiles(smiles.split()[0], _PLAIN))
+        _check_drawn_bonds(text, Chem.MolFromSmiles(smiles.split()[0], _SMILES_PARAMS))
     _check_atoms(text, mol.GetNumAtoms(), max_atoms)
     return mol
 
 
 def _read(smiles: str, extended: bool, unify: bool) -> Chem.Mol | None:
     try:
-        mol = Chem.MolFromSmiles(smiles, _EXTENDED if extended else _PLAIN)
+        mol = Chem.MolFromSmiles(smiles, _CXSMILES_PARAMS if extended else _SMILES_PARAMS)
         if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
             return None
         if unify and MAY_BE_REDRAWN.search(smiles):

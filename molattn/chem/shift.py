@@ -33,13 +33,13 @@ def shift_auc(
     from scipy.sparse.linalg import lsqr
 
     rng = np.random.default_rng(seed)
-    prints: list[NDArray[Any]] = []
+    fingerprints: list[NDArray[Any]] = []
     for side, size in zip((training, others), sizes, strict=True):
         drawn = rng.choice(len(side), size, replace=False).tolist()
-        prints += [np.append(side[n], FINGERPRINT_SIZE) for n in drawn]  # with an intercept
-    rows = np.repeat(np.arange(len(prints)), [*map(len, prints)])
-    shape = len(prints), FINGERPRINT_SIZE + 1
-    counts = sparse.csr_matrix((np.ones(len(rows)), (rows, np.concatenate(prints))), shape)
+        fingerprints += [np.append(side[n], FINGERPRINT_SIZE) for n in drawn]  # with an intercept
+    rows = np.repeat(np.arange(len(fingerprints)), [*map(len, fingerprints)])
+    shape = len(fingerprints), FINGERPRINT_SIZE + 1
+    counts = sparse.csr_matrix((np.ones(len(rows)), (rows, np.concatenate(fingerprints))), shape)
     counts.data = np.sqrt(counts.data)
     labels = np.repeat([-1.0, 1.0], sizes)
     folds = np.concatenate([np.arange(n) for n in sizes]) % 3

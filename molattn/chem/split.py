@@ -56,14 +56,14 @@ def group_split(
     """
     rows = sum(map(len, groups))
     wanted = _counts(rows, sizes)
-    dealt = _shuffled(groups, seed)
+    shuffled = _shuffled(groups, seed)
     if balanced:
         limit = min((count for count in wanted[1:] if count), default=math.inf) / 2
         # The sort is stable: each half keeps its random order.
-        dealt.sort(key=lambda group: len(group) <= limit)
+        shuffled.sort(key=lambda group: len(group) <= limit)
     sets: tuple[list[Sequence[int]], ...] = ([], [], [])
     free = list(wanted)
-    for group in dealt:
+    for group in shuffled:
         index = next((n for n in (0, 1, 2) if len(group) <= free[n]), 0)
         sets[index].append(group)
         free[index] -= len(group)

@@ -141,13 +141,13 @@ def _print_group(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, in several processes if it returns how it trains; return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    is_beside_others = words[:1] in (["train"], ["pretrain"]) and world_size() > 1
+    is_distributed = words[:1] in (["train"], ["pretrain"]) and world_size() > 1
     options_file = OptionsFile()
     with _no_folder_of_the_compiler(), signals_handled():
         try:
             if words and not {*_HELP, "--version"} & {*words}:
                 load_plugins()
-            with process_group() if is_beside_others else nullcontext():
+            with process_group() if is_distributed else nullcontext():
                 to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
                     [STREAM if word == "-" else word for word in words],
                     exit_on_error=False,

@@ -101,9 +101,9 @@ def read_dates(cells: Sequence[str]) -> Dates:
     for row in np.flatnonzero([dates.values != best.values for dates in fits])[:1] % len(texts):
         both = (f"{date_text(dates.values[row])} as {dates.format}" for dates in fits)
         raise LabelError(texts[row], f"{_EXPECTED}: it is {' or '.join(both)}")
-    looks = [] if "Y" in best.format else [best.format]
-    if looks := _dates_in_numbers(texts) if best.format == NUMBERS else looks:
-        raise LabelError(texts[0], f"{_EXPECTED}: it looks like {' or '.join(looks)}")
+    date_formats = [] if "Y" in best.format else [best.format]
+    if date_formats := _dates_in_numbers(texts) if best.format == NUMBERS else date_formats:
+        raise LabelError(texts[0], f"{_EXPECTED}: it looks like {' or '.join(date_formats)}")
     return read_as(cells, best.format)
 
 

@@ -293,7 +293,7 @@ def find_leakage(
     test = _sample([group[0] for group in tested], _MOST_TEST, rng)
     others = [group[0] for group in groups if not training_rows.isdisjoint(group)]
     index = FingerprintIndex(table.fingerprints(_sample(others, _MOST_TRAINING, rng)))
-    nearest = index.similarity(prints := table.fingerprints(test))
+    nearest = index.similarity(test_fingerprints := table.fingerprints(test))
     pretrained_test = None
     if pretrained is not None:
         pretrained_test = sum(
@@ -317,7 +317,7 @@ def find_leakage(
         first_test_date=None
         if first is None or table.dates.format == "lines"
         else date_text(first),
-        shift=shift_auc(index.fingerprints, prints, seed),
+        shift=shift_auc(index.fingerprints, test_fingerprints, seed),
     )
 
 

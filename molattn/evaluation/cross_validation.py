@@ -208,9 +208,11 @@ class _CrossValidation:
         console = self.job.console
         if run is not None:
             if not len(run.split.val):
-                prints = training_fingerprints(planned.config, run.table, run.split)
+                fingerprints = training_fingerprints(planned.config, run.table, run.split)
                 print_line(console, f"{planned.name}: calibration by the other folds")
-                calibrate_out_of_fold(run.model, planned.config, run.table, others, prints, console)
+                calibrate_out_of_fold(
+                    run.model, planned.config, run.table, others, fingerprints, console
+                )
             with run_folder(self.folder / planned.name, resume=True) as unfinished:
                 if out_of_fold is not None:
                     out_of_fold.write(unfinished / OUT_OF_FOLD_FILE)

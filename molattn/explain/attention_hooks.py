@@ -45,10 +45,10 @@ def record_attention(model: MolAttn, molecule: MoleculeBatch) -> Attention:
     for net in model.networks.members:
         weights.append([])
         gates.append([])
-        twin = with_tensors(net, Tensor.detach)
-        for layer in twin.attention_layers:
+        detached = with_tensors(net, Tensor.detach)
+        for layer in detached.attention_layers:
             _add_hooks(layer, data.edge_index, weights[-1], gates[-1])
-        twin.encode(data)
+        detached.encode(data)
     if len({layer_weights.shape for layers in weights for layer_weights in layers}) != 1:
         return Attention(np.zeros((len(weights), 0, 0, n, n)), None)
     edges = torch.stack([torch.stack(layers) for layers in weights]).transpose(2, 3)

@@ -160,20 +160,20 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     count, contributing, _ = instance.input_sizes
     weights = torch.zeros_like(instance.input_weights)
     weights[:, :count] = _TRACE
-    whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
+    inputs = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
     baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
     if not weights.numel():
-        whole = whole[:2]  # an input without elements has no gradient
+        inputs = inputs[:2]  # an input without elements has no gradient
         baseline = baseline[:2]
     with torch.inference_mode(), instance.model.networks.evaluating():
-        prediction = float(instance(*whole))
+        prediction = float(instance(*inputs))
         at_baseline = float(instance(*baseline))
     attribute = IntegratedGradients(instance).attribute
     steps = _FIRST_STEPS
     while True:
         size = min(steps, instance.batch_size)
         with torch.enable_grad(), instance.model.networks.evaluating():
-            gradients = attribute(whole, baseline, n_steps=steps, internal_batch_size=size)
+            gradients = attribute(inputs, baseline, n_steps=steps, internal_batch_size=size)
         atoms, pairs, *of_weights = (gradient[0].cpu().double().numpy() for gradient in gradients)
         pairs = pairs.sum(axis=-1)
         scores = atoms.sum(axis=-1) + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
@@ -221,14 +221,14 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     others = instance.number_groups
     half = np.tile(np.arange(m + len(others)), (-(-options.orders // 2), 1))
     half = np.random.default_rng(options.seed).permuted(half, axis=1)
-    drawn = np.concatenate([half, half[:, ::-1]])
+    orders = np.concatenate([half, half[:, ::-1]])
     # Position of each player, a group of atoms or of features, in each order; after k steps the
     # players at positions < k are masked.
-    position = np.argsort(drawn, axis=1)
+    position = np.argsort(orders, axis=1)
     steps = np.arange(m + len(others) + 1)[:, np.newaxis]
     unmasked = (position[:, np.newaxis, :] >= steps).reshape(-1, m + len(others))
     values = instance.predict_kept(unmasked[:, group_of], unmasked[:, m:])
-    values = values.reshape(len(drawn), -1)
+    values = values.reshape(len(orders), -1)
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1).mean(axis=0)
     atoms = (changes[:m] / np.bincount(group_of))[group_of]
     if m == n:

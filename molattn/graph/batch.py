@@ -110,12 +110,12 @@ def collate(
     else:
         x, graphs, pairs = _padded(records, self_loops, device)
     counts = np.bincount(pairs, minlength=NO_EDGE + 1)[:NO_EDGE]
-    present = np.flatnonzero(counts).astype(np.uint8)
-    index = np.full(NO_EDGE + 1, len(present), dtype=np.uint8)
-    index[present] = np.arange(len(present))
+    pair_codes = np.flatnonzero(counts).astype(np.uint8)
+    index = np.full(NO_EDGE + 1, len(pair_codes), dtype=np.uint8)
+    index[pair_codes] = np.arange(len(pair_codes))
     codes = torch.from_numpy(index[pairs])
     if isinstance(graphs, CompleteGraphs) and int(counts.sum()) < graphs.num_edges:
-        graphs = graphs.with_edges(codes < len(present))
+        graphs = graphs.with_edges(codes < len(pair_codes))
     numbers = _of_all(records, "numbers")
     partners = partner_index = None
     if seconds := _of_all(records, "partner"):
@@ -127,7 +127,7 @@ def collate(
         torch.from_numpy(x),
         graphs,
         codes,
-        torch.from_numpy(present),
+        torch.from_numpy(pair_codes),
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,

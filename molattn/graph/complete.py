@@ -47,7 +47,7 @@ class GraphStart(NamedTuple):
     padded: int
 
 
-def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
+def _cached_property(compute: Callable[["CompleteGraphs"], Any]) -> Any:
     """Make a property that is computed at first use and kept; a compiler computes it each time."""
 
     @wraps(compute)
@@ -132,10 +132,10 @@ class CompleteGraphs(OnDevice):
             raise ValueError(f"sizes: got {self.sizes}, expected numbers of at least 0")
         self.self_loops = self_loops
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
-        self._cache: dict[str, Any] = {}  # see _derived
+        self._cache: dict[str, Any] = {}  # see _cached_property
         count = np.asarray(self.sizes, dtype=np.int64)
-        self._all_as_length = _of_length(int((count * (count - (not self_loops))).sum()))
-        # None = not counted; see _of_length.
+        self._all_as_length = _length_tensor(int((count * (count - (not self_loops))).sum()))
+        # None = not counted; see _length_tensor.
         self.edges_as_length: Optional[Tensor] = self._all_as_length
         self.blocks, table, row_graph = _place_graphs(count, torch.device(device).type == "cpu")
         rows = len(row_graph)
@@ -222,8 +222,8 @@ class CompleteGraphs(OnDevice):
         if edges.requires_grad:
             return graphs, graphs.edges_to_pairs(edges)
         # Sorting one number for each edge takes a tenth of the time of sorting rows.
-        mix = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(0)).double()
-        _, codes = (edges.double() @ mix.to(edges.device)).unique(return_inverse=True)
+        projection = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(0)).double()
+        _, codes = (edges.double() @ projection.to(edges.device)).unique(return_inverse=True)
         kinds = int(codes.max()) + 1 if codes.numel() else 0
         table = edges.new_zeros(kinds, edges.size(1)).index_copy(0, codes, edges)
         many = kinds > _MAX_KINDS and edges.is_floating_point()
@@ -246,7 +246,9 @@ class CompleteGraphs(OnDevice):
         fewer.kept = kept
         fewer.edges_as_length = None
         if kept.device.type == "cpu":  # for the number of a GPU one would have to wait
-            fewer.edges_as_length = _of_length(sum(int(mask.sum()) for mask in fewer.pair_masks))
+            fewer.edges_as_length = _length_tensor(
+                sum(int(mask.sum()) for mask in fewer.pair_masks)
+            )
         return fewer
 
     def pair_rows(self, edge_index: Tensor) -> Tensor:
@@ -349,7 +351,7 @@ class CompleteGraphs(OnDevice):
 
     # What follows from the sizes.
 
-    @_derived
+    @_cached_property
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
         size, row_start = self._graph_table[:2, self.batch]  # [num_nodes]
@@ -381,7 +383,7 @@ class CompleteGraphs(OnDevice):
         """Pair row of each edge of ``edge_index``, ``[num_edges]``."""
         return self._edges[1]
 
-    @_derived
+    @_cached_property
     def pair_masks(self) -> tuple[Tensor, ...]:
         """For each block, which pairs are edges: ``bool [B, N receivers, N senders]``."""
         masks = []
@@ -393,7 +395,7 @@ class CompleteGraphs(OnDevice):
             masks.append(mask if self.kept is None else mask & block.pairs(self.kept))
         return tuple(masks)
 
-    @_derived
+    @_cached_property
     def isolated_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which rows have no neighbors: ``bool [B, N]``; None if all nodes have."""
         if self.kept is None and (self.self_loops or 1 not in self.sizes):
@@ -502,7 +504,7 @@ def true_indices(mask: Tensor, count: Optional[int]) -> Tensor:
     return torch.nonzero_static(mask, size=count)[:, 0]
 
 
-def _of_length(count: int) -> Tensor:
+def _length_tensor(count: int) -> Tensor:
     """A tensor of this length: a compiler keeps lengths, and may lose other numbers."""
     return torch.zeros(1, dtype=torch.bool).expand(count)
 

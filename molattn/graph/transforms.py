@@ -24,7 +24,7 @@ _FAR = 1e6
 
 
 @dataclass(eq=False)
-class _OfBonds(BaseTransform):
+class _BondTransform(BaseTransform):
     """A transform of one graph that reads its bonds."""
 
     bond_column: Optional[int] = field(default=None, kw_only=True)
@@ -39,8 +39,8 @@ class _OfBonds(BaseTransform):
             edge_index = edge_index[:, bonded]
             features = features[bonded]
         elif num_nodes >= 5 and features.size(1) >= 2 and not features.is_floating_point():
-            proper = edge_index[:, edge_index[0] != edge_index[1]]
-            if proper.unique(dim=1).size(1) == num_nodes * (num_nodes - 1):
+            without_loops = edge_index[:, edge_index[0] != edge_index[1]]
+            if without_loops.unique(dim=1).size(1) == num_nodes * (num_nodes - 1):
                 raise ValueError(
                     f"edge_index: got all pairs of {num_nodes} nodes as bonds, expected only bonds;"
                     " give bond_column, 0 for graphs of molattn.from_smiles"
@@ -50,7 +50,7 @@ class _OfBonds(BaseTransform):
 
 @functional_transform("complete_graph")
 @dataclass(eq=False)
-class CompleteGraph(_OfBonds):
+class CompleteGraph(_BondTransform):
     r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
@@ -105,7 +105,7 @@ class CompleteGraph(_OfBonds):
 
 @functional_transform("topological_radius_graph")
 @dataclass(eq=False)
-class TopologicalRadiusGraph(_OfBonds):
+class TopologicalRadiusGraph(_BondTransform):
     r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
 
     For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
@@ -191,7 +191,7 @@ class PairDistances(BaseTransform):
 
 @functional_transform("bonds_and_distances")
 @dataclass(eq=False)
-class BondsAndDistances(_OfBonds):
+class BondsAndDistances(_BondTransform):
     r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
 
     The distance is that of ``pos`` where the graph has it, else the number of bonds on the
@@ -284,10 +284,10 @@ class AddDummyNode(BaseTransform):
             raise ValueError(f"data: got x {shape}, expected x [n, F] and edge_index [2, E]")
         nodes = torch.arange(n + 1, device=edge_index.device)
         dummy = torch.full_like(nodes, n)
-        there = torch.stack([nodes, dummy])
-        back = torch.stack([dummy[:-1], nodes[:-1]])
-        new_edges = torch.cat([there, back], dim=1)
-        features = None if data.edge_attr is None else _extended(data.edge_attr, new_edges.size(1))
+        to_dummy = torch.stack([nodes, dummy])
+        from_dummy = torch.stack([dummy[:-1], nodes[:-1]])
+        new_edges = torch.cat([to_dummy, from_dummy], dim=1)
+        features = None if data.edge_attr is None else _pad_rows(data.edge_attr, new_edges.size(1))
         if features is not None and self.distance_column is not None:
             features[-new_edges.size(1) :, self.distance_column] = self.distance
         before = copy.copy(data)
@@ -296,9 +296,9 @@ class AddDummyNode(BaseTransform):
             if name in ("x", "edge_index", "edge_attr", "y") or "label" in name:
                 continue
             if before.is_edge_attr(name) and "edge" in name:
-                data[name] = _extended(value, new_edges.size(1))
+                data[name] = _pad_rows(value, new_edges.size(1))
             elif before.is_node_attr(name) and (n > 1 or of_one_node):
-                data[name] = _extended(value, 1)
+                data[name] = _pad_rows(value, 1)
         if data.pos is not None:
             data.pos[-1, 0] = self.distance + (float(data.pos[:-1, 0].amax()) if n else 0.0)
         if features is not None:
@@ -313,7 +313,7 @@ class AddDummyNode(BaseTransform):
 
 @functional_transform("on_bonds")
 @dataclass(eq=False)
-class OnBonds(_OfBonds):
+class OnBonds(_BondTransform):
     r"""Apply a transform that adds encodings of nodes to the graph of bonds alone.
 
     The edges of the graph stay as they are. Functional name: ``on_bonds``.
@@ -344,7 +344,7 @@ class OnBonds(_OfBonds):
 
 @functional_transform("laplacian_encoding")
 @dataclass(eq=False)
-class LaplacianEncoding(_OfBonds):
+class LaplacianEncoding(_BondTransform):
     r"""Add eigenvectors of the Laplacian of the bonds as ``laplacian_pe`` ``[n, k]``.
 
     PyG's ``AddLaplacianEigenvectorPE`` (Dwivedi and Bresson 2021), of random signs, with zeros for
@@ -356,16 +356,16 @@ class LaplacianEncoding(_OfBonds):
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
-        present = min(self.k, max(_single(data, self) - 1, 0))
-        add = AddLaplacianEigenvectorPE(present, "laplacian_pe", is_undirected=True)
+        num_vectors = min(self.k, max(_single(data, self) - 1, 0))
+        add = AddLaplacianEigenvectorPE(num_vectors, "laplacian_pe", is_undirected=True)
         data = OnBonds(add, bond_column=self.bond_column)(data)
-        data.laplacian_pe = F.pad(data.laplacian_pe, (0, self.k - present))
+        data.laplacian_pe = F.pad(data.laplacian_pe, (0, self.k - num_vectors))
         return data
 
 
 @functional_transform("rrwp")
 @dataclass(eq=False)
-class RRWP(_OfBonds):
+class RRWP(_BondTransform):
     r"""Append to each edge the probabilities of random walks on bonds between its nodes.
 
     Ma et al. 2023, "Graph Inductive Biases in Transformers without Message Passing", section 3.1:
@@ -418,7 +418,7 @@ def random_walks(bonds: Tensor, length: int) -> Tensor:
 
 @functional_transform("path_bonds")
 @dataclass(eq=False)
-class PathBonds(_OfBonds):
+class PathBonds(_BondTransform):
     r"""Append to each edge the features of the bonds on the shortest paths between its nodes.
 
     Ying et al. 2021, equation 7 (see :class:`molattn.nn.AttentionBias`): the features of the first
@@ -476,7 +476,7 @@ def _adjacency(bonds: Tensor, num_nodes: int) -> Tensor:
     return step.index_put_((bonds[0], bonds[1]), step.new_ones(()))
 
 
-def _extended(value: Tensor, rows: int) -> Tensor:
+def _pad_rows(value: Tensor, rows: int) -> Tensor:
     """Append rows of zeros."""
     return torch.cat([value, value.new_zeros(rows, *value.shape[1:])])
 

@@ -249,9 +249,9 @@ class _Target:
 
     def _reason(self, choice: Choice, candidates: Candidates) -> str:
         std = float(np.sqrt(candidates.covariance[choice.index, choice.index]))
-        better = ndtr((candidates.mean[choice.index] - self.best) / std)
+        probability = ndtr((candidates.mean[choice.index] - self.best) / std)
         side = "below" if self.config.minimize else "above"
-        likely = "<1%" if better < 0.01 else f"{better:.0%}"
+        likely = "<1%" if probability < 0.01 else f"{probability:.0%}"
         reason = f"{likely} likely to be {side} {self.measured:.3g}, the best of training"
         explained = 1.0 - (choice.std / std) ** 2
         more = f"; {explained:.0%} of its variance is explained by those before it"

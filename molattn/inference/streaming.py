@@ -324,14 +324,16 @@ class _RowReader:
     def read(self, block: Sequence[Row]) -> Iterator[ReadRow]:
         """Yield the rows of a block with their molecules."""
         block = [row.checked(self._inputs) for row in block]
-        whole = [row for row in block if not row.code]
-        molecules = [row.structure(self._smiles) for row in whole]
+        valid_rows = [row for row in block if not row.code]
+        molecules = [row.structure(self._smiles) for row in valid_rows]
         if self._in_order:  # in the order of a mol block
             molecules = [
                 (row.block and read_mol_block(row.block, mol_of_mol_block)) or structure
-                for row, structure in zip(whole, molecules, strict=True)
+                for row, structure in zip(valid_rows, molecules, strict=True)
             ]
-        partners = None if self._partner is None else [row.cells[self._partner] for row in whole]
+        partners = (
+            None if self._partner is None else [row.cells[self._partner] for row in valid_rows]
+        )
         records = zip(molecules, self._reader(molecules, partners), strict=True)
         for row in block:
             if row.code:

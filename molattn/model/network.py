@@ -138,8 +138,8 @@ class Network(nn.Module):
         """
         # A custom head need not take features where there are none.
         inputs = (molecules,) if features is None else (molecules, features)
-        exact = self.has_known_head and not self.training and molecules.dtype is torch.float32
-        if exact and molecules.is_cpu and not torch.compiler.is_dynamo_compiling():
+        in_double = self.has_known_head and not self.training and molecules.dtype is torch.float32
+        if in_double and molecules.is_cpu and not torch.compiler.is_dynamo_compiling():
             head = with_tensors(self.head, lambda x: x.double() if x.is_floating_point() else x)
             out = head(*(x.double() for x in inputs)).float()
         else:

@@ -153,8 +153,8 @@ class ScatteredEdges:
 
     def max(self, logits: Tensor) -> Tensor:
         """Maximum over each receiver's edges, ``[E, ...]``."""
-        most = scatter(logits, self.index, dim=0, dim_size=self.num_receivers, reduce="max")
-        return most.index_select(0, self.index)
+        maximum = scatter(logits, self.index, dim=0, dim_size=self.num_receivers, reduce="max")
+        return maximum.index_select(0, self.index)
 
     def sum(self, weights: Tensor) -> Tensor:
         """Sum over each receiver's edges, ``[E, ...]``."""

@@ -181,8 +181,8 @@ def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str,
 
 
 def _entropy(codes: Tensor) -> float:
-    part = torch.bincount(codes).double() / max(1, len(codes))
-    return float(-torch.xlogy(part, part).sum())
+    probabilities = torch.bincount(codes).double() / max(1, len(codes))
+    return float(-torch.xlogy(probabilities, probabilities).sum())
 
 
 def _head(width: int, hidden: int, outputs: int) -> nn.Sequential:

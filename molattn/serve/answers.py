@@ -118,8 +118,8 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         answers.append(answer)
     if neighbors:
         good = [n for n, (*_, code) in enumerate(predicted) if not code]
-        prints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
-        for n, near in zip(good, served.model.nearest(prints, neighbors), strict=True):
+        fingerprints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
+        for n, near in zip(good, served.model.nearest(fingerprints, neighbors), strict=True):
             answers[n]["neighbors"] = [
                 {
                     "smiles": neighbor.smiles,

@@ -229,9 +229,9 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
             **bodies.error_responses(422, 429),
         },
     )
-    async def depiction(asked: Annotated[bodies.Depiction, Query()]) -> Response:
-        pool = worker.quick if asked.other is None and is_fast(asked.smiles) else worker.slow
-        values = asked.smiles, asked.other, tuple(asked.atoms), asked.width, asked.height
+    async def depiction(query: Annotated[bodies.Depiction, Query()]) -> Response:
+        pool = worker.quick if query.other is None and is_fast(query.smiles) else worker.slow
+        values = query.smiles, query.other, tuple(query.atoms), query.width, query.height
         with worker.reserve(1):
             svg = await in_thread(pool, depict, *values, config)
         headers = {"Cache-Control": "private, max-age=3600"}
@@ -244,10 +244,10 @@ def _add_pictures(router: APIRouter, catalog: Catalog, config: ServeConfig, work
         "atoms of alerts are those of `smiles` of the answer, from 0.",
         responses=bodies.error_responses(422, 429),
     )
-    async def properties(asked: Annotated[bodies.PhyschemOptions, Query()]) -> Physchem:
-        standardize = catalog.find(asked.model, asked.as_given).model.config.standardize
+    async def properties(query: Annotated[bodies.PhyschemOptions, Query()]) -> Physchem:
+        standardize = catalog.find(query.model, query.as_given).model.config.standardize
         with worker.reserve(1):
-            return await in_thread(worker.slow, physchem, asked.smiles, config, standardize)
+            return await in_thread(worker.slow, physchem, query.smiles, config, standardize)
 
 
 def _check_token(token: str) -> Callable[..., None]:

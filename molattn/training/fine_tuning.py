@@ -90,8 +90,8 @@ class PretrainedWeights:
             model.config = replace(model.config, target_transforms=transforms)
         assert options.freeze != "auto"  # resolved before
         model.freeze(options.freeze)
-        copied = tuple(f"nets.0.{name}." for name in names)
-        trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
+        prefixes = tuple(f"nets.0.{name}." for name in names)
+        trained = (name for name, _ in model.named_parameters() if name.startswith(prefixes))
         factors = dict.fromkeys(trained, options.backbone_lr_scale)
         plan = FineTuningPlan(factors, 0 if keeps_head else options.head_steps)
         message = f"Starting from the pretrained model {self.name}{self.inherited}"

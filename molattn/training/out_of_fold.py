@@ -111,17 +111,17 @@ def calibrate_out_of_fold(
         console: Where to log; silent without one.
     """
     tasks = model.config.tasks
-    whole = OutOfFold.joined(folds)
-    labels = _labels(model, table, whole.rows)
-    network = _transformed(model, table, whole.rows, whole.network)
-    process = _transformed(model, table, whole.rows, whole.process)
+    joined = OutOfFold.joined(folds)
+    labels = _labels(model, table, joined.rows)
+    network = _transformed(model, table, joined.rows, joined.network)
+    process = _transformed(model, table, joined.rows, joined.process)
     head = model.gaussian_process
     if head is not None and process is not None and config.gaussian_process.predictor == "both":
         first = mean_of_members(torch.from_numpy(network), tasks).numpy()
         shares = gaussian_process_shares(tasks, first, process, labels)
         model.gaussian_process = replace(head, shares=shares)
-    mean = _combined(model, table, whole)
-    calibration = Calibration.fit(tasks, mean, labels, whole.similarity)
+    mean = _combined(model, table, joined)
+    calibration = Calibration.fit(tasks, mean, labels, joined.similarity)
     model.uncertainty = Uncertainty(calibration, fingerprints)
     for line in (*share_lines(model), *calibration.lines()):
         print_line(console, line)

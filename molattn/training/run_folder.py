@@ -79,7 +79,7 @@ def run_folder(
             or there is a run that is neither to be resumed nor overwritten.
     """
     path = final_folder(path)
-    partial = _partial(path)
+    partial = _unfinished_folder(path)
     for folder in (path, partial):
         check_output_folder(folder, "a run", _is_of_run, (CONFIG_FILE,))
     is_finished = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
@@ -133,7 +133,7 @@ def unfinished_run(path: str | Path) -> Path | None:
         InputError: If there is no such run.
     """
     path = final_folder(path)
-    partial = _partial(path)
+    partial = _unfinished_folder(path)
     if (partial / CONFIG_FILE).is_file():
         return partial
     if (path / RESULT_FILE).is_file() and (path / CONFIG_FILE).is_file():
@@ -155,7 +155,7 @@ def free_folder(path: Path) -> Path:
     """Return the path, with a number if there is a run of that name, finished or not."""
     candidate = path
     number = 1
-    while candidate.exists() or _partial(candidate).exists():
+    while candidate.exists() or _unfinished_folder(candidate).exists():
         number += 1
         candidate = path.with_name(f"{path.name}-{number}")
     return candidate
@@ -163,7 +163,7 @@ def free_folder(path: Path) -> Path:
 
 def has_checkpoint(path: str | Path) -> bool:
     """Return whether there is an unfinished run of that name that can be resumed."""
-    partial = _partial(final_folder(path))
+    partial = _unfinished_folder(final_folder(path))
     return any(any(partial.glob(name)) for name in (f"**/{CHECKPOINT_FILE}", *_RESUMABLE))
 
 
@@ -176,5 +176,5 @@ def _is_of_run(name: str) -> bool:
     return _CONTENTS.fullmatch(name) is not None
 
 
-def _partial(path: Path) -> Path:
+def _unfinished_folder(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)

@@ -88,10 +88,10 @@ def read_space(path: Path) -> Space:
 def write_space(path: Path, space: Space) -> None:
     """Write a search space as :func:`read_space` reads it."""
     content = {
-        name: list(of.choices)
-        if isinstance(of, CategoricalDistribution)
-        else {key: getattr(of, key) for key in ("low", "high", "log")}
-        for name, of in space.items()
+        name: list(distribution.choices)
+        if isinstance(distribution, CategoricalDistribution)
+        else {key: getattr(distribution, key) for key in ("low", "high", "log")}
+        for name, distribution in space.items()
     }
     write_file(path, yaml.safe_dump(content, sort_keys=False).encode())
 
@@ -110,8 +110,12 @@ def with_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig
 def check_space(space: Space, config: TrainConfig) -> None:
     """Raise an ``InputError`` for a value of a space that its option cannot have."""
     try:
-        for name, of in space.items():
-            bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
+        for name, distribution in space.items():
+            bounds = (
+                distribution.choices
+                if isinstance(distribution, CategoricalDistribution)
+                else (distribution.low, distribution.high)
+            )
             for value in bounds:  # if these are valid, so are all others
                 check_network(with_options(config, {name: value}).network)
     except InputError as error:

@@ -56,7 +56,7 @@ _FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, _PLOT_FI
 _TRIALS = 50
 _SHOWN = 5
 _RANDOM_TRIALS = 10
-_MEDIAN_OF = 5
+_PRUNER_STARTUP_TRIALS = 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -104,14 +104,14 @@ def run_study(
     job = TrainingJob(search.config, table, parts, search.base)
     with _opened(folder / STUDY_FILE) as study:
         wanted = _begin(study, job, folder, tuning)
-        while (done := len(_ended(study))) < wanted:
+        while (done := len(_finished_trials(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
                 print_line(console, f"Stopped after {tuning.timeout:g} s (--timeout)")
                 break
             seed = int(np.random.SeedSequence([training.seed, done]).generate_state(1)[0])
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=_RANDOM_TRIALS, seed=seed)
             search.run_trial(study)
-            trials = _ended(study)
+            trials = _finished_trials(study)
             print_line(console, f"{done + 1}/{wanted}  {_summary(trials[-1])}")
             _write_trials(folder, trials)
         return _finish(study, search, folder, wanted)
@@ -211,19 +211,21 @@ def _begin(study: optuna.Study, job: TrainingJob, folder: Path, tuning: TuneConf
         study.set_user_attr(name, digest)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)  # interrupted with its process
-    median = optuna.pruners.MedianPruner(_MEDIAN_OF, job.config.training.num_epochs // 5)
+    median = optuna.pruners.MedianPruner(
+        _PRUNER_STARTUP_TRIALS, job.config.training.num_epochs // 5
+    )
     study.pruner = median if tuning.prune else optuna.pruners.NopPruner()
     return wanted
 
 
-def _ended(study: optuna.Study) -> list[FrozenTrial]:
+def _finished_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Return the trials that have ended, except interrupted ones."""
     trials = study.get_trials(deepcopy=False)
     return [trial for trial in trials if trial.state in _ENDED or "error" in trial.user_attrs]
 
 
 def _finish(study: optuna.Study, search: _Search, folder: Path, wanted: int) -> StudyResult:
-    trials = _ended(study)
+    trials = _finished_trials(study)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
         failure = "no trial started before the time limit (--timeout)"

@@ -94,14 +94,14 @@ def replace_folder(folder: Path, path: Path) -> None:
         folder.rename(path)
         return
     _keep_mode(path, folder)
-    former = _temporary(path)
-    path.rename(former)
+    backup = _temporary(path)
+    path.rename(backup)
     try:
         folder.rename(path)
     except BaseException:
-        former.rename(path)
+        backup.rename(path)
         raise
-    shutil.rmtree(former, ignore_errors=True)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
 def check_output_folder(

@@ -70,8 +70,8 @@ def write_comparison(
     first, *_ = runs.values()
     tables = comparison_tables(table, first.tasks)
     with atomic_folder(output) as folder:
-        safe = table.map(lambda cell: escape_formula(cell) if isinstance(cell, str) else cell)
-        safe.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
+        escaped = table.map(lambda cell: escape_formula(cell) if isinstance(cell, str) else cell)
+        escaped.to_csv(folder / _TABLE_FILE, index=False, float_format="%.7g")
         page = page_environment(_TEMPLATES).get_template("comparison.html")
         text = page.render(
             name="Comparison of runs",

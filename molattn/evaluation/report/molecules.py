@@ -104,7 +104,7 @@ def plot_points(
     regressions = [result for result in results if result.task.kind == "regression"]
     points = {}
     for file, panels in positions.items():
-        drawn = (
+        plotted = (
             regressions
             if file == "parity.png"
             else [result for result in regressions if result.coverage]
@@ -112,7 +112,7 @@ def plot_points(
         most = _MOST_POINTS // max(1, len(panels))
         points[file] = [
             point
-            for result, points_of_panel in zip(drawn, panels, strict=False)
+            for result, points_of_panel in zip(plotted, panels, strict=False)
             for point in _points(table, tested, result, points_of_panel, most)
         ]
     return points

@@ -192,9 +192,9 @@ def _r2(target: Array, prediction: Array, weights: Array) -> Array:
     mean = _average(target, weights)[:, None]
     spread = (weights * (target - mean) ** 2).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
     # Equal labels leave rounding noise, not zero.
-    drawn = weights > 0.0
-    lowest = np.where(drawn, target, np.inf).min(axis=1)
-    spread[lowest == np.where(drawn, target, -np.inf).max(axis=1)] = np.nan
+    is_drawn = weights > 0.0
+    lowest = np.where(is_drawn, target, np.inf).min(axis=1)
+    spread[lowest == np.where(is_drawn, target, -np.inf).max(axis=1)] = np.nan
     return 1.0 - _average((prediction - target) ** 2, weights) / spread
 
 

@@ -46,8 +46,8 @@ class LabeledRows:
         self.used = np.flatnonzero((self.weights > 0.0) & ~np.isnan(targets).all(axis=1))
         texts = [str(row) if keys is None else keys[row] for row in self.used.tolist()]
         # An order that is random, and the same wherever the rows stand.
-        secret = seed.to_bytes(8, "little")
-        digests = [blake2b(text.encode(), key=secret, digest_size=16).digest() for text in texts]
+        hash_key = seed.to_bytes(8, "little")
+        digests = [blake2b(text.encode(), key=hash_key, digest_size=16).digest() for text in texts]
         order = np.array(sorted(range(len(texts)), key=digests.__getitem__), dtype=np.int64)
         self.drawn = self.used[interleaved(order, ~np.isnan(targets[self.used]))]
 

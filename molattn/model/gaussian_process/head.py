@@ -192,11 +192,11 @@ class GaussianProcessHead:
             for of_task, (columns, share, scale) in zip(neighbors.values(), factors, strict=True):
                 terms = kernel * self.weights[in_table, columns.start]
                 order = np.argsort(-np.abs(terms), axis=1, kind="stable")[:, :count]
-                for similarity, row, points in zip(
+                for similarity, contributions, top in zip(
                     kernel, terms * share * scale, order, strict=True
                 ):
-                    numbers = self.rows[in_table[points]].tolist()
-                    values = similarity[points].tolist(), row[points].tolist()
+                    numbers = self.rows[in_table[top]].tolist()
+                    values = similarity[top].tolist(), contributions[top].tolist()
                     texts = [smiles.get(number) for number in numbers]
                     of_task.append([*map(Neighbor, numbers, *values, texts)])
         return neighbors

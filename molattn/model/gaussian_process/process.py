@@ -164,7 +164,7 @@ class GaussianProcess:
 
     def leave_one_out(self, features: Array, labels: Array, weights: Array) -> Array:
         """Predict rows of the fit, each without its own label, ``[n]``."""
-        along = features if self.vectors is None else features @ self.vectors
-        leverage = weights * (along**2 @ (1.0 / (self.values + self.noise)))
+        rotated = features if self.vectors is None else features @ self.vectors
+        leverage = weights * (rotated**2 @ (1.0 / (self.values + self.noise)))
         residual = labels - self.predict(features)
         return labels - residual / (1.0 - np.minimum(leverage, _MOST_LEVERAGE))

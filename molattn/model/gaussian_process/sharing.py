@@ -150,28 +150,28 @@ def linear_part(products: Array, values: Array, along: Array, rows: int) -> tupl
     determinant = -np.log(inverse).sum(axis=1) + (rows - len(values)) * np.log(_NOISES)
     factors = np.zeros(len(scale) - 1)
     evidence = [_fit(quadratic, determinant, rows, [index])[0] for index in range(len(factors))]
-    helpers = np.flatnonzero(np.array(evidence) > _POSITIVE)
-    if not len(helpers):
+    selected = np.flatnonzero(np.array(evidence) > _POSITIVE)
+    if not len(selected):
         return factors, 0.0
-    _, noise, coefficients = _fit(quadratic, determinant, rows, helpers.tolist())
-    factors[helpers] = coefficients / scale[1 + helpers]
+    _, noise, coefficients = _fit(quadratic, determinant, rows, selected.tolist())
+    factors[selected] = coefficients / scale[1 + selected]
     return factors, noise
 
 
 def _fit(
-    quadratic: Array, determinant: Array, rows: int, helpers: list[int]
+    quadratic: Array, determinant: Array, rows: int, selected: list[int]
 ) -> tuple[float, float, Array]:
     """Return log Bayes factor, noise and coefficients of the predictions of some other targets.
 
     ``quadratic`` are products of the columns with the inverse covariance of each noise.
     """
-    columns = 1 + np.array(helpers)
+    columns = 1 + np.array(selected)
     squares = np.maximum(quadratic[:, 0, 0], np.finfo(float).tiny)
     values, vectors = np.linalg.eigh(quadratic[:, columns[:, None], columns])
     values = np.maximum(values, 0.0)
     with_labels = np.einsum("sij,si->sj", vectors, quadratic[:, columns, 0])
     variances = _VARIANCES[:, None, None]
-    shrunk = variances * with_labels / (1.0 + variances * values)  # [variances, noises, helpers]
+    shrunk = variances * with_labels / (1.0 + variances * values)  # [variances, noises, selected]
     residual = np.maximum(squares - (shrunk * with_labels).sum(axis=2), 1e-12 * squares)
     loss = 0.5 * (rows * np.log(residual) + determinant + np.log1p(variances * values).sum(axis=2))
     best = np.unravel_index(loss.argmin(), loss.shape)

@@ -236,7 +236,7 @@ class GraphNetwork(Resettable, PlainMessagePassing):
     ) -> Attended:
         """Attend with zeros in place of inputs that are switched off."""
         on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
-        nodes = _if(on["sender"], x[0]), _if(on["receiver"], x[1])
+        nodes = _or_zeros(on["sender"], x[0]), _or_zeros(on["receiver"], x[1])
         if attr is not None and not on["edge"]:
             attr = torch.zeros_like(edge_features(attr))
         if globals_ is not None and not on["global"]:
@@ -262,7 +262,7 @@ def _network(widths: dict[str, int], inputs: Sequence[str], out_channels: int) -
     return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
 
 
-def _if(on: bool, x: Tensor) -> Tensor:
+def _or_zeros(on: bool, x: Tensor) -> Tensor:
     return x if on else torch.zeros_like(x)
 
 

@@ -215,13 +215,13 @@ class _Update:
             torch.empty_like(weights), grad_nodes, grad_edges, grad_basis, grad_table, grad_map
         )
         for tile in self._tiles():
-            upstream = tile.pairs(grad)
+            tile_grad = tile.pairs(grad)
             if grad_table is not None:
-                grad_table += self._features(tile).t() @ upstream
+                grad_table += self._features(tile).t() @ tile_grad
             if basis is None:
-                self._senders_backward(tile, upstream, grads)
+                self._senders_backward(tile, tile_grad, grads)
             else:
-                self._pairs_backward(tile, upstream, grads)
+                self._pairs_backward(tile, tile_grad, grads)
         return grads
 
     def _senders_backward(self, tile: _Tile, grad: Tensor, grads: _Terms) -> None:
@@ -240,9 +240,9 @@ class _Update:
         grad_weights = tile.pairs(grads.weights, 1)
         weights = weights.unsqueeze(1)
         if grads.head_map is None:
-            upstream = grad.t().contiguous()
-            torch.sum(values.mul_(upstream), dim=1, out=grad_weights)
-            grad_values = torch.mul(upstream, weights, out=values)
+            grad_t = grad.t().contiguous()
+            torch.sum(values.mul_(grad_t), dim=1, out=grad_weights)
+            grad_values = torch.mul(grad_t, weights, out=values)
         else:
             grad_values = product(self.from_new, grad).view_as(values)
             torch.sum(grad_values * values, dim=1, out=grad_weights)

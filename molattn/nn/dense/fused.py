@@ -89,8 +89,8 @@ class _Gradients:
         wide = sum_dtype(nodes)
         if self.weights is not None:
             self.weights = self.weights.to(dtype)
-        upstream, self.grad_weights, self.grad_logits = grads
-        grad_nodes = torch.zeros_like(nodes) if upstream is None else upstream
+        grad_output, self.grad_weights, self.grad_logits = grads
+        grad_nodes = torch.zeros_like(nodes) if grad_output is None else grad_output
         self.grad_nodes = grad_nodes.to(dtype)
         # sum_s g_rs b_rs dL/d(g_rs b_rs)
         self.shift = (grad_nodes.to(wide) * nodes).sum(dim=-1, keepdim=True).to(dtype)

@@ -142,11 +142,11 @@ class _OneDNNLinear(torch.autograd.Function):
                 grad_x = (grad @ weight.to(grad.dtype)).to(x.dtype)
                 grad_weight = (grad.mT @ x.to(grad.dtype)).to(weight.dtype)
             return grad_x, grad_weight, grad_bias, None
-        upstream = _padded(grad, grad.dtype)
+        padded_grad = _padded(grad, grad.dtype)
         if needs_x:
-            grad_x = _multiply(upstream, cast.t()).resize_(len(x), x.size(1))
+            grad_x = _multiply(padded_grad, cast.t()).resize_(len(x), x.size(1))
         if needs_weight and grad.dtype is torch.bfloat16 and x.size(1) > grad.size(1):
-            grad_weight = _multiply(upstream.t(), padded.t())  # twice as fast for 512 and 256
+            grad_weight = _multiply(padded_grad.t(), padded.t())  # twice as fast for 512 and 256
         elif needs_weight:
-            grad_weight = _multiply(padded.t(), upstream.t()).t()
+            grad_weight = _multiply(padded.t(), padded_grad.t()).t()
         return grad_x, grad_weight, grad_bias, None
