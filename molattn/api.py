@@ -109,8 +109,9 @@ def train(
             ensemble. Use ``lambda config: MolAttn(config, encoder=..., readout=...,
             head=...)`` to train a network with your own parts, see :class:`molattn.MolAttn`. With
             it, the default of ``init_from`` is ``none``.
-        callbacks: Callbacks of Lightning, for the training of each network. They may monitor
-            ``train_loss`` and ``validation_loss``.
+        callbacks: Callbacks of Lightning, for the training of the network; each member of an
+            ensemble has copies of its own. They may monitor ``train_loss`` and
+            ``validation_loss``.
         logger: Logger of Lightning, or a list of them.
         options: Options of ``molattn train`` by their Python names (``smiles_column``, ``split``,
             ``epochs``, ``width``, ``baselines``, ...).

@@ -1,11 +1,12 @@
 import json
 from importlib import import_module
 from inspect import ismodule
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from molattn import MolAttn, train
@@ -137,16 +138,27 @@ class Epochs(Callback):
 
 def test_callbacks_and_loggers_of_lightning_are_passed_on(tmp_path):
     epochs = Epochs()
+    checkpoint = ModelCheckpoint(tmp_path / "checkpoints")
     options = {"predictor": "network", "baselines": False, "smiles_column": "molecule"}
     logger = CSVLogger(tmp_path, name="log")
-    options |= QUICK | {"epochs": 9, "callbacks": [epochs], "logger": logger}
+    options |= QUICK | {"epochs": 9, "callbacks": [epochs, checkpoint], "logger": logger}
     run = train(FRAME, "y", **options).run
     assert epochs.count == len(run.histories[0].curve) == 3
+    assert Path(checkpoint.best_model_path).parent == tmp_path / "checkpoints"
     logged = pd.read_csv(f"{logger.log_dir}/metrics.csv")
     losses = [epoch.validation_loss for epoch in run.histories[0].curve]
     np.testing.assert_allclose(logged["validation_loss"].dropna(), losses, rtol=1e-5)
     losses = [epoch.train_loss for epoch in run.histories[0].curve]
     np.testing.assert_allclose(logged["train_loss"].dropna(), losses, rtol=1e-5)
+
+
+def test_each_member_of_an_ensemble_has_copies_of_the_callbacks():
+    epochs = Epochs()
+    options = {"predictor": "network", "baselines": False, "smiles_column": "molecule"}
+    options |= QUICK | {"epochs": 9, "callbacks": [epochs], "ensemble": 2}
+    run = train(FRAME, "y", **options).run
+    assert [len(history.curve) for history in run.histories] == [3, 3]
+    assert epochs.count == 0
 
 
 MODULES = ("", ".nn", ".nn.functional", ".graph", ".chem", ".explain", ".config", ".evaluation")

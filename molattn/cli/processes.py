@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from molattn.config import TrainingLoopConfig
 
 _GRACE = 10.0  # seconds in which the first process reports the error of all
+_SECONDS_TO_SHUT_DOWN = "86400"  # of a process that ends its epoch and writes a checkpoint
 
 
 def world_size() -> int:
@@ -62,8 +63,11 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
     """Run a command in a process for each device of this machine; return the exit code.
 
     Raises:
-        ChildProcessError: The first process was killed; the others have ended too.
+        ChildProcessError: A process was killed; the others have ended too.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _SECONDS_TO_SHUT_DOWN)
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -80,18 +84,24 @@ def launch(training: "TrainingLoopConfig", words: Sequence[str]) -> int:
         run_id="molattn",
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",  # the name of a machine may not be known to itself
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
         max_restarts=0,
     )
     program = f"import sys; sys.path[:] = {sys.path!r}; from molattn.cli import main, processes"
-    try:
-        elastic_launch(config, sys.executable)("-c", f"{program}; processes.run_rank(main)", *words)
+    arguments = ["-c", f"{program}; processes.run_rank(main)", *words]
+    try:  # the agent substitutes what begins with $
+        elastic_launch(config, sys.executable)(*(word.replace("$", "$$") for word in arguments))
     except SignalException as interrupt:  # which the first process has reported
         return 128 + interrupt.sigval
     except ChildFailedError as error:
+        rank, first = next(iter(error.failures.items()))  # after which the agent ended the others
         code = error.failures[0].exitcode if 0 in error.failures else 1
+        if code < 0 or (rank and code == 128 + signal.SIGTERM):
+            code = first.exitcode
         if code >= 0:
             return code
-        text = f"the first process was killed ({signal.Signals(-code).name})"
+        text = f"process {rank} was killed ({signal.Signals(-code).name})"
         raise ChildProcessError(errno.ECHILD, text) from error
     return 0
 

@@ -32,7 +32,7 @@ class Predictor:
     """Combines the parts of a model: networks, Gaussian process, calibration and training set.
 
     All but the networks may be missing. The methods of :class:`molattn.MolAttn` read molecules and
-    call those of this class.
+    call those of this class. Ask the model for it again after moving or scaling the model.
     """
 
     networks: Networks

@@ -319,7 +319,7 @@ class Uncertainty:
         outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to held-out molecules with :meth:`Predictor.predict_outputs` and labels."""
+        """Fit to labels of held-out molecules, and what the predictor outputs for them."""
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()

@@ -179,6 +179,7 @@ class _CheckpointIO(CheckpointIO):
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         identity = {} if self.run is None else self.run.identity
+        Path(path).parent.mkdir(parents=True, exist_ok=True)  # of a user's ModelCheckpoint
         write_checkpoint(Path(path), {**checkpoint, RUN_KEY: identity})
 
     def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -195,8 +196,10 @@ def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
     count = len(module.curve)
     if count < config.num_epochs:
         is_late = config.max_hours and module.timer.time_elapsed() >= 3600.0 * config.max_hours
-        stagnant = f"no improvement (--patience {config.patience})"
-        reason = "time limit reached (--max-hours)" if is_late else stagnant
+        reason = "by a callback"
+        if config.patience is not None:
+            reason = f"no improvement (--patience {config.patience})"
+        reason = "time limit reached (--max-hours)" if is_late else reason
         print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
 
 

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -268,6 +269,9 @@ def _fit_network(
     loss = TaskLoss(model.config.tasks, config, targets, weights)
     if folder is not None:
         folder.mkdir(exist_ok=True)
+    callbacks = job.hooks.callbacks
+    if config.ensemble > 1:
+        callbacks = deepcopy(callbacks)  # early stopping counts from the start of each member
     return fit(
         LabeledObjective(model, loss, plan),
         LabeledLoader(model, training, size, config.seed),
@@ -275,7 +279,7 @@ def _fit_network(
         config,
         job.console,
         run=folder and RunCheckpoint(folder, job.sources, model),
-        hooks=job.hooks._replace(on_epoch=on_epoch),
+        hooks=Hooks(on_epoch, callbacks, job.hooks.logger),
     )
 
 

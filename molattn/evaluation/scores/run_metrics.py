@@ -213,9 +213,9 @@ class CrossValidationMetrics(Metrics):
         """Create an instance from the content of a file; keys without a field are ignored."""
         folds = [FoldMetrics.from_dict(fold) for fold in content["folds"]]
         final = content.get("final")
-        return super().from_dict(
-            {**content, "folds": folds, "final": final and FinalMetrics(**final)}
-        )
+        if final:
+            final = FinalMetrics(**{name: final[name] for name in FinalMetrics._fields})
+        return super().from_dict({**content, "folds": folds, "final": final})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file."""

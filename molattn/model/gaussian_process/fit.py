@@ -60,7 +60,7 @@ class LabeledRows:
         return [(columns, self.used[is_labeled[:, columns[0]]]) for columns in groups.values()]
 
     def most_points(self, requested: int) -> int:
-        """Return how many inducing points to draw, see :meth:`GaussianProcessHead.fit`."""
+        """Return how many inducing points to draw, see ``GaussianProcessHead.fit``."""
         groups = [columns[0] for columns, _ in self.groups()]
         most = requested * min(2, len(groups))
         sizes = (~np.isnan(self.labels[self.drawn[:most]][:, groups])).cumsum(axis=0)
@@ -164,7 +164,7 @@ def log_bayes_factor(
     It is the difference of the log marginal likelihoods of exact Gaussian processes of at most 800
     rows, which are drawn as inducing points are. Likelihoods of the outputs are added, as if they
     were independent; the classes of a task are not, so that their evidence is overrated. Arguments
-    are those of :meth:`GaussianProcessHead.fit`; ``name`` is a kernel of numbers.
+    are those of ``GaussianProcessHead.fit``; ``name`` is a kernel of numbers.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
     """

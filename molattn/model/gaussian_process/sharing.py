@@ -48,7 +48,7 @@ def fit_tasks(
 ) -> FittedProcesses:
     """Fit tasks that learn from each other, and from auxiliary ones if these help.
 
-    The arguments are those of :meth:`GaussianProcessHead.fit`.
+    The arguments are those of ``GaussianProcessHead.fit``.
     """
     rows = LabeledRows(config.tasks, targets[:, : len(config.tasks)], weights, keys, seed)
     most = rows.most_points(inducing_points)
