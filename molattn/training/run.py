@@ -270,7 +270,7 @@ def _fit_network(
     if folder is not None:
         folder.mkdir(exist_ok=True)
     callbacks = job.hooks.callbacks
-    if config.ensemble > 1:
+    if job.config.training.ensemble > 1:
         callbacks = deepcopy(callbacks)  # early stopping counts from the start of each member
     return fit(
         LabeledObjective(model, loss, plan),
