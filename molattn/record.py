@@ -33,7 +33,7 @@ class MoleculeRecord:
         baseline_numbers: What the random forest uses, like ``numbers``, ``float32 [G]``.
         standardized: The canonical SMILES of the standard form, or the parent, if that is another
             molecule, otherwise empty.
-        targets: See :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
+        targets: See :class:`molattn.chem.pretraining_targets.PretrainingTarget`.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.
         is_redrawn: Whether it, or the second molecule, was read in another drawing, see

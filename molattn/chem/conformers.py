@@ -19,7 +19,7 @@ _FORCE_FIELD_STEPS = 500
 
 
 class ConformerWarning(UserWarning):
-    """ETKDGv3 found no three-dimensional coordinates; the molecule has no conformer."""
+    """A molecule has no conformer: ETKDGv3 found none, or the molecule is too large."""
 
 
 class Conformer(NamedTuple):
@@ -60,7 +60,7 @@ class ConformerGenerator:
     def __call__(self, mol: Chem.Mol) -> Optional[Conformer]:
         """Return a conformer of a sanitized molecule; its own, if it has one in three dimensions.
 
-        None if ETKDGv3 finds none.
+        None if ETKDGv3 finds none, or if the molecule has over ``max_atoms`` with its hydrogens.
 
         Raises:
             InputError: The molecule's own coordinates are not finite.
@@ -80,8 +80,11 @@ class ConformerGenerator:
             if full.GetNumAtoms() <= self.max_atoms and _embed(full, parameters):
                 points = _side_by_side(canonical, _coordinates(full))
                 return Conformer(points[np.argsort(order)], "etkdg")
+        reason = "no conformer was found"
+        if full.GetNumAtoms() > self.max_atoms:
+            reason = f"no conformer: it has {full.GetNumAtoms()} atoms (max_atoms={self.max_atoms})"
         name = quoted(Chem.MolToSmiles(mol))
-        warnings.warn(f"{name}: no conformer was found", ConformerWarning, stacklevel=2)
+        warnings.warn(f"{name}: {reason}", ConformerWarning, stacklevel=2)
         return None
 
 

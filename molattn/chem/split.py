@@ -158,6 +158,8 @@ def _blocks(groups: Sequence[Sequence[int]], ends: NDArray[Any]) -> list[Sequenc
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
+    if len(groups) < 2:
+        raise InputError("folds: expected several groups of rows that stay together, got one")
     if not 2 <= folds <= len(groups):
         raise InputError(
             f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "

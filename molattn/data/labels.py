@@ -135,8 +135,8 @@ def positive_class(classes: Sequence[str]) -> str | None:
     """Return which of two classes is the positive one by their names; None if they do not tell.
 
     If exactly one is negative, it is the other: a minus sign at an end (``BBB-``), 0, false, no,
-    negative, inactive, the word ``no``, ``non`` or ``not`` at the start, or the other class after a
-    prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
+    negative, inactive, ``non`` or the word ``no`` or ``not`` at the start, or the other class after
+    a prefix (``unstable``, but not ``inhibitor``). Otherwise it has a plus sign, or is true, yes,
     positive, active, toxic or hit. Case does not matter.
     """
     first, second = (label.casefold().strip("()") for label in classes)
@@ -154,7 +154,8 @@ def _is_negative(name: str, opposite: str) -> bool:
         name in _NEGATIVE_NAMES
         or _has_sign(name, _MINUS_SIGNS)
         or (first_word in _NEGATIVE_WORDS and bool(further_words))
-        or any(name == prefix + opposite for prefix in _NEGATIVE_PREFIXES)
+        or (name.startswith("non") and len(name) > 3)
+        or any(re.sub(r"[\s_-]", "", name) == prefix + opposite for prefix in _NEGATIVE_PREFIXES)
     )
 
 

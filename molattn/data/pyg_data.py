@@ -52,7 +52,8 @@ def from_smiles(
         ``int64 [E, P]`` (codes, columns ``featurizer.pair_names``) and ``smiles``. With a
         conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``
         (``Conformer.method``); neither if none was found, which
-        ``pre_filter=lambda data: "pos" in data`` of PyG's datasets leaves out.
+        ``pre_filter=lambda data: "pos" in data`` of PyG's datasets leaves out. Leave such graphs
+        out of batches: PyG takes the attributes of the first graph for all.
 
     Raises:
         InputError: Other ``pairs``.

@@ -87,14 +87,15 @@ class Encoder(Resettable):
 
         Terms of logits read the edges given here in all blocks, or ``bias_attr`` among the options.
         """
-        if any(_has_bias(block) for block in self.blocks):
-            options.setdefault("bias_attr", edge_attr)
+        unchanged = {"bias_attr": edge_attr}
         for block in self.blocks:
-            x, edge_attr = block(x, edge_index, edge_attr, **options)
+            more = unchanged if _has_bias(block) else {}
+            x, edge_attr = block(x, edge_index, edge_attr, **(more | options))
         return self.norm(x)
 
 
 def _has_bias(block: Any) -> bool:
     """Whether the logits of a block's layer have a term of edges, the module ``attn_bias``."""
-    layer = getattr(block.conv, "attention", block.conv)
+    layer = getattr(block.conv, "conv", block.conv)  # of a wrapped one
+    layer = getattr(layer, "attention", layer)
     return getattr(layer, "attn_bias", None) is not None

@@ -24,9 +24,8 @@ def with_allocator(name: str) -> str:
         return "glibc defaults"
     if any(os.environ.get(key) != value for key, value in STEADY_ALLOCATOR.items()):
         quiet = {"KINETO_LOG_LEVEL": "5"}
-        os.execve(
-            sys.executable, [sys.executable, *sys.argv], os.environ | STEADY_ALLOCATOR | quiet
-        )
+        words = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, words, os.environ | STEADY_ALLOCATOR | quiet)
     return "glibc, " + " ".join(f"{key}={value}" for key, value in STEADY_ALLOCATOR.items())
 
 

@@ -127,9 +127,9 @@ def changed_lines(source: str, code: str) -> str:
 
 def tests_of(module: Path, *, package: bool) -> Path:
     """Return the test file that mirrors a module, or the folder of tests of its package."""
-    folder = Path("tests", *module.parts[1:-1])
-    mirror = folder / f"test_{module.name}"
-    return mirror if (ROOT / mirror).exists() and not package else folder
+    mirror = Path("tests", *module.parts[1:-1], f"test_{module.name}")
+    has_mirror = (ROOT / mirror).exists() and not package
+    return mirror if has_mirror else Path("tests", module.parts[1])
 
 
 @contextlib.contextmanager

@@ -79,6 +79,8 @@ def test_labels_say_what_they_are(cells, kind, classes):
         ("1", "-1"),
         ("toxic", "safe"),
         ("blocker", "nonblocker"),
+        ("mutagen", "nonmutagenic"),
+        ("stable", "un-stable"),
         ("BBB+", "(BBB\N{MINUS SIGN})"),
         ("permeable", "impermeable"),
     ],

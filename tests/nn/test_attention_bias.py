@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GINEConv
 from torch_geometric.utils import scatter
 
 from molattn.graph import AddDummyNode, CodedEdges, CompleteGraph, CompleteGraphs
@@ -16,6 +17,8 @@ from molattn.nn import (
     Encoder,
     GraphNetwork,
     GraphTransformerBlock,
+    Layer,
+    Linear,
     PathBias,
 )
 
@@ -144,3 +147,35 @@ def test_a_term_reads_features_of_its_own():
     expected = near[:, 0].log() + torch.where(factor == 1, 0.0, factor)
     torch.testing.assert_close(far[:, 0], expected.softmax(dim=0))
     torch.testing.assert_close(far[:, 1], near[:, 1])  # the second slope is 0
+
+
+def test_other_layers_of_an_encoder_have_no_features_of_terms():
+    made = iter([GINEConv(Linear(6, 6), edge_dim=1), None])
+
+    def make():
+        bias = DistanceSlopes(2, max_distance=4)
+        return next(made) or EdgeAttentionConv(6, 6, 2, edge_dim=1, attn_bias=bias)
+
+    encoder = Encoder(make, 2, 6)
+    edge_index = torch.tensor([[0, 1, 2], [2, 2, 0]])
+    x, distance = torch.randn(3, 6), torch.tensor([1.0, 2.0, 3.0])
+    out = encoder(x, edge_index, distance.unsqueeze(-1))
+    assert out.shape == (3, 6)
+    conv = encoder.blocks[1].conv
+    for columns in (distance, distance.unsqueeze(-1)):
+        torch.testing.assert_close(
+            conv(x, edge_index, distance, bias_attr=columns), conv(x, edge_index, distance)
+        )
+
+
+def test_a_wrapped_layer_reads_edges_that_no_block_changes():
+    layer = Layer(EdgeAttentionConv, complete_graphs=False)
+    options = {"edge_dim": 3, "attn_bias": "slopes", "update_edges": True}
+    encoder = Encoder(lambda: layer.make(6, 6, 2, **options), 2, 6)
+    read = []
+    for module in encoder.modules():
+        if isinstance(module, DistanceSlopes):
+            module.register_forward_hook(lambda _, inputs, __: read.append(inputs[0]))
+    graph = CompleteGraphs([3])
+    encoder(torch.randn(3, 6), graph, torch.randn(9, 3))
+    assert torch.equal(*read)

@@ -14,6 +14,7 @@ MODULES = {
     parts.AttentionBlock: lambda: parts.AttentionBlock(parts.EGTConv(8, 8, 2), 8),
     parts.CodeEmbedding: lambda: parts.CodeEmbedding([3, 2], 8),
     parts.DistanceBias: lambda: parts.DistanceBias(2, 6),
+    parts.DistanceSlopes: lambda: parts.DistanceSlopes(2, 6),
     parts.EGTConv: lambda: parts.EGTConv(8, 8, 2),
     parts.EdgeAttentionConv: lambda: parts.EdgeAttentionConv(8, 8, 2, gate=True, score="additive"),
     parts.EdgeSetAttention: lambda: parts.EdgeSetAttention(8, 8, 2, edge_dim=3),

@@ -363,6 +363,8 @@ class AttentionConv(PlainMessagePassing):
         """
         if self.attn_bias is not None:
             attr = edge_attr if bias_attr is None else bias_attr
+            if isinstance(attr, Tensor) and attr.dim() == 1:
+                attr = attr.unsqueeze(-1)
             learned = map_edges(self.attn_bias, attr).to(projected[0].dtype)
             check_shape("attn_bias", learned, edges.num_pairs, self.heads)
             attn_bias = add_terms(attn_bias, learned)
