@@ -22,6 +22,7 @@ from swagger_ui_bundle import swagger_ui_path
 from molattn.chem.limits import is_fast
 from molattn.chem.physchem import Physchem, physchem
 from molattn.config import ServeConfig
+from molattn.data.table import Table
 from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve import bodies
 from molattn.serve.answers import (
@@ -173,10 +174,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if neighbors and answer in FILES:
             raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {JSON}")
         predicted = worker.predict(work, stop)
-        remarks = quote("; ".join(table.remarks))
-        if len(remarks) > _MOST_REMARKS:  # what clients take is limited; cut between words
-            remarks = remarks[:_MOST_REMARKS].rpartition("%20")[0] + "%20..."
-        headers = {_ROWS: str(count), _REMARKS: remarks}
+        headers = _headers(table, count)
         if answer in FILES:
             reading = table_options(config, work.smiles_column, work.level)
             chunks = file_chunks(work, reading, FILES[answer], predicted)
@@ -186,6 +184,14 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             text = await bodies.unless_gone(request, _joined(chunks))
             return Response(text, media_type=JSON)
         return StreamingResponse(chunks, media_type=JSON, headers=headers)
+
+
+def _headers(table: Table, count: int) -> dict[str, str]:
+    """Return the headers of an answer: the number of molecules, and how the table was read."""
+    remarks = quote("; ".join(table.remarks))
+    if len(remarks) > _MOST_REMARKS:  # what clients take is limited; cut between words
+        remarks = remarks[:_MOST_REMARKS].rpartition("%20")[0] + "%20..."
+    return {_ROWS: str(count), _REMARKS: remarks}
 
 
 async def _molecules(
