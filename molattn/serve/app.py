@@ -181,8 +181,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             return StreamingResponse(chunks, media_type=answer, headers=headers)
         chunks = json_chunks(work, _molecules(work, predicted, neighbors, worker))
         if kind == JSON:  # whole, so that an error has its status
-            text = await bodies.unless_gone(request, _joined(chunks))
-            return Response(text, media_type=JSON)
+            return Response(await bodies.unless_gone(request, _joined(chunks)), media_type=JSON)
         return StreamingResponse(chunks, media_type=JSON, headers=headers)
 
 
