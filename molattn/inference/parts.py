@@ -124,11 +124,7 @@ class _Parts(OutputFile):
             if head != _head(self.rows, int(file.stem), content):
                 damage = f"got {file}, which is damaged or not the part after row {self.rows}"
                 raise InputError(f"{damage}; run the command without it", option="resume")
-            try:
-                self.tally.add(Tally(**json.loads(content.partition(b"\n")[0])))
-            except TypeError:
-                message = f"got {file}, written by another version; run the command without it"
-                raise InputError(message, option="resume") from None
+            self.tally.add(Tally(**json.loads(content.partition(b"\n")[0])))
             self.rows = int(file.stem)
         if self.rows:  # the header is in the first part
             self._buffer.truncate(self._buffer.seek(0))

@@ -184,6 +184,16 @@ def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
 
 
 @pytest.mark.faults
+def test_a_killed_process_is_named_though_the_first_one_only_sees_a_signal(plugin, folder):
+    (folder / "hold").touch()
+    run = started(f"{TRAIN} --epochs 100_000 --devices 2")
+    at_checkpoint(run)
+    os.kill(processes()[1], signal.SIGKILL)
+    *_, line = ended(run, 1).splitlines()
+    assert line == "error: process 1 was killed (SIGKILL)"
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("one, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_all_processes_with_a_checkpoint(plugin, one, code):
     run = started(f"{TRAIN} --epochs 100_000 --devices 2")
