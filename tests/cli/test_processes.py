@@ -28,6 +28,7 @@ TRAIN = (
 PRETRAIN = f"pretrain in.csv --validation-molecules 8 {SMALL} --batch-size 9 --output run"
 CHECKPOINT = Path("run.unfinished") / CHECKPOINT_FILE
 PLUGIN = """
+import os
 import time
 from itertools import count
 from pathlib import Path
@@ -42,6 +43,7 @@ steps = count()
 def training_step(self, batch, index):
     time.sleep(0.02)
     if next(steps) == 9 and Path("hold").exists():
+        Path("held_" + os.environ["RANK"]).touch()
         while pending_interrupt() is None:
             time.sleep(0.02)
     return step(self, batch, index)
@@ -187,7 +189,9 @@ def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
 def test_a_killed_process_is_named_though_the_first_one_only_sees_a_signal(plugin, folder):
     (folder / "hold").touch()
     run = started(f"{TRAIN} --epochs 100_000 --devices 2")
-    at_checkpoint(run)
+    while not Path("held_0").exists():
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.05)
     os.kill(processes()[1], signal.SIGKILL)
     *_, line = ended(run, 1).splitlines()
     assert line == "error: process 1 was killed (SIGKILL)"
