@@ -4,14 +4,16 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from torch import Tensor, nn
+from torch_geometric.nn.resolver import activation_resolver
 
 from molattn.nn.dense.linear import Linear
 from molattn.nn.graph_inputs import Nodes, one_set
+from molattn.nn.normalization import make_norm, normalize_rows
 from molattn.nn.resettable import Resettable
 
 
 class AttentionBlock(Resettable):
-    r"""Attention and a feed-forward network, with layer normalization and residual connections.
+    r"""Attention and a feed-forward network, with normalization and residual connections.
 
     .. math::
         h &= x + \mathrm{attention}(\mathrm{LN}(x), e) \\
@@ -19,46 +21,63 @@ class AttentionBlock(Resettable):
 
     (pre-norm, Xiong et al. 2020). Edges that the layer updates are returned too.
 
+    Norms of whole graphs, such as ``graph``, need the ``batch`` of a list of edges, which the layer
+    gets, too.
+
     Args:
         conv: The layer, a function of ``(x, edge_index, edge_attr)`` that returns ``x'`` or
             ``(x', e')``.
         channels: Number of node features.
         expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
         dropout: Dropout probability of the output of attention and of the feed-forward network.
+        norm: LN: ``layer``; ``batch``, whose statistics are of real nodes alone; another one of
+            PyG's, such as ``graph`` or ``instance``; None = no normalization.
+        act: Activation of the feed-forward network, by its name in torch.
     """
 
     def __init__(
-        self, conv: nn.Module, channels: int, *, expansion: int = 2, dropout: float = 0.0
+        self,
+        conv: nn.Module,
+        channels: int,
+        *,
+        expansion: int = 2,
+        dropout: float = 0.0,
+        norm: Optional[str] = "layer",
+        act: str = "silu",
     ) -> None:
         super().__init__()
         self.conv = conv
-        self.norm_conv = nn.LayerNorm(channels)
-        self.norm_ff = nn.LayerNorm(channels)
+        self.norm_conv = make_norm(norm, channels)
+        self.norm_ff = make_norm(norm, channels)
         maps = (Linear(channels, expansion * channels), Linear(expansion * channels, channels))
-        self.ff = nn.Sequential(maps[0], nn.SiLU(), maps[1])
+        self.ff = nn.Sequential(maps[0], activation_resolver(act), maps[1])
         self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Nodes, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Update nodes ``[N, channels]``, and edges where the layer does; it gets the options."""
-        x = one_set(x)
-        update = self.conv(self.norm_conv(x), edge_index, edge_attr, **options)
+        nodes = one_set(x)
+        graph = (edge_index, options.get("batch"))
+        node = normalize_rows(self.norm_conv, nodes, *graph)
+        update = self.conv(node, edge_index, edge_attr, **options)
         if isinstance(update, tuple):
             update, edge_attr = update
-        x = x + self.dropout(update)
-        return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
+        nodes = nodes + self.dropout(update)
+        node = normalize_rows(self.norm_ff, nodes, *graph)
+        return nodes + self.dropout(self.ff(node)), edge_attr
 
 
 class Encoder(Resettable):
-    """A stack of :class:`AttentionBlock`, followed by a layer normalization.
+    """A stack of :class:`AttentionBlock`, followed by a normalization.
 
     Args:
         make_conv: Returns the layer of a block, with ``channels`` inputs and outputs, or a whole
             block, such as :class:`GraphTransformerBlock`.
         layers: Number of blocks.
         channels: Number of node features.
-        dropout: See :class:`AttentionBlock`.
+        dropout, norm, act: See :class:`AttentionBlock`; whole blocks have their own. The last
+            normalization is ``norm``, too.
         make_last: Returns the layer of the last block, whose updated edges nobody would read; None
             = ``make_conv``.
     """
@@ -70,6 +89,8 @@ class Encoder(Resettable):
         channels: int,
         *,
         dropout: float = 0.0,
+        norm: Optional[str] = "layer",
+        act: str = "silu",
         make_last: Optional[Callable[[], nn.Module]] = None,
     ) -> None:
         super().__init__()
@@ -77,8 +98,9 @@ class Encoder(Resettable):
         self.blocks = nn.ModuleList(make() for make in makers)
         for index, conv in enumerate(self.blocks):
             if not isinstance(conv, AttentionBlock):
-                self.blocks[index] = AttentionBlock(conv, channels, dropout=dropout)
-        self.norm = nn.LayerNorm(channels)
+                options: Any = {"dropout": dropout, "norm": norm, "act": act}
+                self.blocks[index] = AttentionBlock(conv, channels, **options)
+        self.norm = make_norm(norm, channels)
 
     def forward(
         self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
@@ -91,7 +113,7 @@ class Encoder(Resettable):
         for block in self.blocks:
             more = unchanged if _has_bias(block) else {}
             x, edge_attr = block(x, edge_index, edge_attr, **(more | options))
-        return self.norm(x)
+        return normalize_rows(self.norm, x, edge_index, options.get("batch"))
 
 
 def _has_bias(block: Any) -> bool:

@@ -4,7 +4,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch_geometric.nn.resolver import activation_resolver
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
@@ -12,6 +12,7 @@ from molattn.graph.complete import CompleteGraphs
 from molattn.nn.dense.linear import Linear
 from molattn.nn.encoder import AttentionBlock
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Nodes, edge_features, edge_list, one_set
+from molattn.nn.normalization import make_norm, normalize_rows
 
 
 class GraphTransformerBlock(AttentionBlock):
@@ -40,6 +41,10 @@ class GraphTransformerBlock(AttentionBlock):
         expansion: Hidden widths of FF, as a multiple of the number of features.
         dropout: Dropout probability of each term that is added.
         drop_path: Probability with which a term is dropped for a whole graph (stochastic depth).
+        norm: LN of nodes and of edges: ``layer``; ``batch``, whose statistics are of real nodes and
+            edges alone; another one of PyG's, such as ``graph`` or ``instance``; None = no
+            normalization.
+        act: Activation of FF and of :math:`z`, by its name in torch.
 
     Example:
         >>> from molattn.nn import EGTConv, Encoder, TripletAggregate
@@ -64,19 +69,24 @@ class GraphTransformerBlock(AttentionBlock):
         expansion: int = 2,
         dropout: float = 0.0,
         drop_path: float = 0.0,
+        norm: Optional[str] = "layer",
+        act: str = "silu",
     ) -> None:
         if not 0 <= drop_path < 1:
             raise ValueError(f"drop_path: got {drop_path}, expected a probability in [0, 1)")
-        super().__init__(conv, channels, expansion=expansion, dropout=dropout)
+        options: Any = {"expansion": expansion, "dropout": dropout, "norm": norm, "act": act}
+        super().__init__(conv, channels, **options)
         self.drop_path = drop_path
-        self.norm_edges = nn.LayerNorm(edge_dim)
+        self.norm_edges = make_norm(norm, edge_dim)
         self.lin_virtual = Linear(channels, channels) if virtual_node else None
         self.triplet = triplet if update_edges else None
-        self.norm_triplet = nn.LayerNorm(edge_dim) if self.triplet is not None else nn.Identity()
-        self.edge_ff: Optional[nn.Module] = None
+        self.norm_triplet = make_norm(norm if self.triplet is not None else None, edge_dim)
+        self.act = activation_resolver(act)
+        self.edge_ff: Optional[nn.Sequential] = None
         if update_edges:
             maps = (Linear(edge_dim, expansion * edge_dim), Linear(expansion * edge_dim, edge_dim))
-            self.edge_ff = nn.Sequential(nn.LayerNorm(edge_dim), maps[0], nn.SiLU(), maps[1])
+            ends = make_norm(norm, edge_dim), maps[0]
+            self.edge_ff = nn.Sequential(*ends, activation_resolver(act), maps[1])
 
     def forward(
         self,
@@ -95,8 +105,8 @@ class GraphTransformerBlock(AttentionBlock):
         edges, values = edge_list(edge_index)
         graphs = _graphs(x, edges, batch)
         e = edge_features(values if edge_attr is None else edge_attr)
-        node = self.norm_conv(x)
-        edge = self.norm_edges(e)
+        node = normalize_rows(self.norm_conv, x, edge_index, batch)
+        edge = normalize_rows(self.norm_edges, e, edge_index, batch, of_pairs=True)
         update = self.conv(node, edge_index, edge, **options)
         if isinstance(update, tuple):
             update, updated = update
@@ -107,11 +117,18 @@ class GraphTransformerBlock(AttentionBlock):
             nodes = edges.rows_to_nodes(node)
             graph_index = edges.rows_to_nodes(index)
             mean = scatter(nodes, graph_index, 0, count, "mean").index_select(0, index)
-            x = self._add(x, F.silu(self.lin_virtual(mean)), graphs)
-        x = self._add(x, self.ff(self.norm_ff(x)), graphs)
+            x = self._add(x, self.act(self.lin_virtual(mean)), graphs)
+        x = self._add(x, self.ff(normalize_rows(self.norm_ff, x, edge_index, batch)), graphs)
         if self.triplet is not None:
-            e = self._add(e, self.triplet(self.norm_triplet(e), edge_index), graphs, edges)
-        return x, e if self.edge_ff is None else self._add(e, self.edge_ff(e), graphs, edges)
+            pairs = normalize_rows(self.norm_triplet, e, edge_index, batch, of_pairs=True)
+            e = self._add(e, self.triplet(pairs, edge_index), graphs, edges)
+        if self.edge_ff is None:
+            return x, e
+        norm, *layers = self.edge_ff
+        update = normalize_rows(norm, e, edge_index, batch, of_pairs=True)
+        for layer in layers:
+            update = layer(update)
+        return x, self._add(e, update, graphs, edges)
 
     def _add(
         self, x: Tensor, update: Tensor, graphs: tuple[Tensor, int], edges: Optional[Edges] = None

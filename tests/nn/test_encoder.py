@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from molattn.graph import CompleteGraphs
+from molattn.nn.conv.edge_attention import EdgeAttentionConv
 from molattn.nn.encoder import AttentionBlock, Encoder
 
 WIDTH = 8
@@ -60,3 +62,26 @@ def test_updated_edges_go_from_block_to_block(graph):
     encoder(graph.x, graph.edge_index, graph.edge_attr)
     for k, edges in enumerate(seen):
         torch.testing.assert_close(edges, 2**k * graph.edge_attr)
+
+
+def test_batch_norm_reads_real_atoms_alone():
+    block = AttentionBlock(Neighbors(), WIDTH, norm="batch", act="relu").double()
+    x = torch.randn(4, WIDTH, dtype=torch.float64)
+    none = torch.zeros(2, 0, dtype=torch.long)
+    out, _ = block(x, none)
+    hidden = nn.BatchNorm1d(WIDTH).double()(x)
+    torch.testing.assert_close(out, x + block.ff[2](block.ff[0](hidden).relu()))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_of_padded_rows_is_that_of_a_list(training):
+    torch.manual_seed(0)
+    graph = CompleteGraphs([1, 4, 3], row_multiple=4)
+    x = torch.randn(8, WIDTH, dtype=torch.float64)
+    rows = torch.full((graph.num_rows, WIDTH), 1e6, dtype=torch.float64)
+    rows = rows.index_copy(0, graph.node_row, x)
+    encoder = Encoder(lambda: EdgeAttentionConv(WIDTH, WIDTH, 2), 2, WIDTH, norm="batch").double()
+    encoder.train(training)
+    expected = encoder(x, graph.edge_index)
+    torch.testing.assert_close(graph.rows_to_nodes(encoder(rows, graph)), expected)
+    assert encoder.norm.module.num_batches_tracked == 2 * training

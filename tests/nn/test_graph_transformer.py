@@ -40,12 +40,41 @@ def silu(x):
     return x / (1 + np.exp(-x))
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_block_against_numpy(listed):
-    options = {"triplet": Negate(), "virtual_node": True, "expansion": 3}
-    block = GraphTransformerBlock(Double(), NODES, EDGES, **options).double()
+def batch_norm(module, rows):
+    """By torch's own, over rows that are all real."""
+    oracle = nn.BatchNorm1d(rows.shape[1]).double()
+    oracle.load_state_dict(initial_statistics(module.module))
+    oracle.train(module.training)
+    out = oracle(torch.tensor(rows)).detach().numpy()
+    if module.training:
+        assert_near(module.module.running_mean, oracle.running_mean)
+        assert_near(module.module.running_var, oracle.running_var)
+    return out
+
+
+def initial_statistics(module):
+    state = module.state_dict()
+    if module.training:  # once updated
+        state |= {"running_mean": torch.zeros_like(state["running_mean"])}
+        state |= {"running_var": torch.ones_like(state["running_var"])}
+    return state
+
+
+NORMS = {"layer": norm, "batch": batch_norm, None: lambda _, rows: rows}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("form", ["listed", "complete", "bonds"])
+def test_a_block_against_numpy(form, kind, training):
+    norm = NORMS[kind]
+    options = {"triplet": Negate(), "virtual_node": True, "expansion": 3, "norm": kind}
+    block = GraphTransformerBlock(Double(), NODES, EDGES, **options).double().train(training)
     randomize_norms(block)
-    graph = CompleteGraphs([2, 0, 3])
+    graph = CompleteGraphs([2, 0, 3], row_multiple=4)
+    listed = form == "listed"
+    if form == "bonds":
+        graph = graph.with_edges(torch.arange(graph.num_pairs) % 3 > 0)
     x = torch.randn(graph.num_rows, NODES, dtype=DOUBLE)
     e = torch.randn(graph.num_pairs, EDGES, dtype=DOUBLE)
     if listed:
@@ -68,9 +97,9 @@ def test_a_block_against_numpy(listed):
     np.testing.assert_allclose(got[1].detach(), edges, atol=1e-12)
 
 
-def make_block(update_edges=True):
+def make_block(update_edges=True, **options):
     conv = EGTConv(NODES, NODES, 2, edge_dim=EDGES, update_edges=update_edges)
-    options = {"triplet": TripletAggregate(EDGES, 2), "update_edges": update_edges}
+    options |= {"triplet": TripletAggregate(EDGES, 2), "update_edges": update_edges}
     return GraphTransformerBlock(conv, NODES, EDGES, virtual_node=True, **options)
 
 
@@ -128,6 +157,40 @@ def test_sparse_matrices_and_pairs_of_one_set_of_nodes_are_read_as_the_list_of_e
     for nodes, edges in found[1:]:
         assert_near(nodes, found[0][0])
         assert_near(edges, found[0][1])
+
+
+@pytest.mark.parametrize("kind", ["graph", "instance", "pair_norm"])
+def test_norms_of_graphs_read_the_nodes_and_edges_of_one_graph(kind):
+    encoder = Encoder(lambda: make_block(norm=kind), 2, NODES, norm=kind).double()
+    graph, alone = CompleteGraphs([2, 4, 3]), CompleteGraphs([4])
+    x = torch.randn(9, NODES, dtype=DOUBLE)
+    e = torch.randn(29, EDGES, dtype=DOUBLE)
+    out = encoder(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e))
+    assert_near(graph.rows_to_nodes(out)[2:6], encoder(x[2:6], alone, e[4:20]))
+    block = GraphTransformerBlock(Double(), NODES, EDGES, norm=kind).double()
+    rows, pairs = block(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e))
+    nodes, edges = block(x, graph.edge_index, e, graph.batch)
+    assert_near(graph.rows_to_nodes(rows), nodes)
+    assert_near(graph.pairs_to_edges(pairs), edges)
+
+
+def test_an_unknown_norm_or_activation_is_refused():
+    for options in ({"norm": "none such"}, {"act": "none such"}):
+        with pytest.raises(ValueError, match="none such"):
+            GraphTransformerBlock(Double(), NODES, EDGES, **options)
+
+
+def test_all_activations_of_a_block_are_exchanged():
+    block = GraphTransformerBlock(Double(), NODES, EDGES, virtual_node=True, act="relu")
+    kinds = [type(part) for part in block.modules() if isinstance(part, (nn.SiLU, nn.ReLU))]
+    assert kinds == [nn.ReLU] * 3
+
+
+def test_batches_of_one_atom_and_no_edges_pass_batch_norm():
+    block = GraphTransformerBlock(Double(), NODES, EDGES, norm="batch")
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    nodes, _ = block(torch.ones(1, NODES), empty, torch.zeros(0, EDGES))
+    assert nodes.isfinite().all()
 
 
 @pytest.mark.parametrize("block", [AttentionBlock, GraphTransformerBlock])

@@ -89,7 +89,7 @@ def attend(block, queries, elements, sees):
 
 def randomize_norms(module):
     for part in module.modules():
-        if isinstance(part, torch.nn.LayerNorm):
+        if isinstance(part, (torch.nn.LayerNorm, torch.nn.BatchNorm1d)):
             torch.nn.init.normal_(part.weight)
             torch.nn.init.normal_(part.bias)
 
