@@ -5,11 +5,13 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 from torch_geometric.nn.resolver import activation_resolver
+from torch_geometric.typing import OptTensor
 
 from molattn.nn.dense.linear import Linear
-from molattn.nn.graph_inputs import Nodes, one_set
+from molattn.nn.graph_inputs import EdgeAttr, Nodes, one_set
 from molattn.nn.normalization import make_norm, normalize_rows
 from molattn.nn.resettable import Resettable
+from molattn.nn.source_dropout import attend_without_sources
 
 
 class AttentionBlock(Resettable):
@@ -21,8 +23,8 @@ class AttentionBlock(Resettable):
 
     (pre-norm, Xiong et al. 2020). Edges that the layer updates are returned too.
 
-    Norms of whole graphs, such as ``graph``, need the ``batch`` of a list of edges, which the layer
-    gets, too.
+    Norms of whole graphs, such as ``graph``, and ``source_dropout`` need the ``batch`` of a list of
+    edges, which the layer gets, too.
 
     Args:
         conv: The layer, a function of ``(x, edge_index, edge_attr)`` that returns ``x'`` or
@@ -33,6 +35,10 @@ class AttentionBlock(Resettable):
         norm: LN: ``layer``; ``batch``, whose statistics are of real nodes alone; another one of
             PyG's, such as ``graph`` or ``instance``; None = no normalization.
         act: Activation of the feed-forward network, by its name in torch.
+        source_dropout: Probability with which a sender is dropped from attention in training: all
+            receivers and heads of its molecule do without it (Hussain et al. 2024, "Triplet
+            Interaction Improves Graph Transformers"). At least one remains; edges that the layer
+            updates stay as they are where the sender is dropped.
     """
 
     def __init__(
@@ -44,9 +50,13 @@ class AttentionBlock(Resettable):
         dropout: float = 0.0,
         norm: Optional[str] = "layer",
         act: str = "silu",
+        source_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if not 0 <= source_dropout < 1:
+            raise ValueError(f"source_dropout: got {source_dropout}, expected one in [0, 1)")
         self.conv = conv
+        self.source_dropout = source_dropout
         self.norm_conv = make_norm(norm, channels)
         self.norm_ff = make_norm(norm, channels)
         maps = (Linear(channels, expansion * channels), Linear(expansion * channels, channels))
@@ -60,12 +70,21 @@ class AttentionBlock(Resettable):
         nodes = one_set(x)
         graph = (edge_index, options.get("batch"))
         node = normalize_rows(self.norm_conv, nodes, *graph)
-        update = self.conv(node, edge_index, edge_attr, **options)
+        update = self.attend(node, edge_index, edge_attr, graph[1], **options)
         if isinstance(update, tuple):
             update, edge_attr = update
         nodes = nodes + self.dropout(update)
         node = normalize_rows(self.norm_ff, nodes, *graph)
         return nodes + self.dropout(self.ff(node)), edge_attr
+
+    def attend(
+        self, x: Tensor, edge_index: Any, edge_attr: EdgeAttr, batch: OptTensor, /, **options: Any
+    ) -> Any:
+        """Call the layer, in training without some of the senders."""
+        if not (self.training and self.source_dropout):
+            return self.conv(x, edge_index, edge_attr, **options)
+        inputs = (x, edge_index, edge_attr)
+        return attend_without_sources(self.conv, self.source_dropout, inputs, batch, options)
 
 
 class Encoder(Resettable):
@@ -76,8 +95,8 @@ class Encoder(Resettable):
             block, such as :class:`GraphTransformerBlock`.
         layers: Number of blocks.
         channels: Number of node features.
-        dropout, norm, act: See :class:`AttentionBlock`; whole blocks have their own. The last
-            normalization is ``norm``, too.
+        dropout, norm, act, source_dropout: See :class:`AttentionBlock`; whole blocks have their
+            own. The last normalization is ``norm``, too.
         make_last: Returns the layer of the last block, whose updated edges nobody would read; None
             = ``make_conv``.
     """
@@ -91,6 +110,7 @@ class Encoder(Resettable):
         dropout: float = 0.0,
         norm: Optional[str] = "layer",
         act: str = "silu",
+        source_dropout: float = 0.0,
         make_last: Optional[Callable[[], nn.Module]] = None,
     ) -> None:
         super().__init__()
@@ -99,6 +119,7 @@ class Encoder(Resettable):
         for index, conv in enumerate(self.blocks):
             if not isinstance(conv, AttentionBlock):
                 options: Any = {"dropout": dropout, "norm": norm, "act": act}
+                options["source_dropout"] = source_dropout
                 self.blocks[index] = AttentionBlock(conv, channels, **options)
         self.norm = make_norm(norm, channels)
 

@@ -45,6 +45,7 @@ class GraphTransformerBlock(AttentionBlock):
             edges alone; another one of PyG's, such as ``graph`` or ``instance``; None = no
             normalization.
         act: Activation of FF and of :math:`z`, by its name in torch.
+        source_dropout: See :class:`AttentionBlock`.
 
     Example:
         >>> from molattn.nn import EGTConv, Encoder, TripletAggregate
@@ -71,11 +72,12 @@ class GraphTransformerBlock(AttentionBlock):
         drop_path: float = 0.0,
         norm: Optional[str] = "layer",
         act: str = "silu",
+        source_dropout: float = 0.0,
     ) -> None:
         if not 0 <= drop_path < 1:
             raise ValueError(f"drop_path: got {drop_path}, expected a probability in [0, 1)")
         options: Any = {"expansion": expansion, "dropout": dropout, "norm": norm, "act": act}
-        super().__init__(conv, channels, **options)
+        super().__init__(conv, channels, **options, source_dropout=source_dropout)
         self.drop_path = drop_path
         self.norm_edges = make_norm(norm, edge_dim)
         self.lin_virtual = Linear(channels, channels) if virtual_node else None
@@ -98,8 +100,8 @@ class GraphTransformerBlock(AttentionBlock):
     ) -> tuple[Tensor, Tensor]:
         """Update nodes ``[N, channels]`` and edges ``[E, edge_dim]``; the layer gets the options.
 
-        ``batch`` is the graph of each node of a list of edges, read with ``virtual_node`` and
-        ``drop_path``; None = one graph.
+        ``batch`` is the graph of each node of a list of edges, read with ``virtual_node``,
+        ``drop_path``, ``source_dropout`` and norms of graphs; None = one graph.
         """
         x = one_set(x)
         edges, values = edge_list(edge_index)
@@ -107,7 +109,7 @@ class GraphTransformerBlock(AttentionBlock):
         e = edge_features(values if edge_attr is None else edge_attr)
         node = normalize_rows(self.norm_conv, x, edge_index, batch)
         edge = normalize_rows(self.norm_edges, e, edge_index, batch, of_pairs=True)
-        update = self.conv(node, edge_index, edge, **options)
+        update = self.attend(node, edge_index, edge, batch, **options)
         if isinstance(update, tuple):
             update, updated = update
             e = e if self.edge_ff is None else self._add(e, updated - edge, graphs, edges)
