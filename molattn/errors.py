@@ -37,6 +37,10 @@ REASONS: dict[ReasonCode, str] = {
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
     "no_parent": "No organic fragment (one with a carbon atom), and thus no parent to predict.",
+    "metal_complex": "No parent: a metal, other than the usual cations of salts, or a carbanion is "
+    "drawn apart from what it may be bonded to (`--as-given` predicts it as written).",
+    "organic_mixture": "No parent: several organic molecules that are not usual counterions or "
+    "solvents (`--as-given` predicts them as written).",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
     "than 20,000 lines in an SDF record.",
@@ -112,7 +116,8 @@ class SmilesError(InputError):
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
-        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize", "no_parent"))
+        usable = ("too_", "standardize", "no_parent", "metal_complex", "organic_mixture")
+        is_valid = code.removeprefix("partner_").startswith(usable)
         what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
         self.smiles = smiles

@@ -12,6 +12,7 @@ from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem.drawings import REDRAWN, is_redrawn
 from molattn.chem.grammar import ATOM, CLOSURE
+from molattn.chem.parents import parent_of, uncharger
 from molattn.chem.parse import (
     Molecule,
     atom_numbers,
@@ -33,8 +34,6 @@ Standardize = bool | Literal["parent"]
 # atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
-_CARBON = 6
-_CHARGED = Chem.MolFromSmarts("[!+0]")
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _SMILES = "_molattn_standardized"
@@ -128,12 +127,11 @@ def _read(
 
 def _standardized(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -> Chem.Mol:
     """Return the standard form or the parent of what a molecule was parsed to."""
-    is_parent = standardize == "parent"
-    if is_parent and all(atom.GetAtomicNum() != _CARBON for atom in mol.GetAtoms()):
-        reason = "it has no organic fragment (one with a carbon atom), and thus no parent"
-        raise SmilesError(written(molecule), "no_parent", reason)
     try:
+        is_parent = standardize == "parent"
         return standard_form(mol, reorder=isinstance(molecule, str), parent=is_parent)
+    except SmilesError as error:
+        raise SmilesError(written(molecule), error.code, error.reason) from None
     except (RuntimeError, ValueError) as error:
         reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
         raise SmilesError(written(molecule), "standardize", reason) from None
@@ -142,8 +140,8 @@ def _standardized(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -
 def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False) -> Chem.Mol:
     """Return the standard form of a molecule, or its parent, by RDKit's ``rdMolStandardize``.
 
-    The parent is the fragment of the most heavy atoms among those with a carbon atom, uncharged
-    where hydrogen atoms can be added or removed. The standard form is the fragment of the most
+    The parent is the organic molecule without usual counterions and solvents, uncharged, see
+    :func:`molattn.chem.parents.parent_of`. The standard form is the fragment of the most
     atoms, likewise uncharged, and of that the canonical tautomer, within RDKit's limits.
     Stereocenters that it still has are kept: by default, RDKit removes those of all amino acids.
     The labels of double bonds that can move are removed. The same molecule is returned if nothing
@@ -151,12 +149,13 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
     their order.
 
     Raises:
+        SmilesError: It has no parent.
         ValueError: RDKit cannot standardize it; also as ``RuntimeError``.
     """
     choose, uncharge, canonicalize = _steps()
     with quiet:
         if parent:
-            form = _parent(mol)
+            form = parent_of(mol)
         else:
             neutral = uncharge(choose(mol))
             Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
@@ -176,19 +175,6 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
     return standardized
 
 
-def _parent(mol: Chem.Mol) -> Chem.Mol:
-    """Return the parent of a molecule; the same object if nothing is removed."""
-    is_one = len(Chem.GetMolFrags(mol)) == 1
-    if is_one and not mol.HasSubstructMatch(_CHARGED):
-        return mol
-    form = _steps()[1](mol if is_one else _organic_chooser().choose(mol))
-    charges = ([atom.GetFormalCharge() for atom in molecule.GetAtoms()] for molecule in (mol, form))
-    if is_one and next(charges) == next(charges):
-        return mol
-    Chem.SanitizeMol(form)
-    return form
-
-
 def standardized_smiles(mol: Chem.Mol) -> str:
     """Return the canonical SMILES of a standard form, "" if it is the molecule as it was read."""
     return mol.GetProp(_SMILES) if mol.HasProp(_SMILES) else ""
@@ -199,13 +185,4 @@ def _steps() -> tuple[Any, Any, Any]:
     tautomers = rdMolStandardize.TautomerEnumerator()
     tautomers.SetRemoveSp3Stereo(False)
     chooser = rdMolStandardize.LargestFragmentChooser()
-    uncharger = rdMolStandardize.Uncharger()
-    return chooser.choose, uncharger.uncharge, tautomers.Canonicalize
-
-
-@cache
-def _organic_chooser() -> Any:
-    # Counted without hydrogen, as meglumine has more atoms than some of the acids it is given with.
-    options = rdMolStandardize.CleanupParameters()
-    options.preferOrganic = options.largestFragmentChooserCountHeavyAtomsOnly = True
-    return rdMolStandardize.LargestFragmentChooser(options)
+    return chooser.choose, uncharger().uncharge, tautomers.Canonicalize

@@ -32,8 +32,8 @@ class _TableOptions:
     Args:
         smiles_column: Column of SMILES.
         partner_column: Column of SMILES of the second molecule; by default that of the training.
-        as_given: Read molecules as written, where the model predicts their parent, the largest
-            organic fragment, neutral (admet).
+        as_given: Read molecules as written, where the model predicts their parent: the
+            organic molecule without counterions and solvents, neutral (admet).
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: Number of CPU threads; more than one is faster only for wide networks.
         device: Device to predict on; auto is a GPU if there is one.

@@ -150,6 +150,49 @@ def test_a_molecule_without_carbon_has_no_parent(text):
     assert [one.code for one in read([text, Chem.MolFromSmiles(text)])] == ["no_parent"] * 2
 
 
+ASPIRIN, CAFFEINE = "CC(=O)Oc1ccccc1C(=O)O", "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
+
+
+@pytest.mark.parametrize(
+    "text, parent",
+    [
+        ("CN1CCCN=C1/C=C/c1cccs1.O=C(O)c1cc2ccccc2c(Cc2c(O)c(C(=O)O)cc3ccccc23)c1O", 0),  # pyrantel
+        ("OC(CN1CCCCC1)C.O=C([O-])/C=C\\C(=O)O.[H+]", 0),
+        ("CCN.Cc1ccc(S(=O)(=O)O)cc1", 1),  # bases are removed before acids
+        (f"{CAFFEINE}.O=C(O)CC(O)(CC(=O)O)C(=O)O", 0),
+        (f"O=C(O)c1ccccc1O.{CAFFEINE}.[Na]", 1),
+        (f"C[N+](C)(C)CCO.{ASPIRIN[:-1]}[O-]", 1),
+        (f"{ASPIRIN[:-1]}[O-].{ASPIRIN}.[Ca+2].CCO", 1),
+        ("C[C@H](N)c1ccccc1.C[C@@H](N)c1ccccc1", 1),
+        ("CC[Hg]Sc1ccccc1C(=O)[O-].[Na+]", 0),
+    ],
+)
+def test_the_parent_has_no_usual_counterions(text, parent):
+    """Whatever their size."""
+    expected = Chem.MolFromSmiles(text.split(".")[parent])
+    form = read_molecule(text, MoleculeLimits(), bool, standardize="parent")[0]
+    neutral = rdMolStandardize.Uncharger().uncharge(expected)
+    assert Chem.MolToSmiles(form) == Chem.CanonSmiles(Chem.MolToSmiles(neutral))
+
+
+@pytest.mark.parametrize(
+    "text, code",
+    [
+        ("[Fe+2].c1cc[cH-]c1.c1cc[cH-]c1", "metal_complex"),
+        ("[Li+].[CH2-]CCC", "metal_complex"),
+        ("[NH-][C@H]1CCCC[C@H]1[NH-].Cl[Pt]Cl", "metal_complex"),
+        ("CC(=O)[O-].CC(=O)[O-].CCCC[Sn+2]CCCC", "metal_complex"),
+        (f"{ASPIRIN}.{CAFFEINE}", "organic_mixture"),
+    ],
+)
+def test_a_complex_or_a_mixture_has_no_parent(text, code):
+    for molecule in (text, Chem.MolFromSmiles(text)):
+        with pytest.raises(SmilesError, match="cannot use molecule") as error:
+            read_molecule(molecule, MoleculeLimits(), bool, standardize="parent")
+        assert error.value.code == code
+    assert read_molecule(text, MoleculeLimits(), bool)
+
+
 def len_of(mol):
     return mol.GetNumAtoms()
 
