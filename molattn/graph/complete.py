@@ -193,7 +193,10 @@ class CompleteGraphs(OnDevice):
             position[pair] = torch.arange(len(pair), device=batch.device)
         order = position[graphs.edge_row]
         if len(order) != edge_index.size(1) or bool((order < 0).any()):
-            raise ValueError("edge_index: expected all pairs of nodes of each graph, each once")
+            raise ValueError(
+                "edge_index: expected all pairs of nodes of each graph, each once; "
+                "molattn.graph.CompleteGraph makes them from bonds"
+            )
         return graphs, order
 
     @classmethod
@@ -202,15 +205,17 @@ class CompleteGraphs(OnDevice):
 
         Args:
             batch: A ``Batch``, or ``Data`` of one graph, with ``edge_index`` as in
-                :meth:`from_edges` and, if there are any, edge features ``[E, D]`` or ``[E]``.
+                :meth:`from_edges` and, if there are any, edge features ``[E, D]`` or ``[E]``; or
+                with ``pair_index`` and ``pair_attr`` of ``CompleteGraph(keep_bonds=True)``.
 
         Returns:
             The layout, and the edge features as its layers take them: :class:`CodedEdges` if they
             are integers or of at most 128 kinds, otherwise pair rows ``[num_pairs, D]``, into
             which gradients flow; None if there are none.
         """
-        index = batch.edge_index
-        edges = batch.edge_attr
+        name = "pair" if "pair_index" in batch else "edge"
+        index = getattr(batch, f"{name}_index", None)
+        edges = getattr(batch, f"{name}_attr", None)
         if index is None:
             raise ValueError("batch: got no edge_index, expected all pairs of nodes of each graph")
         graphs, order = cls.from_edges(

@@ -61,6 +61,8 @@ class CompleteGraph(_BondTransform):
         max_distance: Longer distances are set to this; None = no limit.
         no_path: Distance of two nodes without a path between them: negative, or above
             ``max_distance``, to differ from the length of every path.
+        keep_bonds: Leave ``edge_index`` and ``edge_attr`` as they are, and put the pairs into
+            ``pair_index`` and ``pair_attr``, for models that read both.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
             are bonds. Give 0 for complete graphs of :func:`molattn.from_smiles`.
 
@@ -77,6 +79,7 @@ class CompleteGraph(_BondTransform):
     self_loops: bool = False
     max_distance: Optional[int] = field(default=None, kw_only=True)
     no_path: float = field(default=-1, kw_only=True)
+    keep_bonds: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         limit = self.max_distance
@@ -99,7 +102,7 @@ class CompleteGraph(_BondTransform):
         table[edge_index[0], edge_index[1], :-2] = features
         table[edge_index[0], edge_index[1], -2] = 1
         table[..., -1] = distance
-        _set_pairs(data, table, self.self_loops)
+        _set_pairs(data, table, self.self_loops, "pair" if self.keep_bonds else "edge")
         return data
 
 
@@ -508,13 +511,13 @@ def _distances(data: Data, edge_index: Tensor) -> Tensor:
     return (data.pos[edge_index[0]] - data.pos[edge_index[1]]).norm(dim=-1)
 
 
-def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:
-    """Replace the edges by all pairs with the features ``[n, n, D]``."""
+def _set_pairs(data: Data, table: Tensor, self_loops: bool, name: str = "edge") -> None:
+    """Set the edges of a name to all pairs with the features ``[n, n, D]``."""
     pairs = torch.ones(table.shape[:2], dtype=torch.bool, device=table.device)
     if not self_loops:
         pairs.fill_diagonal_(False)
-    data.edge_index = pairs.nonzero().t().contiguous()
-    data.edge_attr = table[pairs]
+    data[f"{name}_index"] = pairs.nonzero().t().contiguous()
+    data[f"{name}_attr"] = table[pairs]
 
 
 def path_lengths(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -7,6 +7,7 @@ from molattn.nn.conv.attention_conv import AttentionConv
 from molattn.nn.conv.edge_attention import EdgeAttentionConv
 from molattn.nn.conv.egt import EGTConv
 from molattn.nn.conv.gaan import GaANConv
+from molattn.nn.conv.gps import PairGPSConv
 from molattn.nn.conv.graph_network import GraphNetwork
 from molattn.nn.conv.grit import GRITConv
 from molattn.nn.conv.mat import MATConv
@@ -52,6 +53,7 @@ __all__ = [
     "PMA",
     "PREDICTION_HEADS",
     "PairEmbedding",
+    "PairGPSConv",
     "PathBias",
     "READOUTS",
     "Readout",

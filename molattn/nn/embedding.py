@@ -1,12 +1,15 @@
 """Embeddings of integer codes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molattn._torch_compat import is_transformed
+from molattn.graph.complete import CodedEdges
 
 
 class CodeEmbedding(nn.Module):
@@ -25,8 +28,9 @@ class CodeEmbedding(nn.Module):
     in the transforms of ``torch.func`` (torch has no second derivative of ``embedding_bag``).
 
     Shapes:
-        - **input**: integer codes ``[N, len(sizes)]``, or coefficients ``[N, sum(sizes)]``
-        - **output**: ``[N, channels]``
+        - **input**: integer codes ``[N, len(sizes)]``, coefficients ``[N, sum(sizes)]``, or
+          :class:`~molattn.graph.CodedEdges` with a table of such rows
+        - **output**: ``[N, channels]``; of coded edges, the same with an embedded table
 
     Example:
         >>> CodeEmbedding([3, 2], 8)(torch.tensor([[2, 0], [0, 1]])).shape
@@ -51,8 +55,10 @@ class CodeEmbedding(nn.Module):
         """Sizes and width."""
         return f"{list(self.sizes)}, {self.weight.size(1)}"
 
-    def forward(self, codes: Tensor) -> Tensor:
-        """Embed rows of codes or coefficients."""
+    def forward(self, codes: Any) -> Any:
+        """Embed rows of codes or coefficients, or the table of coded edges."""
+        if isinstance(codes, CodedEdges):
+            return replace(codes, table=self(codes.table))
         weight = self.weight
         width = len(weight) if codes.is_floating_point() else len(self.sizes)
         if codes.dim() != 2 or codes.size(1) != width:

@@ -97,7 +97,7 @@ def read_graph(
     if isinstance(edge_attr, Tensor) and edge_attr.dim() == 1:
         edge_attr = edge_attr.unsqueeze(-1)
     if isinstance(edges, CompleteGraphs):
-        _check_complete(layer, pair, edges)
+        pair = _complete_pair(layer, pair, edges)
     if size and any(n not in (None, len(rows)) for n, rows in zip(size, pair, strict=True)):
         raise ValueError(f"size: got {size}, expected {tuple(map(len, pair))}, the rows of x")
     if not pair[0].is_floating_point():
@@ -116,14 +116,34 @@ def read_graph(
     return pair, edges, edge_attr
 
 
-def _check_complete(layer: Reader, pair: PairTensor, graphs: CompleteGraphs) -> None:
+def _complete_pair(layer: Reader, pair: PairTensor, graphs: CompleteGraphs) -> PairTensor:
+    """Rows of complete graphs as senders and receivers."""
     if pair[0] is not pair[1] or layer.flow != "source_to_target":
         raise ValueError("CompleteGraphs: expected one set of nodes and the default flow")
-    if pair[0].size(0) != graphs.num_rows:
+    rows = as_rows(pair[0], graphs)
+    if rows.size(0) != graphs.num_rows:
         raise ValueError(
-            f"x: got {pair[0].size(0)} nodes, expected {graphs.num_rows} rows of the complete "
-            "graphs: use graphs.nodes_to_rows(x), and graphs.rows_to_nodes(out) on the result"
+            f"x: got {rows.size(0)} nodes, expected {graphs.num_nodes} nodes, or {graphs.num_rows} "
+            "rows, of the complete graphs"
         )
+    return rows, rows
+
+
+def as_rows(x: Tensor, edges: Edges) -> Tensor:
+    """Lay nodes ``[N, ...]`` of complete graphs out as rows; rows stay as they are.
+
+    Unless nodes and rows are the same, there are more rows than nodes.
+    """
+    if not isinstance(edges, CompleteGraphs) or x.size(0) == edges.num_rows:
+        return x
+    return edges.nodes_to_rows(x) if x.size(0) == edges.num_nodes else x
+
+
+def like_input(rows: Tensor, x: Nodes, edges: Edges) -> Tensor:
+    """Take nodes from rows of complete graphs if a layer was called with nodes."""
+    if not isinstance(edges, CompleteGraphs) or one_set(x).size(0) == rows.size(0):
+        return rows
+    return edges.rows_to_nodes(rows)
 
 
 def _node_pair(layer: Reader, x: Nodes, graph: Graph, size: Size) -> PairTensor:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 from torch_geometric.nn.models.dimenet import BesselBasisLayer
 from torch_geometric.nn.models.schnet import GaussianSmearing
 from torch_geometric.transforms import AddRandomWalkPE, Compose
@@ -18,6 +19,7 @@ from molattn.graph import (
     AddDummyNode,
     BondsAndDistances,
     CompleteGraph,
+    CompleteGraphs,
     LaplacianEncoding,
     OnBonds,
     PairDistances,
@@ -127,6 +129,25 @@ def test_features_of_any_form_are_kept():
     assert out.edge_attr.tolist() == [[0.5, 1, 1], [0.25, 1, 1]]
 
 
+def test_bonds_are_kept_beside_the_pairs_and_both_are_batched():
+    def propane():
+        bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        return Data(x=torch.ones(3, 1), edge_index=bonds, edge_attr=torch.tensor([1, 1, 2, 2]))
+
+    pairs = CompleteGraph(self_loops=True)(propane())
+    graph = CompleteGraph(self_loops=True, keep_bonds=True)(propane())
+    assert torch.equal(graph.pair_index, pairs.edge_index)
+    assert torch.equal(graph.pair_attr, pairs.edge_attr)
+    (batch,) = DataLoader([graph, graph], batch_size=2)
+    expected = Batch.from_data_list([propane(), propane()])
+    assert torch.equal(batch.edge_index, expected.edge_index)
+    assert torch.equal(batch.edge_attr, expected.edge_attr)
+    layout, codes = CompleteGraphs.from_batch(batch)
+    listed, of_pairs = CompleteGraphs.from_batch(Batch.from_data_list([pairs, pairs]))
+    assert layout.sizes == listed.sizes == (3, 3)
+    assert torch.equal(codes.dense(), of_pairs.dense())
+
+
 @pytest.mark.parametrize("limit, longest", [(None, 2), (2, 2), (1, 1)])
 def test_the_distance_without_a_path_is_that_of_no_path(limit, longest):
     bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -204,7 +225,13 @@ def test_batches_count_dummies_as_nodes():
 
 
 OPTIONS = {
-    CompleteGraph: {"self_loops": True, "max_distance": 4, "no_path": -2, "bond_column": 0},
+    CompleteGraph: {
+        "self_loops": True,
+        "max_distance": 4,
+        "no_path": -2,
+        "keep_bonds": True,
+        "bond_column": 0,
+    },
     TopologicalRadiusGraph: {"radius": 2, "self_loops": True, "bond_column": 0},
     PairDistances: {"basis": GaussianSmearing(0, 5, 7)},
     BondsAndDistances: {"no_path": 9.0, "bond_column": 0},

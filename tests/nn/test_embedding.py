@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from molattn.graph import CodedEdges
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 
 
@@ -21,6 +22,14 @@ def test_pairs_may_be_joint_codes_component_codes_or_amounts():
     expected = embedding(torch.tensor([2, 0]))
     torch.testing.assert_close(embedding(torch.tensor([[1, 1], [0, 0]])), expected)
     torch.testing.assert_close(embedding(torch.tensor([[0.0, 1, 0, 1], [1, 0, 1, 0]])), expected)
+
+
+def test_the_table_of_coded_edges_is_embedded():
+    embedding = CodeEmbedding([3, 2], 8)
+    table, codes = torch.tensor([[2, 0], [0, 1]]), torch.tensor([1, 0, 2, 1])
+    embedded = embedding(CodedEdges(codes, table))
+    assert embedded.codes is codes
+    torch.testing.assert_close(embedded.table, embedding(table))
 
 
 def test_a_code_beyond_its_column_is_refused():

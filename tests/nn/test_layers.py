@@ -131,6 +131,21 @@ def test_complete_graphs_agree_with_their_edge_list(dense_subject, self_loops, s
             assert_near(one, other)
 
 
+@pytest.mark.parametrize("sizes", [SIZES, [2, 2], [1, 2], [3, 1], [0, 2]])
+def test_nodes_of_complete_graphs_come_back_in_the_form_given(dense_subject, sizes):
+    graph = CompleteGraphs(sizes)
+    conv, x = dense_subject.make(), dense_subject.nodes(graph.num_nodes)
+    given = dense_subject.features(graph.num_edges, batch=graph.batch)
+    rows = dense_subject.run_complete(conv, x, graph, given)
+    laid_out = given | {"edge_attr": graph.edges_to_pairs(given["edge_attr"])} if given else {}
+    for nodes in (x, (x, x)):
+        for name, part in dense_subject.run(conv, nodes, graph, laid_out).items():
+            part = graph.pairs_to_edges(part) if name == "edges" else part
+            assert_near(part, rows[name])
+    with pytest.raises(ValueError, match=f"x: got {graph.num_rows + 1} nodes, expected"):
+        dense_subject.run(conv, dense_subject.nodes(graph.num_rows + 1), graph, laid_out)
+
+
 def test_codes_agree_with_features(dense_subject):
     graph = CompleteGraphs(SIZES, self_loops=False)
     x, given = dense_subject.in_rows(graph, coded=True)

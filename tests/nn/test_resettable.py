@@ -36,6 +36,7 @@ MODULES = {
     parts.MLPFourierHead: lambda: parts.MLPFourierHead(8, 0, 8, 3, 0.0),
     parts.MLPHead: lambda: parts.MLPHead(8, 0, 8, 3, 0.0),
     parts.PMA: lambda: parts.PMA(8, 2),
+    parts.PairGPSConv: lambda: parts.PairGPSConv(8, None, parts.EdgeAttentionConv(8, 8, 2)),
     parts.PairEmbedding: lambda: parts.PairEmbedding(TABLE, (3, 2), 8),
     parts.PathBias: lambda: parts.PathBias(2, 6),
     parts.Readout: lambda: parts.Readout("attentional+pma+set2set", 8),

@@ -43,6 +43,7 @@ from molattn.nn.graph_inputs import (
     Nodes,
     check_shape,
     edge_features,
+    like_input,
     map_edges,
     read_globals,
     read_graph,
@@ -61,7 +62,11 @@ HOOKS = tuple(
 """Attributes of ``MessagePassing`` that hold hooks."""
 # Options of PyG's attention layers: what has their place here.
 _SUBSTITUTES = {
-    "concat": "combine='concat' or combine='mean' of EdgeAttentionConv",
+    "concat": (
+        "combine='concat' of EdgeAttentionConv, with out_channels of all heads together, "
+        "or combine='mean'"
+    ),
+    "residual": "root_weight=True of EdgeAttentionConv",
     "beta": "gate=True of EdgeAttentionConv",
     "add_self_loops": "torch_geometric.transforms.AddSelfLoops",
     "negative_slope": "score='gatv2' of EdgeAttentionConv, with a slope of 0.2",
@@ -245,8 +250,9 @@ class AttentionConv(PlainMessagePassing):
             x: Nodes ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``, of which
                 the second may be None: zeros.
             edge_index: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
-                :class:`~molattn.graph.CompleteGraphs`; then nodes and edges are its rows, and the
-                result is the same, computed as batched matrix products.
+                :class:`~molattn.graph.CompleteGraphs`; then edges are its pair rows, and the result
+                is the same, computed as batched matrix products. Nodes may be its rows or a plain
+                ``[N, in_channels]``; they come back in the form given.
             edge_attr: Edge features ``[E, edge_dim]``, or
                 :class:`~molattn.graph.CodedEdges` with ``CompleteGraphs``.
             return_attention_weights: Return ``(edge_index, alpha)``, too, as the last item of a
@@ -266,7 +272,8 @@ class AttentionConv(PlainMessagePassing):
         requested = bool(return_attention_weights)
         returned = requested, self.update_edges
         attended = self.attend_heads(nodes, edges, attr, globals_, *returned, **options)
-        outputs: list[Any] = [self.combine_heads(attended.nodes, nodes[1])]
+        updated = self.combine_heads(attended.nodes, nodes[1])
+        outputs: list[Any] = [like_input(updated, x, edges)]
         if attended.messages is not None:
             outputs.append(self.updated_edges(attr, attended.messages))
         if requested:

@@ -27,6 +27,7 @@ from molattn.nn.graph_inputs import (
     Graph,
     Nodes,
     edge_features,
+    like_input,
     read_globals,
     read_graph,
 )
@@ -197,7 +198,7 @@ class GraphNetwork(Resettable, PlainMessagePassing):
                 "global": None if node_globals is None else node_globals.expand(node.size(0), -1),
             }
             node = self.node_function(_join(inputs, self.node_inputs))
-        outputs: list[Any] = [edges.nodes_to_rows(node)]
+        outputs: list[Any] = [like_input(edges.nodes_to_rows(node), x, edges)]
         if self.update_edges and attended.messages is not None:
             outputs.append(self.attention.updated_edges(attr, attended.messages))
         if self.global_function is not None and u is not None:

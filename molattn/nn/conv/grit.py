@@ -10,7 +10,7 @@ from torch_geometric.nn.inits import glorot
 from molattn.nn.conv.attention_conv import AttentionConv, edge_update_linear, optional_linear
 from molattn.nn.dense.linear import Linear
 from molattn.nn.dense.plain import Attended, sum_dtype
-from molattn.nn.graph_inputs import EdgeAttr, Edges, check_shape, map_edges
+from molattn.nn.graph_inputs import EdgeAttr, Edges, as_rows, check_shape, map_edges
 
 
 class GRITConv(AttentionConv):
@@ -101,6 +101,7 @@ class GRITConv(AttentionConv):
         if degree is None:
             unit_weights = logits.new_ones(edges.num_pairs, dtype=sum_dtype(logits))
             degree = edges.pairs_to_receivers(unit_weights, query.size(0))
+        degree = as_rows(degree, edges)
         check_shape("degree", degree.unsqueeze(-1), query.size(0), 1)
         log_degree = degree.to(value.dtype).log1p().view(-1, 1, 1)
         nodes = attended.nodes * (self.degree_weight[0] + self.degree_weight[1] * log_degree)

@@ -63,6 +63,7 @@ def test_is_its_equations_on_both_forms_of_a_graph(coded, given_degree):
     edges = edges if coded else edges.dense()
     of_rows = None if degree is None else graph.nodes_to_rows(degree)
     rows, *pairs, (_, weights) = conv(graph.nodes_to_rows(x), graph, edges, True, degree=of_rows)
+    assert_near(conv(x, graph, edges, degree=degree)[0], listed[0])  # nodes of any form
     dense = graph.rows_to_nodes(rows), *map(graph.pairs_to_edges, (*pairs, weights))
     for found in ((*listed, alpha), dense):
         for got, of in zip(found, expected, strict=True):
