@@ -8,7 +8,7 @@ from torch_geometric.nn.resolver import activation_resolver
 from torch_geometric.typing import OptTensor
 
 from molattn.nn.dense.linear import Linear
-from molattn.nn.graph_inputs import EdgeAttr, Nodes, one_set
+from molattn.nn.graph_inputs import EdgeAttr, Nodes, as_rows, like_input, one_set
 from molattn.nn.normalization import make_norm, normalize_rows
 from molattn.nn.resettable import Resettable
 from molattn.nn.source_dropout import attend_without_sources
@@ -131,10 +131,12 @@ class Encoder(Resettable):
         Terms of logits read the edges given here in all blocks, or ``bias_attr`` among the options.
         """
         unchanged = {"bias_attr": edge_attr}
+        nodes = as_rows(x, edge_index)
         for block in self.blocks:
             more = unchanged if _has_bias(block) else {}
-            x, edge_attr = block(x, edge_index, edge_attr, **(more | options))
-        return normalize_rows(self.norm, x, edge_index, options.get("batch"))
+            nodes, edge_attr = block(nodes, edge_index, edge_attr, **(more | options))
+        nodes = normalize_rows(self.norm, nodes, edge_index, options.get("batch"))
+        return like_input(nodes, x, edge_index)
 
 
 def _has_bias(block: Any) -> bool:

@@ -85,3 +85,11 @@ def test_batch_norm_of_padded_rows_is_that_of_a_list(training):
     expected = encoder(x, graph.edge_index)
     torch.testing.assert_close(graph.rows_to_nodes(encoder(rows, graph)), expected)
     assert encoder.norm.module.num_batches_tracked == 2 * training
+
+
+def test_nodes_of_complete_graphs_come_back_in_the_form_given():
+    graphs = CompleteGraphs([3, 1, 2])
+    encoder = Encoder(lambda: EdgeAttentionConv(WIDTH, WIDTH, 2), 2, WIDTH, norm="batch")
+    x = torch.randn(graphs.num_nodes, WIDTH)
+    rows = encoder(graphs.nodes_to_rows(x), graphs)
+    torch.testing.assert_close(encoder(x, graphs), graphs.rows_to_nodes(rows))
