@@ -96,13 +96,10 @@ def blocks_of(make: Callable[..., nn.Module], shape: Shape, updates: bool = Fals
     make_conv = (
         partial(make, shape.width, update_edges=True) if updates else partial(make, shape.width)
     )
-    encoder = Encoder(make_conv, shape.depth, shape.width, make_last=make_last)
+    encoder = Encoder(make_conv, shape.depth, shape.width, norm=shape.norm, make_last=make_last)
     block: Any
     for block in encoder.blocks:
-        block.norm_conv = shape.make_norm()
-        block.norm_ff = shape.make_norm()
         block.ff = shape.feed_forward()
-    encoder.norm = shape.make_norm()  # pyright: ignore[reportAttributeAccessIssue]
     return encoder
 
 
@@ -118,9 +115,13 @@ def registered(name: str, pairs: bool = True, updates: bool = False, **options: 
     return Subject(lambda shape: blocks_of(make, shape, updates), pairs, slopes)
 
 
-def _egt_block(width: int, update_edges: bool) -> nn.Module:
+def _egt_block(width: int, norm: str, update_edges: bool) -> nn.Module:
     conv = _registered(width, "egt", update_edges=update_edges)
-    return GraphTransformerBlock(conv, width, EDGE_WIDTH, update_edges=update_edges)
+    return GraphTransformerBlock(conv, width, EDGE_WIDTH, update_edges=update_edges, norm=norm)
+
+
+def _egt(shape: Shape) -> Encoder:
+    return blocks_of(partial(_egt_block, norm=shape.norm), shape, updates=True)
 
 
 def _transformer(width: int) -> nn.Module:
@@ -227,7 +228,7 @@ SUBJECTS = {
     "GatedGCN, classic": Subject(partial(Classic, GatedGCN), wide_edges=True),
     "GPSConv": Subject(GPS),
     "graph_network": registered("graph_network", updates=True),
-    "egt": Subject(partial(blocks_of, _egt_block, updates=True), pairs=True),
+    "egt": Subject(_egt, pairs=True),
 }
 
 
