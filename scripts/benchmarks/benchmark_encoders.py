@@ -47,6 +47,7 @@ from scripts.benchmarks.benchmarking import SHARED, print_table
 
 LABELS = {"esol": "logS", "lipo": "logD"}
 HEADS, EDGE_WIDTH, WALK_LENGTH, BATCH, FOLDS = 8, 16, 16, 64, 5
+DEFAULT_SHAPE = ("layer", 4)  # norm and depth before a choice
 CLASSIC_DROPOUT = 0.05
 EPOCHS_OF_BATCHES = 5  # molecules are put into other batches every so many epochs
 
@@ -406,16 +407,17 @@ def chosen_shapes(runs: pd.DataFrame) -> dict[str, tuple[str, int]]:
 def show(runs: pd.DataFrame) -> None:
     """Print a table for each data set, with differences paired by molecule."""
     shapes = chosen_shapes(runs)
-    at = [shapes.get(run.encoder) == (run.norm, run.depth) for run in runs.itertuples()]
-    print("\nValidation MAE on the first fold of Lipophilicity\n")
+    at = [
+        shapes.get(run.encoder, DEFAULT_SHAPE) == (run.norm, run.depth) for run in runs.itertuples()
+    ]
     first = runs[(runs["data"] == "lipo") & (runs["fold"] == 0)]
-    table = first.pivot_table("val_mae", "encoder", ["norm", "depth"], sort=False)
-    names = [f"{norm}, {depth} blocks" for norm, depth in table.columns]
-    cells = [[f"{value:.3f}" if value == value else "" for value in row] for row in table.values]
-    print_table(
-        ["Encoder", *names],
-        [[str(name), *row] for name, row in zip(table.index, cells, strict=True)],
-    )
+    if len(first):
+        print("\nValidation MAE on the first fold of Lipophilicity\n")
+        table = first.pivot_table("val_mae", "encoder", ["norm", "depth"], sort=False)
+        names = [f"{norm}, {depth} blocks" for norm, depth in table.columns]
+        numbers = table.map("{:.3f}".format).replace("nan", "")
+        rows = [[str(row[0]), *row[1:]] for row in numbers.itertuples()]
+        print_table(["Encoder", *names], rows)
     for data, of_data in runs[at].groupby("data", sort=False):
         count = of_data.groupby("encoder")["fold"].nunique().max()
         print(f"\n{data}: test MAE, mean of {count} folds or seeds\n")
@@ -433,7 +435,7 @@ def show(runs: pd.DataFrame) -> None:
             difference = errors[name] - errors[first_name]
             spread = difference.std() / math.sqrt(len(difference))
             behind = "" if name == first_name else f"{difference.mean():.3f} ± {spread:.3f}"
-            norm, depth = shapes[name]
+            norm, depth = shapes.get(name, DEFAULT_SHAPE)
             numbers = [f"{group['parameters'].mean():,.0f}", f"{group['cpu_s'].mean():,.0f}"]
             rows.append([name, f"{norm}, {depth}", f"{errors[name].mean():.3f}", behind, *numbers])
         columns = ["Encoder", "Norm, depth", "Test MAE", "Behind the first", "Parameters", "CPU s"]
@@ -464,7 +466,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.norms:
             shapes = [*product(options.norms, options.depths)]
         else:
-            shapes = [chosen_shapes(runs).get(name, ("layer", 4))]
+            shapes = [chosen_shapes(runs).get(name, DEFAULT_SHAPE)]
         for norm, depth in shapes:
             key = {"data": data, "encoder": name, "norm": norm, "depth": depth, "fold": fold}
             if len(runs) and (runs[[*key]] == pd.Series(key)).all(axis=1).any():

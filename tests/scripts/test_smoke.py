@@ -60,6 +60,9 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
     "benchmark_throughput": [
         "--steps predict --model admet --molecules 10 400 --processes 1 --rounds 1",
     ],
+    "benchmark_encoders": [
+        "--data esol --encoders GATv2Conv egt --rows 80 --epochs 1 --results e.jsonl --table",
+    ],
     "train_admet": [("tasks --output run --package packaged", "packaged in packaged")],
     "compare_admet": ["run --tasks caco2_wang"],
     "compare_embeddings": ["t.csv:y --models base-small"],
