@@ -401,14 +401,15 @@ def chosen_shapes(runs: pd.DataFrame) -> dict[str, tuple[str, int]]:
     """Return norm and depth of each encoder with the least validation error of the first fold."""
     first = runs[(runs["data"] == "lipo") & (runs["fold"] == 0)]
     best = first.loc[first.groupby("encoder")["val_mae"].idxmin()] if len(first) else first
-    return {row.encoder: (row.norm, row.depth) for row in best.itertuples()}
+    return {row["encoder"]: (row["norm"], row["depth"]) for row in best.to_dict("records")}
 
 
 def show(runs: pd.DataFrame) -> None:
     """Print a table for each data set, with differences paired by molecule."""
     shapes = chosen_shapes(runs)
     at = [
-        shapes.get(run.encoder, DEFAULT_SHAPE) == (run.norm, run.depth) for run in runs.itertuples()
+        shapes.get(run["encoder"], DEFAULT_SHAPE) == (run["norm"], run["depth"])
+        for run in runs.to_dict("records")
     ]
     first = runs[(runs["data"] == "lipo") & (runs["fold"] == 0)]
     if len(first):
@@ -423,7 +424,11 @@ def show(runs: pd.DataFrame) -> None:
         print(f"\n{data}: test MAE, mean of {count} folds or seeds\n")
         errors = {
             str(name): pd.Series(
-                {(run.fold, i): e for run in group.itertuples() for i, e in enumerate(run.errors)}
+                {
+                    (run["fold"], molecule): error
+                    for run in group.to_dict("records")
+                    for molecule, error in enumerate(run["errors"])
+                }
             )
             for name, group in of_data.groupby("encoder", sort=False)
             if group["fold"].nunique() == count
