@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from cyclopts import App, CycloptsError
 from pydantic import ValidationError
 
 from molattn.cli import models, runs, train
-from molattn.cli.options import STREAM, OptionsFile
+from molattn.cli.options import OptionsFile
 from molattn.cli.processes import launch, process_group, world_size
 from molattn.config.base import input_error
 from molattn.errors import InputError, MolattnError, os_error_line
@@ -22,6 +23,8 @@ from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
+# The word STREAM, and the range of a goal that begins with a negative number: no options.
+_NO_OPTION = re.compile(r"-$|-[\d.]\S* to ")
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _HELP_ALL = "--help-all"
@@ -65,6 +68,7 @@ _EXAMPLES = """
   molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
   molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
   molattn plan runs/assay library.smi.gz --count 96 --output next.xlsx
+  molattn plan admet library.csv --target solubility_aqsoldb --goal "above -3" --output next.csv
   molattn plan runs/assay library.csv --acquisition uncertainty --cost-column price --output a.csv
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
@@ -149,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 load_plugins()
             with process_group() if is_distributed else nullcontext():
                 to_launch = make_app(options_file, all_options=_HELP_ALL in words)(
-                    [STREAM if word == "-" else word for word in words],
+                    [f" {word}" if _NO_OPTION.match(word) else word for word in words],
                     exit_on_error=False,
                     print_error=False,
                     result_action="return_value",

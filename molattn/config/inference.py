@@ -1,5 +1,6 @@
 """Options of the commands that apply a saved model: to a table, or as a server."""
 
+import math
 import os
 from dataclasses import field
 from ipaddress import ip_address
@@ -20,7 +21,7 @@ from molattn.config.base import (
 )
 from molattn.config.data import FileOptions, MoleculeLimits, WorkerOptions
 from molattn.config.training import Device
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 
 TOKEN_VARIABLE = "MOLATTN_TOKEN"
 
@@ -110,15 +111,18 @@ class PlanConfig(PredictConfig):
     Args:
         count: Number of molecules to choose.
         target: Property to improve, if the model has several.
+        goal: What to look for: "above X", "below X" or "X to Y" in the unit of the target, best
+            first those that are the most likely to be there; or best, the highest values.
         minimize: Low values are the good ones, not high ones.
         acquisition: upper_confidence_bound (mean + standard deviation), expected_improvement over
             the best training label, uncertainty (standard deviation), or greedy (mean).
-        cost_column: Column with the cost of each measurement, by which expected_improvement or
-            uncertainty is divided.
+        cost_column: Column with the cost of each measurement, by which expected_improvement,
+            uncertainty or the probability to meet the goal is divided.
     """
 
     count: Count = field(default=96, metadata=COMMON)
     target: str | None = field(default=None, metadata=COMMON)
+    goal: str = field(default="best", metadata=COMMON)
     minimize: bool = field(default=False, metadata=COMMON)
     acquisition: Literal[
         "upper_confidence_bound", "expected_improvement", "uncertainty", "greedy"
@@ -127,9 +131,36 @@ class PlanConfig(PredictConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.acquisition in ("upper_confidence_bound", "greedy") and self.cost_column:
-            message = "needs --acquisition expected_improvement or uncertainty"
+        if self.goal_range() is not None:
+            if self.minimize or self.acquisition != "upper_confidence_bound":
+                contradiction = "--minimize" if self.minimize else "--acquisition"
+                raise InputError(f"cannot be used with {contradiction}", option="goal")
+        elif self.acquisition in ("upper_confidence_bound", "greedy") and self.cost_column:
+            message = "needs --goal, or --acquisition expected_improvement or uncertainty"
             raise InputError(message, option="cost_column")
+
+    def goal_range(self) -> tuple[float, float] | None:
+        """Return the lowest and the highest value that meet the goal; None = the best values."""
+        words = self.goal.split()
+        if words == ["best"]:
+            return None
+        match words:
+            case ["above", low]:
+                texts = low, "inf"
+            case ["below", high]:
+                texts = "-inf", high
+            case [low, "to", high]:
+                texts = low, high
+            case _:
+                texts = ("nan", "nan")
+        try:
+            low, high = map(float, texts)
+        except ValueError:
+            low = high = math.nan
+        if low < high and (math.isfinite(low) or math.isfinite(high)):
+            return low, high
+        message = 'expected best, "above X", "below X", or "X to Y" with X below Y'
+        raise InputError(f"got {quoted(self.goal)}, {message}", option="goal")
 
 
 @checked

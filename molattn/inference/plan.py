@@ -40,6 +40,14 @@ def expected_improvement(mean: Array, std: Array, best: float) -> Array:
     return std * (z * ndtr(z) + np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi))
 
 
+def probability_between(low: Array, high: Array) -> Array:
+    """Return the probability that a standard normal number is between two, exact in both tails."""
+    is_upper = low > 0.0
+    below = np.where(is_upper, -high, low)
+    above = np.where(is_upper, -low, high)
+    return ndtr(above) - ndtr(below)
+
+
 ACQUISITIONS: Mapping[str, Callable[[Array, Array, float], Array]] = {
     "upper_confidence_bound": lambda mean, std, best: mean + std,
     "expected_improvement": expected_improvement,
@@ -51,7 +59,7 @@ ACQUISITIONS: Mapping[str, Callable[[Array, Array, float], Array]] = {
 class Candidates(NamedTuple):
     """The predictions of n molecules, larger values being better."""
 
-    mean: Array  # predicted values, [n]
+    mean: Array  # predicted values, or probabilities to meet a goal, [n]
     covariance: Array  # of the values that are predicted, [n, n]
     noise: Array  # variance of the error of a measurement of each, [n]
     cost: Array  # of each measurement, [n]
@@ -105,6 +113,7 @@ def plan_table(
     by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
     ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
     ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
+    With ``config.goal`` the acquisition is the probability to meet it, whatever is chosen before.
     Molecules of the training data, molecules with a value in the column of the target, repeated
     molecules and rows with an error are left out. A model
     that was saved without identities or noises, such as ``admet``, takes stereoisomers of training
@@ -158,6 +167,17 @@ class _Target:
         self.sign = -1.0 if config.minimize else 1.0
         self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
         self.best = float(self._scaled(np.array([self.measured]))[0])
+        self.goal = config.goal_range()
+        self.acquisition = config.acquisition if self.goal is None else "greedy"
+
+    def _merit(self, mean: Array, std: Array) -> Array:
+        """Return what is acquired: the probability to meet the goal, without a goal the mean."""
+        if self.goal is None:
+            return mean
+        low, high = (
+            (self._scaled(np.array([end])) if np.isfinite(end) else end) for end in self.goal
+        )
+        return probability_between((low - mean) / std, (high - mean) / std)
 
     def _scaled(self, values: Array) -> Array:
         transform = self.model.config.target_transforms[self.index]
@@ -197,7 +217,8 @@ class _Target:
         low, mean, high = (self._scaled(predictions[column].to_numpy()) for column in columns)
         std = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD)
         numbers = predictions.index.to_numpy() + 1
-        scores = ACQUISITIONS[self.config.acquisition](mean, std, self.best) / costs[numbers - 1]
+        merit = self._merit(mean, std)
+        scores = ACQUISITIONS[self.acquisition](merit, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
 
@@ -236,8 +257,9 @@ class _Target:
         mean, std = predicted[:, indices]
         variance = std**2 / (covariance.diagonal() + noise)  # of the signal, by the intervals
         scaled = covariance * np.sqrt(np.outer(variance, variance))
-        candidates = Candidates(mean, scaled, variance * noise, costs[indices])
-        batch = select_batch(candidates, config.count, self.best, config.acquisition)
+        merit = self._merit(mean, np.sqrt(scaled.diagonal()))
+        candidates = Candidates(merit, scaled, variance * noise, costs[indices])
+        batch = select_batch(candidates, config.count, self.best, self.acquisition)
         return {
             int(numbers[indices[choice.index]]): (
                 rank,
@@ -249,10 +271,17 @@ class _Target:
 
     def _reason(self, choice: Choice, candidates: Candidates) -> str:
         std = float(np.sqrt(candidates.covariance[choice.index, choice.index]))
-        probability = ndtr((candidates.mean[choice.index] - self.best) / std)
-        side = "below" if self.config.minimize else "above"
+        merit = candidates.mean[choice.index]
+        if self.goal is None:
+            probability = ndtr((merit - self.best) / std)
+            side = "below" if self.config.minimize else "above"
+            goal = f"{side} {self.measured:.3g}, the best of training"
+        else:
+            probability = merit
+            words = self.config.goal.split()
+            goal = " ".join(["from"] * ("to" in words) + words)
         likely = "<1%" if probability < 0.01 else f"{probability:.0%}"
-        reason = f"{likely} likely to be {side} {self.measured:.3g}, the best of training"
+        reason = f"{likely} likely to be {goal}"
         explained = 1.0 - (choice.std / std) ** 2
         more = f"; {explained:.0%} of its variance is explained by those before it"
         return reason + more * (explained >= _LEAST_SHOWN)

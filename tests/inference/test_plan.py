@@ -18,6 +18,7 @@ from molattn.inference.plan import (
     Candidates,
     expected_improvement,
     plan_table,
+    probability_between,
     select_batch,
 )
 
@@ -121,6 +122,52 @@ def test_a_cost_divides_the_acquisition(run):
     with pytest.raises(InputError, match=r"line 2: got 'CF', expected a number above 0"):
         plan_table(run / "m", run / "library.csv", run / "x.csv", config)
     assert plan(run, "--cost-column", "price", code=2) is None
+
+
+def test_a_goal_orders_by_the_probability_to_meet_it(run):
+    best = plan(run, "--acquisition", "greedy").set_index("smiles")
+    for goal, inside in (
+        ("above 9.5", lambda length: length > 9.5),
+        ("below 4.5", lambda length: length < 4.5),
+        ("5 to 7.5", lambda length: (length > 5.0) & (length < 7.5)),
+        ("-1e3 to 1e3", lambda length: length > 0.0),
+    ):
+        found = plan(run, "--goal", goal)
+        assert len(found) == len(best)
+        probability = found["acquisition"]
+        assert probability.between(0.0, 1.0).all()
+        assert probability.is_monotonic_decreasing
+        np.testing.assert_array_equal(inside(found["length_predicted"]), probability > 0.5)
+        aim = f"from {goal}" if "to" in goal else goal
+        for value, reason in zip(probability, found["reason"], strict=True):
+            percent = "<1%" if value < 0.01 else f"{value:.0%}"
+            assert reason.startswith(f"{percent} likely to be {aim}")
+    assert len({*plan(run, "--goal", "above 9.5")["reason"]}) > 5
+    cheap = plan(run, "--goal", "below 40", "--cost-column", "price")
+    assert (cheap["smiles"][0], cheap["acquisition"][0]) == ("FC", pytest.approx(2.0))
+
+
+def test_probabilities_between_are_exact_in_both_tails():
+    low = np.array([8.0, -np.inf, -1.0, 3.0])
+    high = np.array([np.inf, -8.0, 1.0, np.inf])
+    expected = [norm.sf(8.0), norm.cdf(-8.0), 1.0 - 2.0 * norm.sf(1.0), norm.sf(3.0)]
+    np.testing.assert_allclose(probability_between(low, high), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "goal",
+    ["", "above", "above x", "6 to 5", "5 to 5", "-5", "above nan", "above inf", "below 1 2"],
+)
+def test_a_goal_that_is_no_range_is_refused(goal):
+    with pytest.raises(InputError, match=f"goal: got '{goal}', expected best"):
+        PlanConfig(goal=goal)
+
+
+def test_what_contradicts_a_goal_is_refused():
+    assert PlanConfig(goal="best", minimize=True).goal_range() is None
+    for options in ({"minimize": True}, {"acquisition": "uncertainty"}):
+        with pytest.raises(InputError, match=f"goal: cannot be used with {next(iter(options))}"):
+            PlanConfig(goal="above 1", **options)
 
 
 def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
