@@ -1,7 +1,7 @@
 """Residual blocks around attention layers."""
 
-from collections.abc import Callable
-from typing import Any, Optional
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Optional, Union
 
 from torch import Tensor, nn
 from torch_geometric.nn.resolver import activation_resolver
@@ -12,6 +12,8 @@ from molattn.nn.graph_inputs import EdgeAttr, Nodes, as_rows, like_input, one_se
 from molattn.nn.normalization import make_norm, normalize_rows
 from molattn.nn.resettable import Resettable
 from molattn.nn.source_dropout import attend_without_sources
+
+Makers = Union[Callable[[], nn.Module], Mapping[str, Callable[[], nn.Module]]]
 
 
 class AttentionBlock(Resettable):
@@ -90,20 +92,44 @@ class AttentionBlock(Resettable):
 class Encoder(Resettable):
     """A stack of :class:`AttentionBlock`, followed by a normalization.
 
+    Blocks may read different graphs of the same nodes, such as bonds and all pairs of atoms, in
+    turn. Graphs have names, and the encoder is called with a dictionary of graphs and another one
+    of edge features. Lists of edges may be mixed with :class:`~molattn.graph.CompleteGraphs` if the
+    nodes are in PyG's form; nodes in rows are read by layouts alone, such as ``with_edges`` makes.
+
     Args:
         make_conv: Returns the layer of a block, with ``channels`` inputs and outputs, or a whole
-            block, such as :class:`GraphTransformerBlock`.
+            block, such as :class:`GraphTransformerBlock`; or a dictionary with such a function for
+            each graph.
         layers: Number of blocks.
         channels: Number of node features.
         dropout, norm, act, source_dropout: See :class:`AttentionBlock`; whole blocks have their
             own. The last normalization is ``norm``, too.
-        make_last: Returns the layer of the last block, whose updated edges nobody would read; None
-            = ``make_conv``.
+        make_last: Returns the layer of the last block, whose updated edges nobody would read, or of
+            the last block of each graph; None = ``make_conv``.
+        graphs: Names of the graphs that the blocks read, from the first block on, again from the
+            start if there are more blocks; None = those of ``make_conv``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.nn import GATv2Conv
+        >>> from molattn.nn import EdgeAttentionConv
+        >>> layers = {
+        ...     "bonds": lambda: GATv2Conv(16, 16, edge_dim=4),
+        ...     "pairs": lambda: EdgeAttentionConv(16, 16, heads=4, edge_dim=1),
+        ... }
+        >>> encoder = Encoder(layers, 4, 16)
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # propane
+        >>> pairs = torch.ones(3, 3).nonzero().t()
+        >>> distances = (pairs[0] - pairs[1]).abs().float().unsqueeze(-1)
+        >>> edge_attr = {"bonds": torch.randn(4, 4), "pairs": distances}
+        >>> encoder(torch.randn(3, 16), {"bonds": bonds, "pairs": pairs}, edge_attr).shape
+        torch.Size([3, 16])
     """
 
     def __init__(
         self,
-        make_conv: Callable[[], nn.Module],
+        make_conv: Makers,
         layers: int,
         channels: int,
         *,
@@ -111,10 +137,18 @@ class Encoder(Resettable):
         norm: Optional[str] = "layer",
         act: str = "silu",
         source_dropout: float = 0.0,
-        make_last: Optional[Callable[[], nn.Module]] = None,
+        make_last: Optional[Makers] = None,
+        graphs: Optional[Sequence[str]] = None,
     ) -> None:
         super().__init__()
-        makers = [make_conv] * (layers - 1) + [make_last or make_conv] * (layers > 0)
+        first = _by_graph(make_conv, graphs or (None,))
+        self.graphs = tuple(graphs or first)
+        last = first | _by_graph(make_last or {}, first)
+        names = [self.graph_of_block(index) for index in range(layers)]
+        makers = (
+            (first if name in names[index + 1 :] else last)[name]
+            for index, name in enumerate(names)
+        )
         self.blocks = nn.ModuleList(make() for make in makers)
         for index, conv in enumerate(self.blocks):
             if not isinstance(conv, AttentionBlock):
@@ -123,20 +157,53 @@ class Encoder(Resettable):
                 self.blocks[index] = AttentionBlock(conv, channels, **options)
         self.norm = make_norm(norm, channels)
 
+    def graph_of_block(self, index: int) -> Optional[str]:
+        """Name of the graph that a block reads; None if there is only one."""
+        return self.graphs[index % len(self.graphs)]
+
     def forward(
-        self, x: Tensor, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_attr: Union[EdgeAttr, dict[str, Any]] = None,
+        **options: Any,
     ) -> Tensor:
         """Encode nodes ``[N, channels]``; each block gets the options.
 
         Terms of logits read the edges given here in all blocks, or ``bias_attr`` among the options.
+        With several graphs, the edges and options of each are values of a dictionary; all blocks
+        get what is in none.
         """
-        unchanged = {"bias_attr": edge_attr}
-        nodes = as_rows(x, edge_index)
-        for block in self.blocks:
-            more = unchanged if _has_bias(block) else {}
-            nodes, edge_attr = block(nodes, edge_index, edge_attr, **(more | options))
-        nodes = normalize_rows(self.norm, nodes, edge_index, options.get("batch"))
-        return like_input(nodes, x, edge_index)
+        is_dict = isinstance(edge_attr, dict)
+        edges: dict[Any, Any] = edge_attr if is_dict else dict.fromkeys(self.graphs, edge_attr)
+        updated = {**edges}
+        more: dict[str, Any] = options
+        graph = edge_index
+        nodes = as_rows(x, graph)
+        for index, block in enumerate(self.blocks):
+            name = self.graph_of_block(index)
+            if (of_block := _of_graph(edge_index, name)) is not graph:
+                nodes = as_rows(like_input(nodes, x, graph), of_block)
+                graph = of_block
+            more = {"bias_attr": edges.get(name)} if _has_bias(block) else {}
+            more |= {
+                option: _of_graph(value, name)
+                for option, value in options.items()
+                if not isinstance(value, dict) or name in value
+            }
+            nodes, updated[name] = block(nodes, graph, updated.get(name), **more)
+        nodes = normalize_rows(self.norm, nodes, graph, more.get("batch"))
+        return like_input(nodes, x, graph)
+
+
+def _by_graph(make: Makers, names: Iterable[Optional[str]]) -> dict[Any, Callable[[], nn.Module]]:
+    """The function that makes the layers of each graph."""
+    return dict(make) if isinstance(make, Mapping) else dict.fromkeys(names, make)
+
+
+def _of_graph(value: Any, name: Optional[str]) -> Any:
+    """The value for the graph of this name."""
+    return value.get(name) if isinstance(value, dict) else value
 
 
 def _has_bias(block: Any) -> bool:

@@ -3,9 +3,10 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GATv2Conv
 
 from molattn.graph import CompleteGraphs
-from molattn.nn.conv.edge_attention import EdgeAttentionConv
+from molattn.nn import AttentionBias, EdgeAttentionConv, EGTConv, GraphTransformerBlock, PathBias
 from molattn.nn.encoder import AttentionBlock, Encoder
 
 WIDTH = 8
@@ -93,3 +94,114 @@ def test_nodes_of_complete_graphs_come_back_in_the_form_given():
     x = torch.randn(graphs.num_nodes, WIDTH)
     rows = encoder(graphs.nodes_to_rows(x), graphs)
     torch.testing.assert_close(encoder(x, graphs), graphs.rows_to_nodes(rows))
+
+
+def pair_block(last=False):
+    conv = EGTConv(WIDTH, WIDTH, 2, edge_dim=3, update_edges=not last)
+    return GraphTransformerBlock(conv, WIDTH, 3, update_edges=not last)
+
+
+def mixed_encoder():
+    layers = {"bonds": lambda: GATv2Conv(WIDTH, WIDTH, edge_dim=2), "pairs": pair_block}
+    last = {"pairs": lambda: pair_block(last=True)}
+    return Encoder(layers, 4, WIDTH, make_last=last).double()
+
+
+@pytest.fixture
+def molecules():
+    """Two molecules with bonds of two features, and pairs of three."""
+    graph = CompleteGraphs([4, 3])
+    bonds = torch.tensor([[0, 1, 1, 2, 2, 3, 4, 5], [1, 0, 2, 1, 3, 2, 5, 4]])
+    features = {"bonds": bonds.size(1), "pairs": graph.num_edges}
+    edge_attr = {
+        name: torch.randn(count, 2 + (name == "pairs"), dtype=torch.float64)
+        for name, count in features.items()
+    }
+    x = torch.randn(7, WIDTH, dtype=torch.float64)
+    return x, {"bonds": bonds, "pairs": graph.edge_index}, edge_attr
+
+
+def test_bonds_then_pairs_equal_the_blocks_applied_by_hand(molecules):
+    x, graphs, edge_attr = molecules
+    encoder = mixed_encoder()
+    got = encoder(x, graphs, edge_attr)
+    first, second, third, last = encoder.blocks
+    x, _ = first(x, graphs["bonds"], edge_attr["bonds"])
+    x, pairs = second(x, graphs["pairs"], edge_attr["pairs"])
+    x, _ = third(x, graphs["bonds"], edge_attr["bonds"])
+    x, _ = last(x, graphs["pairs"], pairs)
+    assert torch.equal(got, encoder.norm(x))
+    assert second.edge_ff is not None
+    assert last.edge_ff is None
+
+
+def test_an_encoder_of_two_graphs_is_permutation_equivariant(molecules):
+    x, graphs, edge_attr = molecules
+    encoder = mixed_encoder()
+    order = torch.randperm(len(x))
+    renamed = {name: order.argsort()[graph] for name, graph in graphs.items()}
+    shuffled = {name: torch.randperm(graph.size(1)) for name, graph in graphs.items()}
+    got = encoder(
+        x[order],
+        {name: graph[:, shuffled[name]] for name, graph in renamed.items()},
+        {name: e[shuffled[name]] for name, e in edge_attr.items()},
+    )
+    torch.testing.assert_close(got, encoder(x, graphs, edge_attr)[order])
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_bonds_as_a_mask_of_complete_graphs_are_read_as_their_list(norm):
+    torch.manual_seed(0)
+    graph = CompleteGraphs([1, 4, 3], row_multiple=4)
+    bonded = graph.with_edges(torch.arange(graph.num_pairs) % 3 == 0)
+    encoder = Encoder(
+        lambda: EdgeAttentionConv(WIDTH, WIDTH, 2, edge_dim=3, update_edges=True),
+        5,
+        WIDTH,
+        norm=norm,
+        graphs=("bonds", "bonds", "pairs"),
+    ).double()
+    x = torch.randn(8, WIDTH, dtype=torch.float64)
+    pairs = torch.randn(graph.num_pairs, 3, dtype=torch.float64)
+    layouts = {"bonds": bonded, "pairs": graph}
+    rows = encoder(graph.nodes_to_rows(x), layouts, pairs)
+    listed = encoder(
+        x,
+        {name: layout.edge_index for name, layout in layouts.items()},
+        {name: layout.pairs_to_edges(pairs) for name, layout in layouts.items()},
+    )
+    torch.testing.assert_close(graph.rows_to_nodes(rows), listed)
+    names = [encoder.graph_of_block(index) for index in range(5)]
+    assert names == ["bonds", "bonds", "pairs", "bonds", "bonds"]
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_a_list_of_bonds_and_a_layout_of_pairs_are_mixed(norm, molecules):
+    x, graphs, edge_attr = molecules
+    layout = CompleteGraphs([4, 3], row_multiple=4)
+    layers = {
+        "bonds": lambda: GATv2Conv(WIDTH, WIDTH, edge_dim=2),
+        "pairs": lambda: EdgeAttentionConv(WIDTH, WIDTH, 2, edge_dim=3),
+    }
+    encoder = Encoder(layers, 4, WIDTH, norm=norm).double()
+    expected = encoder(x, graphs, edge_attr)
+    pairs = layout.edges_to_pairs(edge_attr["pairs"])
+    got = encoder(x, graphs | {"pairs": layout}, edge_attr | {"pairs": pairs})
+    torch.testing.assert_close(got, expected)
+
+
+def test_terms_of_logits_read_the_first_edges_of_their_own_graph(molecules):
+    x, graphs, edge_attr = molecules
+    bias = AttentionBias(PathBias(2, 1))
+    layers = {
+        "bonds": Neighbors,
+        "pairs": lambda: EGTConv(WIDTH, WIDTH, 2, edge_dim=3, attn_bias=bias, update_edges=True),
+    }
+    encoder = Encoder(layers, 4, WIDTH).double()
+    seen = []
+    bias.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    encoder(x, graphs, edge_attr)
+    distances = torch.randn(graphs["pairs"].size(1), 1, dtype=torch.float64)
+    encoder(x, graphs, edge_attr, bias_attr={"pairs": distances})
+    expected = [edge_attr["pairs"]] * 2 + [distances] * 2
+    assert all(torch.equal(got, pairs) for got, pairs in zip(seen, expected, strict=True))
