@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import CSVLogger
 from molattn import MolAttn, train
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
+from molattn.evaluation.report.tables import format_score
 from molattn.model.networks import Networks
 
 QUICK = {"width": 8, "heads": 2, "layers": 1, "epochs": 2, "device": "cpu", "bootstrap": 0}
@@ -30,7 +31,7 @@ def test_scores_and_skipped_rows_are_shown(trained):
     assert trained.scores["y"]["rmse"] > 0.0
     text = str(trained)
     for words in (
-        f"{trained.scores['y']['rmse']:.3f}",
+        format_score(trained.scores["y"]["rmse"]),
         "random forest",
         "skipped rows: 2",
         "row 2",
@@ -87,7 +88,7 @@ def test_the_folder_is_that_of_a_run(trained, tmp_path):
     trained.save(tmp_path / "run", overwrite=True)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["test"] == trained.scores
-    assert f"<td>{trained.scores['y']['rmse']:.3f}</td>" in trained._repr_html_()
+    assert f"<td>{format_score(trained.scores['y']['rmse'])}</td>" in trained._repr_html_()
     model = MolAttn.from_pretrained(tmp_path / "run" / "model")
     np.testing.assert_array_equal(model.predict(["CCO"]), trained.model.predict(["CCO"]))
     unfinished = tmp_path / "other.unfinished"

@@ -71,6 +71,8 @@ def compare(
 
     output = output or free_folder(Path("runs/comparison"))
     read = read_runs(runs)
+    for line in (line for run in read.values() for line in run.replaced_lines()):
+        print_line(console, line)
     tables = write_comparison(read, comparison_table(read), output)
     for table in tables:
         if "interval" in table.frame:  # a drawing
@@ -96,6 +98,7 @@ def runs(
     from rich.table import Table
 
     from molattn.evaluation.compare.run_list import ListedRun, list_runs
+    from molattn.evaluation.report.tables import format_score
 
     listed_runs = list_runs(folder)
     if output is not None:
@@ -104,11 +107,11 @@ def runs(
                 cells = ("" if cell is None else cell for cell in run)
                 write([escape_formula(cell) if isinstance(cell, str) else cell for cell in cells])
     printed = Table(box=None, pad_edge=False)
-    least = {"date": 10, "score": 13, "baseline": 8, "state": 11}  # the others are cut if need be
+    least = {"date": 10, "score": 16, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):
         justify = "right" if name in ("score", "baseline") else "left"
         printed.add_column(name, no_wrap=True, justify=justify, min_width=least.get(name))
     for name, date, *facts, metric, score, baseline, state in listed_runs:
-        numbers = ["" if number is None else f"{number:.3f}" for number in (score, baseline)]
+        numbers = ["" if number is None else format_score(number) for number in (score, baseline)]
         printed.add_row(name, date[:10], *facts, f"{metric} {numbers[0]}", numbers[1], state)
     console.print(printed if listed_runs else f"no runs in {folder}", markup=False)

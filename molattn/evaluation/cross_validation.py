@@ -26,7 +26,7 @@ from molattn.evaluation.report.run_files import (
     write_run,
     write_skipped,
 )
-from molattn.evaluation.scores.metrics import TaskScores, score_tasks
+from molattn.evaluation.scores.metrics import TaskScores, score_tasks, scored_kind
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, FinalMetrics, FoldMetrics
 from molattn.evaluation.scores.scoring import member_facts, score_run
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -43,6 +43,7 @@ from molattn.training.run import (
     TrainingJob,
     TrainingRun,
     fit_model,
+    log_targets,
     read_rows,
     train_on_split,
     training_fingerprints,
@@ -116,7 +117,11 @@ def cross_validate(
             planned.name for planned in todo if (folder / planned.name / RESULT_FILE).exists()
         }
         job = TrainingJob(config, table, undivided(table), base, console, folder, make_model)
-        work = _CrossValidation(job, folder, broadcast(finished))
+        logs = [
+            log_targets(replace(job, config=planned.config, split=split))
+            for planned, split in zip(todo, splits, strict=True)
+        ]
+        work = _CrossValidation(job, folder, broadcast(finished), set().union(*logs))
         if rank:  # of several processes, the first one does the rest
             work.join(todo, splits)
             return None
@@ -136,11 +141,15 @@ def cross_validate(
 
 @dataclass(frozen=True)
 class _CrossValidation:
-    """What the rounds of a cross-validation share: the training on all rows, which others vary."""
+    """What the rounds of a cross-validation share: the training on all rows, which others vary.
+
+    The targets ``logarithms`` are scored on log10 in all rounds, as some learn their logarithm.
+    """
 
     job: TrainingJob
     folder: Path
     finished: set[str]
+    logarithms: set[str]
 
     def join(self, todo: Sequence[Round], splits: Sequence[Split]) -> None:
         """Train the models together with the first process."""
@@ -217,7 +226,8 @@ class _CrossValidation:
                 if out_of_fold is not None:
                     out_of_fold.write(unfinished / OUT_OF_FOLD_FILE)
                 with step_progress(console, "scoring, writing the results"):
-                    write_run(run, score_run(run, console), unfinished)
+                    scores = score_run(run, console, logarithms=self.logarithms)
+                    write_run(run, scores, unfinished)
         return self.metrics(planned)
 
     def metrics(self, planned: Round) -> FoldMetrics:
@@ -318,7 +328,9 @@ def _out_of_fold_results(
             similarity[split.test] = np.where(np.isnan(of_tasks), values[:, -1:], of_tasks)
             labels[split.test] = table.targets[split.test]
     labels[~np.isfinite(predicted).all(axis=1)] = np.nan
-    scores = score_tasks(predicted, labels, tasks).tasks
+    means = summary.scores["test"].tasks
+    logs = [task.name for task in tasks if scored_kind(task, means[task.name]) == "log10"]
+    scores = score_tasks(predicted, labels, tasks, logarithms=logs).tasks
     levels = dict[str, Any]()
     for task in tasks:
         facts = [fold.uncertainty.get(task.name, {}) for fold in summary.folds]

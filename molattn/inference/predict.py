@@ -41,7 +41,7 @@ from molattn.utils.console import print_line
 class PredictedTable(NamedTuple):
     """Predictions ``[n, outputs]`` of rows with a label; labels ``[n, T]``, NaN where missing.
 
-    ``tally`` is what was counted in the rows.
+    ``bounds`` ``[2, n, T]`` are of censored labels; ``tally`` is what was counted in the rows.
     """
 
     tally: Tally
@@ -49,6 +49,7 @@ class PredictedTable(NamedTuple):
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
     model: MolAttn
+    bounds: NDArray[np.float64]
 
     @property
     def counts(self) -> RowCounts:
@@ -77,7 +78,7 @@ def predict_table(
     if the model keeps SMILES, ``NAME_neighbor_1_smiles``.
 
     Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
-    censored: they are counted alone.
+    censored.
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
@@ -110,8 +111,10 @@ def predict_table(
         print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks = model.config.tasks
     width = len(model.config.output_names)
-    numbers = np.array(tally.labeled).reshape(-1, width + len(tasks))
-    return PredictedTable(tally, tasks, numbers[:, :width], numbers[:, width:], model)
+    numbers = np.array(tally.labeled).reshape(-1, width + 3 * len(tasks))
+    labels = numbers[:, width:].reshape(-1, 3, len(tasks))
+    target, *bounds = np.moveaxis(labels, 1, 0)
+    return PredictedTable(tally, tasks, numbers[:, :width], target, model, np.stack(bounds))
 
 
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
@@ -170,7 +173,7 @@ class _TallyRows:
         if self._similarity is not None:
             similarity[:] = [cells[self._similarity] for _, cells in rows]
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
-        labels = np.full((len(rows), len(self._tasks)), np.nan)
+        labels = np.full((3, len(rows), len(self._tasks)), np.nan)  # and lower and upper bounds
         table_rows = [row.table_row for row, _ in rows]
         tally = Tally()
         for index, task in enumerate(self._tasks):
@@ -181,15 +184,16 @@ class _TallyRows:
             cells = [row.numeral(column) for row in table_rows]
             relations = None if relation is None else [row.cells[relation] for row in table_rows]
             wrong: dict[int, LabelError] = {}
-            labels[:, index], bounds = label_values(cells, task, relations, wrong)
+            values, bounds = label_values(cells, task, relations, wrong)
+            labels[:, :, index] = [values, *bounds]
             tally.unusable[task.name] = len(wrong)
             tally.censored[task.name] = int((~np.isnan(bounds)).sum())
-        is_labeled = ~np.isnan(labels).all(axis=1)
+        is_labeled = ~np.isnan(labels).all(axis=(0, 2))
         grades = Counter(cells[n] for _, cells in rows for n in self._graded)
         tally.confidence.update({name: grades[name] for name in CONFIDENCES if grades[name]})
         tally.trained = int((similarity[is_labeled] >= 1.0).sum())
         if rows:
-            tally.labeled.extend(np.hstack([outputs, labels])[is_labeled].ravel().tolist())
+            tally.labeled.extend(np.hstack([outputs, *labels])[is_labeled].ravel().tolist())
         if rows and self._step:
             records = [row.record for row, _ in rows[:: self._step]]
             fingerprints: list[Any] = [

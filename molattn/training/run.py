@@ -34,6 +34,7 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.training.batches import LabeledLoader
@@ -287,8 +288,6 @@ def _new_model(
     job: TrainingJob, resolved: ResolvedConfig, number: int
 ) -> tuple[MolAttn, FineTuningPlan, list[str]]:
     """Return a new model that is scaled, how to train it, and log lines on that."""
-    table = job.table
-    split = job.split
     with building_network():
         model = job.make_model(resolved.model)
     if difference := resolved.model.difference(replace(model.config, custom_parts=())):
@@ -302,23 +301,37 @@ def _new_model(
     else:
         message = f"Starting from random weights{differences_from_default(job.config.network)}"
     if not keeps_head:
-        training, validation = learned_molecules(table, split)
-        choices: Any = job.config.data.target_transform
-        if table.auxiliary is not None:
-            choices = choices * len(table.tasks) if len(choices) == 1 else choices
-            choices += ("auto",) * len(table.auxiliary.tasks)
-        transforms, lines = target_transforms(
-            model.config.tasks,
-            choices,
-            training.targets,
-            np.concatenate([training.labels_or_bounds, validation.labels_or_bounds]),
-        )
-        scale_by(model, training, transforms)
+        transforms, lines = _learned_transforms(job, model.config)
+        scale_by(model, learned_molecules(job.table, job.split)[0], transforms)
     if not job.config.trains_network:
         message = "no network is trained"
         if job.base is not None:
             message += f"; embeddings of the pretrained model {job.base.name}"
     return model, plan, [*lines, message]
+
+
+def _learned_transforms(
+    job: TrainingJob, config: MolAttnConfig
+) -> tuple[tuple[TargetTransform, ...], list[str]]:
+    """Return the transforms of the tasks of a model with a new head, and log lines."""
+    table = job.table
+    training, validation = learned_molecules(table, job.split)
+    choices: Any = job.config.data.target_transform
+    if table.auxiliary is not None:
+        choices = choices * len(table.tasks) if len(choices) == 1 else choices
+        choices += ("auto",) * len(table.auxiliary.tasks)
+    others = np.concatenate([training.labels_or_bounds, validation.labels_or_bounds])
+    return target_transforms(config.tasks, choices, training.targets, others)
+
+
+def log_targets(job: TrainingJob) -> set[str]:
+    """Return the names of the targets that a training will learn as logarithms."""
+    resolved = resolve(job.config, job.table, job.split, job.base)
+    transforms, _ = _learned_transforms(job, resolved.model)
+    if resolved.keeps_head and job.base is not None:
+        transforms = job.base.model.config.target_transforms
+    named = zip(job.table.tasks, transforms, strict=False)  # those of auxiliary columns follow
+    return {task.name for task, transform in named if transform.kind == "log"}
 
 
 def _without_auxiliary(model: MolAttn, job: TrainingJob) -> MolAttn:

@@ -17,6 +17,7 @@ from molattn.data.splitting import split_rows
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.cross_validation import cross_validate, rounds
+from molattn.evaluation.report.tables import format_score, score_cell
 from molattn.inference import predict_table
 from molattn.training.out_of_fold import OUT_OF_FOLD_FILE
 from molattn.training.run import read_rows
@@ -98,14 +99,13 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
     covered = [one["uncertainty"]["y"]["coverage"] for one in own]
     assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
     page = (folder / "report.html").read_text()
-    rmse = metrics["test"]["y"]["rmse"]
-    assert f"{rmse['mean']:.3f} ± {rmse['sd']:.3f}" in page
+    assert score_cell(metrics["test"]["y"], "rmse") in page
     assert 'href="fold_3/report.html"' in page
     joint = pd.read_csv(folder / "predictions.csv")
     worst = (joint["y_predicted"] - joint["y"]).abs().idxmax()
     (cards,) = re.findall(r"<summary>y</summary>(.*?)</details>", page, re.DOTALL)
     assert joint["smiles"][worst] in cards.split("</li>")[0]
-    assert f"<dd>{joint['y'][worst]:.3f}</dd>" in cards.split("</li>")[0]
+    assert f"<dd>{format_score(joint['y'][worst])}</dd>" in cards.split("</li>")[0]
     assert "31 rows read, 30 used, 1 skipped" in page
     assert [row["code"] for row in rows_of(folder / "skipped.csv")] == ["ring_closure"]
 
@@ -114,6 +114,30 @@ def test_a_round_alone_is_the_same_run(folder):
     options = folder / "fold_2" / "config.yaml"
     assert main(["train", "--config", str(options), "--output", "alone"]) == 0
     assert metrics_of(folder / "fold_2")["test"] == metrics_of("alone")["test"]
+
+
+def test_folds_have_one_scale_though_some_learn_no_logarithm(capsys):
+    values = 10.0 ** np.random.default_rng(3).normal(2.0, 1.0, 60)
+    values[7] = 0.0  # the model that learns from it has no logarithm
+    rows = [f"{'C' * (n % 30 + 1)}{'ON'[n // 30]},{value}" for n, value in enumerate(values)]
+    Path("t.csv").write_text("\n".join(["smiles,y", *rows]) + "\n")
+    words = ["train", "t.csv", "--target-columns", "y", *words_of(folds=2, output="cv")]
+    assert main([*words, "--no-final"]) == 0
+    metrics = metrics_of("cv")
+    learned = {one["target_transforms"]["y"].split()[0] for one in metrics["folds"]}
+    assert learned == {"log", "yeo_johnson"}
+    assert metrics["test"]["y"]["log10_rmse"]["rounds"] == 2
+    joint = pd.read_csv("cv/predictions.csv")
+    for number, one in enumerate(metrics["folds"], start=1):
+        found = joint[joint["round"] == f"fold_{number}"]
+        pairs = found[["y", "y_predicted"]].to_numpy()
+        floor = pairs[:, 0][pairs[:, 0] > 0].min() / 2
+        first, second = np.log10(np.where(pairs > 0, pairs, floor)).T
+        expected = np.sqrt(np.mean((first - second) ** 2))
+        assert one["test"]["y"]["log10_rmse"] == pytest.approx(expected, rel=1e-4)
+    assert "log10 RMSE" in Path("cv/report.html").read_text()
+    assert main(["runs", "."]) == 0
+    assert "log10 RMSE" in capsys.readouterr().out
 
 
 def test_each_repeat_has_a_seed_and_folders_of_its_own(config, capsys):
@@ -257,9 +281,9 @@ def test_intervals_of_the_final_model_hold_for_other_molecules(final, table):
     assert found == {"count": 300, "coverage": pytest.approx(0.9, abs=0.05)}
     page = (final / "report.html").read_text()
     assert "<code>model/</code> is trained on all 300 rows" in page
-    mean = metrics_of(final)["test"]["logS"]["rmse"]["mean"]
+    rmse = score_cell(metrics_of(final)["test"]["logS"], "rmse")
     card = (final / "model" / "README.md").read_text()
-    assert f"RMSE {mean:.3f} ± " in card
+    assert f"RMSE {rmse}, " in card
     assert "this model, of all rows, was not tested itself" in card
 
 
@@ -309,5 +333,7 @@ def test_each_censored_label_is_counted_once(capsys):
     permitted = sum(one["permitted"] for one in bounds[:2])
     assert metrics["censored"] == {"logS": {"count": 16, "permitted": permitted}}
     assert metrics["final"]["uncertainty"]["logS"]["count"] == 32
-    assert "not scored: 16; predictions" in Path("cv/report.html").read_text()
+    assert "16 censored test labels, which have scores of their own" in (
+        Path("cv/report.html").read_text()
+    )
     assert "16 lower and 0 upper bounds" in capsys.readouterr().out

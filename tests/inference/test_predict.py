@@ -213,14 +213,16 @@ def test_classes_are_compared_with_labels(tmp_path, rich):
     assert found.tally.unusable == {"toxic": 1, "phase": 0}
 
 
-def test_censored_labels_are_counted_and_not_scored(tmp_path, model):
+def test_censored_labels_are_counted_and_kept_as_bounds(tmp_path, model):
     nan, text = np.nan, "smiles,y,z,of_y,of_z\nCCO,>2,1,,\nCC,2,3,<,=\nCCC,3,4,=,?\nC,4,<5,<,\n"
     found = screened(model, tmp_path, text)
     np.testing.assert_array_equal(found.target, [[nan, 1], [2, 3], [3, 4], [4, nan]])
     assert found.tally.censored == {"y": 1, "z": 1}
     known = MolAttn(replace(model.config, relation_columns=("of_y", "of_z")))  # of the training
     found = screened(known, tmp_path, text)
-    np.testing.assert_array_equal(found.target, [[nan, 1], [nan, 3], [3, nan]])
+    np.testing.assert_array_equal(found.target, [[nan, 1], [nan, 3], [3, nan], [nan, nan]])
+    np.testing.assert_array_equal(found.bounds[0], [[2, nan], *[[nan, nan]] * 3])
+    np.testing.assert_array_equal(found.bounds[1], [[nan, nan], [2, nan], [nan, nan], [4, 5]])
     assert found.tally.censored == {"y": 3, "z": 1}
     assert found.tally.unusable == {"y": 0, "z": 1}
 

@@ -21,9 +21,13 @@ from molattn.data.table.base import valid_text
 from molattn.errors import InputError, matching
 from molattn.evaluation.scores.metrics import (
     METRICS,
-    metrics_of,
+    main_metric,
     percentile_interval,
+    replaced_lines,
+    resamplings,
     sample_scores,
+    scaled_rows,
+    scored_kind,
 )
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.task import Task, output_slices
@@ -42,20 +46,34 @@ _ERRORS = {"regression": "mae", "binary": "brier", "multiclass": "brier"}  # mea
 class RunPredictions(NamedTuple):
     """The test rows of a run.
 
-    ``frame`` has the columns ``label`` of each task, NaN if missing, ``output`` by output name,
-    ``similarity`` to the training molecules and ``name``, if known. Its sorted index is what the
-    rows of other runs must equal: round ("" of a single split), SMILES, second SMILES and labels.
+    ``frame`` has the columns ``label`` of each task, NaN if missing or censored, the bounds ``low``
+    and ``high`` of censored labels, ``output`` by output name, ``similarity`` to the training
+    molecules and ``name``, if known. Its sorted index is what the rows of other runs must equal:
+    round ("" of a single split), SMILES, second SMILES and labels. The targets ``logarithms`` are
+    scored on log10.
     """
 
     folder: Path
     config: TrainConfig
     tasks: list[Task]
     frame: pd.DataFrame
+    logarithms: frozenset[str]
 
     @property
     def rounds(self) -> list[str]:
         """Rounds of a cross-validation; the empty text of a single split."""
         return sorted(self.frame.index.unique(0))
+
+    def arrays(self, rows: Any = slice(None)) -> dict[str, Any]:
+        """Return outputs, labels and bounds of some rows, by the arguments of a score."""
+        frame = self.frame.loc[rows]
+        bounds = np.stack([frame[end].to_numpy() for end in ("low", "high")])
+        arrays = {"prediction": frame["output"].to_numpy(), "target": frame["label"].to_numpy()}
+        return {**arrays, "bounds": bounds, "logarithms": self.logarithms}
+
+    def replaced_lines(self) -> list[str]:
+        """Return how many predictions have no logarithm, a line for each target with some."""
+        return replaced_lines(**self.arrays(), tasks=self.tasks, model=str(self.folder))
 
 
 def _read(folder: Path) -> RunPredictions:
@@ -64,7 +82,8 @@ def _read(folder: Path) -> RunPredictions:
         if not (folder / name).is_file():
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
-    tasks = [*read_metrics(folder).runs[0].tasks]
+    metrics = read_metrics(folder).runs
+    tasks = [*metrics[0].tasks]
     data = config.data
     table = open_table(folder / "predictions.csv")
     header = [_unescaped(name) for name in table.header]
@@ -87,8 +106,11 @@ def _read(folder: Path) -> RunPredictions:
     names = data.relation_columns[: len(tasks)]  # those of auxiliary columns follow
     relations = [texts(name) for name in names] or [None] * len(tasks)
     both = zip(tasks, relations, strict=True)
-    labels = {task.name: label_values(texts(task.name), task, signs)[0] for task, signs in both}
+    read = {task.name: label_values(texts(task.name), task, signs) for task, signs in both}
+    labels = {name: values for name, (values, _) in read.items()}
     parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
+    for row, end in enumerate(("low", "high")):
+        parts[end] = pd.DataFrame({name: bounds[row] for name, (_, bounds) in read.items()})
     parts["output"] = numbers([name for task in tasks for name in task.output_names])
     is_folded = data.folds is not None and data.only_fold is None
     keys = [texts(added["round"] if is_folded else None)]
@@ -97,7 +119,8 @@ def _read(folder: Path) -> RunPredictions:
     keys += [texts(smiles), texts(data.partner_column)]
     keys += [[f"{value:.7g}" for value in column] for column in labels.values()]
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))
-    return RunPredictions(folder, config, tasks, frame.sort_index(kind="stable"))
+    logarithms = frozenset(name for run in metrics for name in run.logarithms)
+    return RunPredictions(folder, config, tasks, frame.sort_index(kind="stable"), logarithms)
 
 
 def _unescaped(text: str) -> str:
@@ -142,9 +165,10 @@ def compare(runs: Sequence[str | Path]) -> pd.DataFrame:
     Returns:
         A row for each score and difference: ``task``; ``rows`` (``all``, of a large scaffold, or a
         fifth by similarity to the training molecules of the first run); ``count`` of labels;
-        ``metric``; ``run``; ``minus``, the run that is subtracted, empty for a score; ``value``,
-        its 95% interval ``low`` and ``high``, and ``p_value`` and ``degrees_of_freedom`` of a
-        difference. Rows without a finite prediction of each run are left out.
+        ``metric``, also on log10 if a run learned the logarithm; ``run``; ``minus``, the run that
+        is subtracted, empty for a score; ``value``, its 95% interval ``low`` and ``high``, and
+        ``p_value`` and ``degrees_of_freedom`` of a difference. Rows without a finite prediction of
+        each run are left out.
 
     Raises:
         InputError: A folder is no finished run, or its targets or test rows differ.
@@ -157,7 +181,10 @@ def compare(runs: Sequence[str | Path]) -> pd.DataFrame:
 
 
 def read_runs(folders: Sequence[str | Path]) -> dict[str, RunPredictions]:
-    """Return runs by name, with the rows of which each has a finite prediction."""
+    """Return runs by name, with the rows of which each has a finite prediction.
+
+    All are scored on log10 for the targets that any of them learned as logarithms.
+    """
     paths = [Path(folder) for folder in folders]
     if len({path.resolve() for path in paths}) < max(2, len(paths)):
         raise InputError(f"RUN: got {listed([*map(str, paths)])}, expected two or more runs")
@@ -167,7 +194,8 @@ def read_runs(folders: Sequence[str | Path]) -> dict[str, RunPredictions]:
     finite = np.all([np.isfinite(run.frame["output"]).all(axis=1) for run in runs], axis=0)
     names = [path.resolve().name for path in paths]
     names = names if len({*names}) == len(names) else [*map(str, paths)]
-    finite_runs = [run._replace(frame=run.frame[finite]) for run in runs]
+    logs = frozenset[str]().union(*(run.logarithms for run in runs))
+    finite_runs = [run._replace(frame=run.frame[finite], logarithms=logs) for run in runs]
     return dict(zip(names, finite_runs, strict=True))
 
 
@@ -189,20 +217,37 @@ def _estimated_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Itera
     smiles = first.frame.index.get_level_values(1)
     units = np.where(scaffolds != "", scaffolds, smiles).astype(str)
     groups = np.unique(units, return_inverse=True)[1]
-    options: _Row = {"resamples": _SAMPLES, "groups": groups} if first.rounds == [""] else {}
-    frames = [run.frame.loc[[name]] for run in runs.values() for name in first.rounds]
-    arrays = [(frame["output"].to_numpy(), frame["label"].to_numpy()) for frame in frames]
-    drawn = [sample_scores(outputs, labels, tasks, **options) for outputs, labels in arrays]
+    resamples = _SAMPLES if first.rounds == [""] else 0
+    drawn = [
+        sample_scores(
+            **run.arrays([name]),
+            tasks=tasks,
+            samples=resamplings(len(groups), resamples, groups=groups),
+        )
+        for run in runs.values()
+        for name in first.rounds
+    ]
     for task in tasks:
         labeled = first.frame["label", task.name].notna().to_numpy()
-        sizes = np.bincount(groups[labeled])
-        for metric in metrics_of(task.kind, with_heading=True):
-            values = np.array([scores[task.name][metric] for scores in drawn]).reshape(
-                len(runs), -1
-            )
-            estimate = _of_samples(values, sizes) if options else _of_rounds(values, folds)
-            facts = {"task": task.name, "rows": "all", "count": labeled.sum(), "metric": metric}
+        ends = first.frame[[("low", task.name), ("high", task.name)]]
+        is_censored = ends.notna().any(axis=1).to_numpy()
+        for name in _metric_names(task, drawn):
+            rows = is_censored if "censored" in name else labeled
+            undefined = np.full(1, np.nan)  # of a round without such rows
+            values = [scores[task.name].get(name, undefined) for scores in drawn]
+            values = np.array(values).reshape(len(runs), -1)
+            sizes = np.bincount(groups[rows])
+            estimate = _of_samples(values, sizes) if resamples else _of_rounds(values, folds)
+            facts = {"task": task.name, "rows": "all", "count": rows.sum(), "metric": name}
             yield from ({**facts, **row} for row in _rows([*runs], *estimate))
+
+
+def _metric_names(task: Task, drawn: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Return the metrics of a task that have a heading, its main metric first."""
+    names = {name for scores in drawn for name in scores[task.name]}
+    first, _ = main_metric(scored_kind(task, drawn[0][task.name]))
+    headed = (name for name, metric in METRICS.items() if metric.heading and name in names)
+    return [first, *(name for name in headed if name != first)]
 
 
 _Estimate = tuple[Array, Array, Array, float]
@@ -272,9 +317,11 @@ def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator
     """Yield the mean error of each run on the largest scaffolds, and on fifths by similarity."""
     first, *_ = runs.values()
     similarity = first.frame["similarity", "training_similarity"].to_numpy()
-    for task, part in zip(first.tasks, output_slices(first.tasks), strict=True):
+    slices = output_slices(first.tasks)
+    for index, (task, part) in enumerate(zip(first.tasks, slices, strict=True)):
         labels = first.frame["label", task.name].to_numpy()
-        metric = _ERRORS[task.kind]
+        is_log = task.name in first.logarithms
+        metric = "log10_mae" if is_log else _ERRORS[task.kind]
         is_labeled = ~np.isnan(labels)
         masks = dict[str, Any]()
         counts = Counter(scaffolds[is_labeled]).most_common(_MOST_SCAFFOLDS)
@@ -293,8 +340,12 @@ def _subset_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Iterator
         weights = weights.reshape(len(masks), is_labeled.sum())  # without a label too
         output_columns = part if task.kind == "multiclass" else part.start
         for run, predictions in runs.items():
-            outputs = predictions.frame["output"].to_numpy()[is_labeled, output_columns]
-            scores = METRICS[metric].function(labels[is_labeled], outputs, weights)
+            arrays = predictions.arrays()
+            outputs = arrays["prediction"][:, output_columns]
+            limits = arrays["bounds"][:, :, index]
+            scales = [*scaled_rows(task, outputs, labels, limits, is_log=is_log)]
+            scaled = scales[is_log]  # the second scale is log10
+            scores = METRICS[metric].function(scaled.target, scaled.prediction, weights)
             for (name, mask), score in zip(masks.items(), scores, strict=True):
                 facts = {"task": task.name, "rows": name, "count": mask.sum(), "metric": metric}
                 yield {**facts, "run": run, "minus": "", "value": score}

@@ -12,8 +12,14 @@ from markupsafe import Markup
 from molattn.data.table import escape_formula
 from molattn.evaluation.compare.comparison import RunPredictions
 from molattn.evaluation.report.molecules import molecule_image
-from molattn.evaluation.report.tables import ScoreTable, format_interval, format_score, target_label
-from molattn.evaluation.scores.metrics import METRICS, main_metric
+from molattn.evaluation.report.tables import (
+    ScoreTable,
+    contents_of,
+    format_interval,
+    format_score,
+    target_label,
+)
+from molattn.evaluation.scores.metrics import METRICS, above_zero, main_metric, scored_kind
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import PAGE_FILE
 from molattn.utils.files import atomic_folder, check_output_folder, write_file
@@ -30,19 +36,26 @@ _INTERVAL = Markup(
 
 
 def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreTable]:
-    """Return the scores, and the differences in the main metric, by kind of task."""
-    rows_of: dict[tuple[str, bool], list[dict[str, str]]] = {}
+    """Return the scores, and the differences in the main metric, by scale."""
+    rows_of: dict[tuple[str, str], list[dict[str, str]]] = {}
     for task in tasks:
-        (key, metric) = main_metric(task.kind)
         label = {"task": target_label(task)}
-        heading = f"{metric.heading} {'↑' if metric.higher_is_better else '↓'}"
         estimates = table[(table["task"] == task.name) & (table["rows"] == "all")]
-        for run, scores in estimates[estimates["minus"] == ""].groupby("run", sort=False):
-            headings = [METRICS[name].heading for name in scores["metric"]]
-            cells = dict(zip(headings, map(format_score, scores["value"]), strict=True))
-            main = {metric.heading: "", "95% CI": format_interval(*scores.iloc[0][["low", "high"]])}
-            row = {**label, "run": str(run), **main, **cells}
-            rows_of.setdefault(("test scores", not task.classes), []).append(row)
+        metrics = dict.fromkeys(estimates["metric"])
+        (key, metric) = main_metric(scored_kind(task, metrics))
+        heading = f"{metric.heading} {'↑' if metric.higher_is_better else '↓'}"
+        of_runs = estimates[estimates["minus"] == ""].set_index("metric")
+        for content in contents_of(task, metrics):
+            headed = content.headed([task])
+            (main, *_) = headed.items()
+            for run, scores in of_runs.groupby("run", sort=False):
+                values = scores["value"].reindex(headed)
+                cells = [format_score(value) for value in values]
+                headings = [metric.heading for metric in headed.values()]
+                ends = scores.loc[main[0], ["low", "high"]]
+                first = {main[1].heading: "", "95% CI": format_interval(*ends)}
+                row = {**label, "run": str(run), **first, **dict(zip(headings, cells, strict=True))}
+                rows_of.setdefault((f"test {content.title}", main[0]), []).append(row)
         differences = estimates[(estimates["minus"] != "") & (estimates["metric"] == key)]
         pairs: list[Any] = differences.to_dict("records")
         widest = np.nanmax([1e-300, *(abs(pair[end]) for pair in pairs for end in ("low", "high"))])
@@ -56,7 +69,7 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
             row["p"] = "< 0.001" if p < 0.001 else format_score(p)
             row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
             row |= {"better": better if p < 0.05 else "undecided"}
-            rows_of.setdefault(("paired differences", not task.classes), []).append(row)
+            rows_of.setdefault(("paired differences", key), []).append(row)
     return [
         ScoreTable(title, pd.DataFrame(rows, dtype=object)) for (title, _), rows in rows_of.items()
     ]
@@ -83,6 +96,7 @@ def write_comparison(
             tasks=[_task_part(runs, table, index) for index in range(len(first.tasks))][
                 :_MOST_TASKS
             ],
+            replaced=[line for run in runs.values() for line in run.replaced_lines()],
             made=datetime.now(UTC),
         )
         write_file(folder / PAGE_FILE, text.encode(errors="replace"))
@@ -117,9 +131,12 @@ def _disagreements(runs: Mapping[str, RunPredictions], index: int) -> Iterator[d
     task = first.tasks[index]
     columns = output_slices(first.tasks)[index]
     outputs = np.stack([run.frame["output"].to_numpy()[:, columns] for run in runs.values()])
+    scaled = outputs
+    if task.name in first.logarithms:
+        scaled = np.log10(above_zero(outputs, first.frame["label", task.name].to_numpy()))
     keys = first.frame.index.tolist()
     seen = dict[tuple[str, str], int]()
-    for row in np.argsort(-np.ptp(outputs, axis=0).max(axis=1), kind="stable").tolist():
+    for row in np.argsort(-np.ptp(scaled, axis=0).max(axis=1), kind="stable").tolist():
         _, smiles, partner, *_ = keys[row]
         seen.setdefault((smiles, partner), row)  # of several repeats, the first
     for (smiles, partner), row in [*seen.items()][:_MOST_MOLECULES]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
 from molattn.evaluation.report.tables import scored_rows
-from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.metrics import main_metric, scored_kind
 from molattn.evaluation.scores.run_metrics import Metrics, read_metrics
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, final_folder, has_checkpoint
 from molattn.utils.files import UNFINISHED, locked
@@ -32,7 +32,7 @@ def list_runs(folder: Path) -> list[ListedRun]:
     """Return the runs in a folder and its subfolders, the oldest first.
 
     The score is of the test rows or, without any, of the validation rows: the mean over folds and
-    over targets of one kind and unit, otherwise that of the first target. The baseline is the
+    over targets of one scale and unit, otherwise that of the first target. The baseline is the
     random forest, or else a constant prediction. The state is finished, running, interrupted
     (``--resume`` goes on with it), failed or unreadable.
     """
@@ -91,8 +91,9 @@ def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
     """Return the name of the main metric, its value and that of the baseline."""
     tasks = metrics.runs[0].tasks
     rows = scored_rows(metrics.scores)
-    key, metric = main_metric(tasks[0].kind)
-    is_mean = len(tasks) > 1 and len({(task.kind, task.unit) for task in tasks}) == 1
+    kinds = [scored_kind(task, metrics.scores[rows].tasks.get(task.name, {})) for task in tasks]
+    key, metric = main_metric(kinds[0])
+    is_mean = len(tasks) > 1 and len({*zip(kinds, (task.unit for task in tasks), strict=True)}) == 1
 
     def value(model: str) -> float | None:
         scores = metrics.scores[model]

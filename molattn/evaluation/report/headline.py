@@ -12,7 +12,13 @@ from molattn.evaluation.report.tables import (
     scored_rows,
     target_label,
 )
-from molattn.evaluation.scores.metrics import TaskScores, main_metric
+from molattn.evaluation.scores.metrics import (
+    METRICS,
+    TaskScores,
+    main_metric,
+    metrics_of,
+    scored_kind,
+)
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, Metrics
 from molattn.task import Task
 from molattn.training.run_folder import final_folder
@@ -35,12 +41,14 @@ def make_headline(tasks: Sequence[Task], metrics: Metrics, folder: Path) -> Head
     scores_of_rows = metrics.scores[scored_rows(metrics.scores)].tasks
     scores = []
     for task in tasks[:_MOST_SCORES]:
-        key, metric = main_metric(task.kind)
         task_scores = scores_of_rows.get(task.name, {})
+        key, metric = main_metric(scored_kind(task, task_scores))
         bounds = (task_scores.get("intervals") or {}).get(key)
         interval = f" (95% CI {format_interval(*bounds)})" if bounds else ""
         label = f"{metric.heading}, {target_label(task)}"
         scores.append((label, score_cell(task_scores, key) + interval))
+        folds = metrics_of("fold").items() if key == "log10_rmse" and len(tasks) == 1 else ()
+        scores += [(metric.heading, score_cell(task_scores, name)) for name, metric in folds]
     folder = final_folder(folder)
     relative = os.path.relpath(folder)
     name = folder.name if relative.startswith("..") else Path(relative).as_posix()
@@ -65,24 +73,43 @@ def _conclusion(tasks: Sequence[Task], metrics: Metrics) -> str:
     if len(tasks) > 1:
         outside = "" if is_folded else f", clearly in {clearly}"
         return f"Better than {name} in {better} of {counted(len(tasks), 'task')}{outside}."
-    metric = main_metric(tasks[0].kind)
-    other = f"{metric[1].heading} {score_cell(metrics.scores[key].tasks[tasks[0].name], metric[0])}"
+    scores = metrics.scores[key].tasks[tasks[0].name]
+    name_of_metric, metric = main_metric(scored_kind(tasks[0], scores))
+    baseline = f"{metric.heading} {score_cell(scores, name_of_metric)}"
+    sides = _permitted(tasks[0], metrics.scores, key)
     if not better:
-        return f"The model is not better than {name} ({other})."
+        return f"The model is not better than {name} ({baseline}).{sides}"
     if is_folded:
-        return f"On average over the folds, the model is better than {name} ({other})."
+        return f"On average over the folds, the model is better than {name} ({baseline}).{sides}"
     if clearly:
-        return f"The model is better than {name} ({other}, outside of the model's 95% interval)."
+        outside = "outside of the model's 95% interval"
+        return f"The model is better than {name} ({baseline}, {outside}).{sides}"
     inside = "not clearly, as that is within the model's 95% interval"
-    return f"The model is better than {name} ({other}), but {inside}."
+    return f"The model is better than {name} ({baseline}), but {inside}.{sides}"
+
+
+def _permitted(task: Task, model_scores: Mapping[str, TaskScores], baseline: str) -> str:
+    """Return how many predictions of censored labels are on the right side, "" without any."""
+    both = [model_scores[name].tasks.get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
+    if "censored_permitted" not in both[0]:
+        return ""
+    error = "log10_censored_rmse" if "log10_rmse" in both[0] else "censored_rmse"
+    shares, errors = (
+        " and ".join(score_cell(scores, key) for scores in both)
+        for key in ("censored_permitted", error)
+    )
+    return (
+        " Predictions of censored labels on the right side, of the model and the "
+        f"{_BASELINES[baseline]}: {shares} ({METRICS[error].heading} {errors})."
+    )
 
 
 def _comparison(
     task: Task, model_scores: Mapping[str, TaskScores], baseline: str
 ) -> tuple[float, bool]:
     """Return by how much the model is better, and if the baseline is outside of its interval."""
-    key, metric = main_metric(task.kind)
     both = [model_scores[name].tasks.get(task.name, {}) for name in (next(iter(MODELS)), baseline)]
+    key, metric = main_metric(scored_kind(task, both[0]))
     values: list[Any] = [scores.get(key) for scores in both]
     if None in values:
         return 0.0, False

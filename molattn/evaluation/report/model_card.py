@@ -7,7 +7,7 @@ from pathlib import Path
 from molattn.config import TrainConfig
 from molattn.evaluation.report.headline import make_headline
 from molattn.evaluation.report.tables import score_cell, scored_rows, split_text
-from molattn.evaluation.scores.metrics import metrics_of
+from molattn.evaluation.scores.metrics import ScoredKind, metrics_of, scored_kind
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, Metrics
 from molattn.model.artefact import MODEL_FILES, model_card
 from molattn.model.model import MolAttn
@@ -53,7 +53,8 @@ def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder
     scores = {}
     for task in tasks:
         task_scores = metrics.scores[scored].tasks[task.name]
-        headed_metrics = metrics_of(task.kind, with_heading=True).items()
+        kinds: list[ScoredKind] = [scored_kind(task, task_scores), "fold"]
+        headed_metrics = metrics_of(*kinds, with_heading=True).items()
         values = [
             f"{metric.heading} {score_cell(task_scores, key)}"
             for key, metric in headed_metrics

@@ -12,6 +12,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.table import name_column
 from molattn.errors import MolattnError
 from molattn.evaluation.report.tables import format_score, target_label
+from molattn.utils.console import three_digits
 from molattn.utils.html import data_image
 
 if TYPE_CHECKING:
@@ -51,12 +52,12 @@ def _name(table: TrainingTable, row: int) -> str:
 
 
 def _errors(result: "TaskResults") -> NDArray[np.float64]:
-    """Return predicted minus measured, or 1 minus the probability of the measured class."""
+    """Return the errors of a regression, or 1 minus the probability of the measured class."""
     task = result.task
     prediction = result.prediction
     target = result.target
     if task.kind == "regression":
-        return prediction[:, 0] - target
+        return result.errors
     both = np.hstack([1 - prediction, prediction]) if task.kind == "binary" else prediction
     return 1.0 - both[np.arange(len(target)), target.astype(int)]
 
@@ -79,7 +80,10 @@ def worst_molecules(
         truth = float(result.target[index])
         smiles = table.smiles[row]
         where = table.where(row)
-        error = errors[index] if is_regression else 1.0 - errors[index]
+        error = float(errors[index] if is_regression else 1.0 - errors[index])
+        text = f"{'+' * (is_regression and error >= 0.0)}{format_score(error)}"
+        if result.is_log:
+            text = f"{three_digits(10.0 ** abs(error))}-fold too {'high' if error > 0 else 'low'}"
         molecule = {
             "drawing": molecule_image(smiles, f"Structure of the molecule in {where}"),
             "name": _name(table, row),
@@ -87,7 +91,7 @@ def worst_molecules(
             "where": where,
             "measured": format_score(truth) if is_regression else task.classes[int(truth)],
             "predicted": predicted if isinstance(predicted, str) else format_score(predicted),
-            "error": f"{error:+.3f}" if is_regression else f"{error:.3f}",
+            "error": text,
         }
         molecules.append(molecule)
     label = target_label(task)

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from molattn.evaluation.report.tables import format_score, target_label
-from molattn.evaluation.scores.metrics import BINS, METRICS, Scores, confidence_bins
+from molattn.evaluation.scores.metrics import (
+    BINS,
+    METRICS,
+    Scores,
+    above_zero,
+    confidence_bins,
+    scored_kind,
+)
 from molattn.model.uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import History
@@ -48,6 +55,23 @@ class TaskResults(NamedTuple):
     similarity: Array
     scores: Scores
     coverage: Mapping[str, float]
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the task is scored on log10."""
+        return scored_kind(self.task, self.scores) == "log10"
+
+    @property
+    def pairs(self) -> Array:
+        """Labels and predictions of a regression, ``[2, n]``, above 0 if scored on log10."""
+        pairs = np.stack([self.target, self.prediction[:, 0]])
+        return above_zero(pairs, self.target) if self.is_log else pairs
+
+    @property
+    def errors(self) -> Array:
+        """Predictions minus labels of a regression, of logarithms if scored on log10."""
+        target, prediction = np.log10(self.pairs) if self.is_log else self.pairs
+        return prediction - target
 
 
 def task_results(
@@ -170,6 +194,7 @@ def _title(axes: Axes, result: TaskResults, *metrics: str, name: str = "") -> No
     """Set the title: a name, by default that of the task, scores and the number of labels."""
     scores = result.scores
     values = [f"{METRICS[key].heading} {format_score(scores.get(key))}" for key in metrics]
+    values[1:] = [value.removeprefix("log10 ") for value in values[1:]]
     values = [name, *values, f"n = {scores['count']}"]
     axes.set_title("   ".join(filter(None, values)), fontsize=10)
 
@@ -179,17 +204,20 @@ def _unit_square(axes: Axes, x: str, y: str) -> None:
 
 
 def _parity(axes: Axes, result: TaskResults) -> None:
-    prediction = result.prediction[:, 0]
-    target = result.target
     label = _plain(target_label(result.task))
-    axes.scatter(target, prediction, 14, _BLUE, alpha=0.6, linewidths=0)
-    axes.axline((0.0, 0.0), slope=1.0, **_REFERENCE)
-    values = np.concatenate([target, prediction, np.zeros(0 if len(target) else 1)])
-    margin = 0.05 * (values.max() - values.min()) or 1.0
-    limits = (values.min() - margin, values.max() + margin)
+    axes.scatter(*result.pairs, 14, _BLUE, alpha=0.6, linewidths=0)
+    values = np.log10(result.pairs) if result.is_log else result.pairs
+    (low, high) = (values.min(), values.max()) if values.size else (0.0, 0.0)
+    margin = 0.05 * (high - low) or 1.0
+    limits = np.array([low - margin, high + margin])
+    scale = "log10_" * result.is_log
+    if result.is_log:
+        axes.set(xscale="log", yscale="log")
+        limits = 10.0**limits
+    axes.plot(limits, limits, **_REFERENCE)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     axes.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
-    _title(axes, result, "rmse", "mae", "r2")
+    _title(axes, result, *(f"{scale}{name}" for name in ("rmse", "mae", "r2")))
 
 
 def _coverage(axes: Axes, result: TaskResults) -> None:
@@ -202,7 +230,7 @@ def _coverage(axes: Axes, result: TaskResults) -> None:
 
 def _similarity(axes: Axes, result: TaskResults) -> None:
     similar = result.similarity
-    errors = np.abs(result.prediction[:, 0] - result.target)
+    errors = np.abs(result.errors)
     axes.scatter(similar, errors, s=10, alpha=0.4, color=_BLUE, linewidths=0)
     quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUINTILES)
     means = [(similar[rows].mean(), errors[rows].mean()) for rows in quintiles if len(rows)]
@@ -210,7 +238,8 @@ def _similarity(axes: Axes, result: TaskResults) -> None:
         axes.plot(*zip(*means, strict=True), color=_VERMILLION, marker="o")
     axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to nearest training molecule")
     axes.set_box_aspect(1)
-    axes.set_ylabel(f"absolute error of {_plain(target_label(result.task))}")
+    scale = "log10 " if result.is_log else ""
+    axes.set_ylabel(f"absolute {scale}error of {_plain(target_label(result.task))}")
     axes.set_title(f"line: mean per similarity quintile   n = {len(errors)}", fontsize=10)
 
 

@@ -38,7 +38,7 @@ from molattn.evaluation.report.tables import (
     split_text,
     target_label,
 )
-from molattn.evaluation.scores.metrics import main_metric
+from molattn.evaluation.scores.metrics import main_metric, scored_kind
 from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, RunMetrics
 from molattn.evaluation.scores.scoring import RunScores
 from molattn.model.columns import (
@@ -209,7 +209,10 @@ def write_fold_page(
     """
     folds = summary.folds
     tasks = folds[0].tasks
-    summarized = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
+    means = summary.scores["test"].tasks
+    summarized = [
+        (task, *main_metric(scored_kind(task, means[task.name]))) for task in tasks[:_MOST_TASKS]
+    ]
     final = summary.final
     tested = np.arange(len(table.rows))
     points = write_plots(table, tested, results, path.parent)

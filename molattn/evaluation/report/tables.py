@@ -1,6 +1,7 @@
 """Tables of scores, for the terminal and for reports."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,16 +12,25 @@ from rich.table import Table
 from molattn.config import DataConfig, TrainConfig
 from molattn.data.splitting import leakage_warnings
 from molattn.errors import quoted
-from molattn.evaluation.scores.metrics import TaskScores, metrics_of, score_tasks
+from molattn.evaluation.scores.metrics import (
+    METRICS,
+    Metric,
+    ScoredKind,
+    TaskScores,
+    metrics_of,
+    score_tasks,
+    scored_kind,
+)
 from molattn.evaluation.scores.run_metrics import Metrics, RunMetrics
 from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
-from molattn.utils.console import counted, print_line
+from molattn.utils.console import counted, decimals, print_line
 
 if TYPE_CHECKING:
     from molattn.inference.predict import PredictedTable
 
 _RESAMPLES = 1000  # of the bootstrap
+_FIRST_WORD = re.compile("(log10|median|within) ")  # of headings that take two lines
 MODELS = {
     "test": "molattn",
     "network": "its network alone",
@@ -32,36 +42,82 @@ MODELS = {
 
 
 class ScoreTable(NamedTuple):
-    """A table of scores: a title, a row for each task and model, and what is better."""
+    """A table of scores: a title, a row for each task and model, and a note below it."""
 
     title: str
     frame: pd.DataFrame
     note: str = ""
 
 
+class TableContent(NamedTuple):
+    """What a table of scores is of: tasks that are scored on a scale, and kinds of metrics."""
+
+    title: str
+    tasks: tuple[ScoredKind, ...]
+    metrics: tuple[ScoredKind, ...]
+    note: str = ""
+
+    def headed(self, tasks: Sequence[Task]) -> dict[str, Metric]:
+        """Return the metrics of its columns by name."""
+        kinds = self.metrics or tuple(task.kind for task in tasks)
+        metrics = metrics_of(*kinds, with_heading=True)
+        return metrics | ({"rmse": METRICS["rmse"]} if "fold" in kinds else {})
+
+
+_LIMIT = (
+    "Right side: fraction of predictions that the limit permits, which have no error; the error of "
+    "others is their distance to the limit."
+)
+_CONTENTS = (
+    TableContent("scores", ("regression",), ("regression",)),
+    TableContent("log10 scores", ("log10",), ("log10",)),
+    TableContent("fold errors", ("log10",), ("fold",), "RMSE is in the unit of the target."),
+    TableContent("scores of censored labels", ("regression",), ("censored",), _LIMIT),
+    TableContent("scores of censored labels", ("log10",), ("log10_censored",), _LIMIT),
+    TableContent("scores", ("binary", "multiclass"), ()),
+)
+
+
 def format_score(value: float | None) -> str:
-    """Return a value with three decimals or, if very large or small, digits; "-" if undefined."""
+    """Return a value with three digits, at most three decimals; "-" if undefined.
+
+    Of magnitudes below 0.001 and from 100,000 on, three significant digits.
+    """
     if value is None or math.isnan(value):
         return "-"
-    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+    return _with_decimals(value, value)
 
 
 def format_interval(low: float, high: float) -> str:
-    """Return the bounds of an interval, with three decimals unless very small or large."""
+    """Return the bounds of an interval with the same decimals, those of the larger one."""
     if math.isnan(low):
         return "-"
-    if 1e-3 <= max(abs(low), abs(high)) < 1e5:
-        return f"{low:z.3f} to {high:z.3f}"
-    return f"{format_score(low)} to {format_score(high)}"
+    largest = max(abs(low), abs(high))
+    return f"{_with_decimals(low, largest)} to {_with_decimals(high, largest)}"
+
+
+def _with_decimals(value: float, scale: float) -> str:
+    """Return a value with the decimals of another one."""
+    if scale == 0.0 or 1e-3 <= abs(scale) < 1e5:
+        return f"{value:z.{min(3, decimals(scale)) if scale else 3}f}"
+    return f"{value:.3g}"
 
 
 def score_cell(scores: Mapping[str, Any], name: str) -> str:
-    """Return a score of a run, or its mean ± standard deviation over rounds, if more than one."""
+    """Return a score of a run, or its mean ± standard deviation over rounds, if more than one.
+
+    The standard deviation has two significant digits, and the mean as many decimals.
+    """
     value = scores.get(name)
     if not isinstance(value, Mapping):
         return format_score(value)
-    sd = "" if value["sd"] is None else f" ± {format_score(value['sd'])}"
-    return f"{format_score(value['mean'])}{sd}"
+    mean = value["mean"]
+    sd = value["sd"]
+    if not sd or not 1e-3 <= abs(mean) < 1e5:
+        return format_score(mean) + ("" if sd is None else f" ± {format_score(sd)}")
+    digits = min(3, 1 - math.floor(math.log10(sd)))
+    texts = (f"{round(number, digits):.{max(0, digits)}f}" for number in (mean, sd))
+    return " ± ".join(texts)
 
 
 def scored_rows(scores: Mapping[str, TaskScores]) -> str:
@@ -96,45 +152,70 @@ def is_exchangeable(data: DataConfig) -> bool:
 
 
 def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> list[ScoreTable]:
-    """Return the scores of all models, one table of regressions and one of classifications.
+    """Return the scores of all models, one table for each scale.
 
-    The mean over tasks is left out if they have different units. The scores are of the test rows;
-    without any, of the validation rows; see
-    :class:`molattn.evaluation.scores.run_metrics.Metrics`. Only the first metric has its confidence
-    interval.
+    These are regressions in their unit, regressions that are scored on log10 with their fold
+    errors, classifications, and censored labels. The mean over tasks is left out if they have
+    different units or scales. The scores are of the test rows; without any, of the validation rows;
+    see :class:`molattn.evaluation.scores.run_metrics.Metrics`. Only the first metric has its
+    confidence interval.
     """
     models = [key for key in MODELS if key in scores] or ["validation"]
+    first = scores[models[0]].tasks
     tables = []
-    for is_regression in (True, False):
-        tasks_of_kind = [task for task in tasks if (task.kind == "regression") == is_regression]
-        if not tasks_of_kind:
-            continue
-        scored = [
-            (target_label(task), {key: scores[key].tasks[task.name] for key in models})
-            for task in tasks_of_kind
-        ]
-        if len(tasks_of_kind) > 1 and len({task.unit for task in tasks_of_kind}) == 1:
-            scored.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
-        headed = metrics_of(*(task.kind for task in tasks_of_kind), with_heading=True)
-        rows = []
-        for label, model_scores in scored:
-            for key in models:
-                row = {"task": label, "model": _model_label(key, tasks_of_kind[0].kind)}
-                for name, metric in headed.items():
-                    row[metric.heading] = score_cell(model_scores[key], name)
-                    if len(row) == 3 and (intervals := model_scores[key].get("intervals")):
-                        bounds = intervals.get(name)
-                        row["95% CI"] = format_interval(*bounds) if bounds else "-"
-                rows.append(row)
-        better = {
-            word: ", ".join(
-                metric.heading for metric in headed.values() if metric.higher_is_better == higher
-            )
-            for word, higher in (("Higher", True), ("Lower", False))
-        }
-        note = " ".join(f"{word} is better: {names}." for word, names in better.items() if names)
-        tables.append(ScoreTable(f"{scored_rows(scores)} scores", pd.DataFrame(rows), note))
+    for content in _CONTENTS:
+        compared = [task for task in tasks if content in contents_of(task, first[task.name])]
+        if compared:
+            is_regression = compared[0].kind == "regression"
+            alike = [task for task in tasks if (task.kind == "regression") == is_regression]
+            rows = [
+                (target_label(task), {key: scores[key].tasks[task.name] for key in models})
+                for task in compared
+            ]
+            if len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1:
+                rows.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
+            tables.append(_score_table(content, scored_rows(scores), rows, compared))
     return tables
+
+
+def contents_of(task: Task, scores: Mapping[str, Any]) -> list[TableContent]:
+    """Return which tables have some scores of a task."""
+    kind = scored_kind(task, scores)
+    return [
+        content
+        for content in _CONTENTS
+        if kind in content.tasks
+        and ("censored" not in content.title or "censored_permitted" in scores)
+    ]
+
+
+def _score_table(
+    content: TableContent,
+    scored: str,
+    task_rows: Sequence[tuple[str, Mapping[str, Any]]],
+    tasks: Sequence[Task],
+) -> ScoreTable:
+    """Return a table of the scores of each model by the label of a task."""
+    headed = content.headed(tasks)
+    rows = []
+    for label, model_scores in task_rows:
+        for key, scores in model_scores.items():
+            row = {"task": label, "model": _model_label(key, tasks[0].kind)}
+            for name, metric in headed.items():
+                row[metric.heading] = score_cell(scores, name)
+                if len(row) == 3 and (intervals := scores.get("intervals")):
+                    bounds = intervals.get(name)
+                    row["95% CI"] = format_interval(*bounds) if bounds else "-"
+            rows.append(row)
+    better = {
+        word: ", ".join(
+            metric.heading for metric in headed.values() if metric.higher_is_better == higher
+        )
+        for word, higher in (("Higher", True), ("Lower", False))
+    }
+    notes = [f"{word} is better: {names}." for word, names in better.items() if names]
+    note = " ".join([*notes, content.note]).strip()
+    return ScoreTable(f"{scored} {content.title}", pd.DataFrame(rows), note)
 
 
 def interval_table(metrics: Metrics, config: TrainConfig) -> ScoreTable:
@@ -153,7 +234,7 @@ def interval_table(metrics: Metrics, config: TrainConfig) -> ScoreTable:
             row["expected ± 2 SD"] = "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
             if not is_exchangeable(config.data):
                 row["expected ± 2 SD"] = "not promised"
-        rows.append({**row, "mean width": score_cell(scores, "mean_width")})
+        rows.append({**row, "mean width": _cell_on_scale(scores, "mean_width")})
     return ScoreTable("prediction intervals", pd.DataFrame(rows))
 
 
@@ -162,13 +243,20 @@ def confidence_table(metrics: Metrics) -> ScoreTable:
     rows = [
         {
             **{"task": target_label(task), "confidence": name, "labels": f"{scores['count']:,}"},
-            "mean error": format_score(scores["error"]),
-            "expected error": format_score(scores["expected_error"]),
+            "mean error": _cell_on_scale(scores, "error"),
+            "expected error": _cell_on_scale(scores, "expected_error"),
         }
         for task in metrics.runs[0].tasks
         for name, scores in (metrics.confidence or {}).get(task.name, {}).items()
     ]
     return ScoreTable("confidence", pd.DataFrame(rows))
+
+
+def _cell_on_scale(scores: Mapping[str, Any], name: str) -> str:
+    """Return a score, on log10 if it is known on that scale."""
+    if f"log10_{name}" in scores:
+        return f"{score_cell(scores, f'log10_{name}')} log10"
+    return score_cell(scores, name)
 
 
 def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
@@ -179,7 +267,8 @@ def print_tables(tables: Iterable[ScoreTable], console: Console) -> None:
         text_table = Table(box=None, pad_edge=False)
         text_table.add_column(table.title, overflow="fold")
         for heading in table.frame.columns[2:]:
-            text_table.add_column(heading, justify="right", no_wrap=True)
+            lines = _FIRST_WORD.sub(r"\1\n", heading)  # so that a table fits 80 columns
+            text_table.add_column(lines, justify="right", no_wrap=True)
         for task, rows in table.frame.groupby("task", sort=False):
             if rows.iloc[:, 1].any():
                 text_table.add_row(str(task))
@@ -198,6 +287,9 @@ def print_scores(metrics: Metrics, config: TrainConfig, console: Console) -> Non
     """Print the scores of a run or of a cross-validation, and their limits."""
     *_, intervals, _ = tables = run_tables(metrics, config)
     print_tables(tables, console)
+    for name, counts in metrics.censored.items():
+        labels = counted(counts["count"], "censored test label")
+        print_line(console, f"{quoted(name)}: {labels}, {counts['permitted']:,} on the right side")
     for line in leakage_warnings([run.leakage for run in metrics.runs]):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):
@@ -212,10 +304,7 @@ def print_label_scores(table: "PredictedTable", console: Console) -> None:
     if graded := tally.confidence:
         grades = ", ".join(f"{graded[name]:,} {name}" for name in CONFIDENCES if name in graded)
         print_line(console, f"confidence: {grades}")
-    for counts, text in (
-        (tally.unusable, "cannot be read"),
-        (tally.censored, "censored, not scored"),
-    ):
+    for counts, text in ((tally.unusable, "cannot be read"), (tally.censored, "censored")):
         for name, count in counts.items():
             if count:
                 print_line(console, f"{quoted(name)}: {counted(count, 'label')} {text}")
@@ -227,6 +316,13 @@ def print_label_scores(table: "PredictedTable", console: Console) -> None:
                 "smaller than those of new molecules"
             )
         print_line(console, f"{line}:")
-        scores = score_tasks(table.prediction, target, tasks, resamples=_RESAMPLES)
-        labeled_tasks = [task for task in tasks if scores.tasks[task.name]["count"]]
+        transforms = zip(tasks, table.model.config.target_transforms, strict=True)
+        logs = [task.name for task, transform in transforms if transform.kind == "log"]
+        options: Any = {"resamples": _RESAMPLES, "logarithms": logs, "bounds": table.bounds}
+        scores = score_tasks(table.prediction, target, tasks, **options)
+        labeled_tasks = [
+            task
+            for task in tasks
+            if scores.tasks[task.name]["count"] or "censored_permitted" in scores.tasks[task.name]
+        ]
         print_tables(score_tables(labeled_tasks, {"test": scores}), console)

@@ -5,15 +5,18 @@ the score, with the counts of a bootstrap sample it is the score of that sample.
 sorted once, not once per sample, and all tasks share the samples.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.errors import quoted
 from molattn.task import Task, TaskKind, output_slices
+from molattn.utils.console import counted
 from molattn.utils.registry import Registry
 
 Array = NDArray[np.float64]
@@ -21,6 +24,11 @@ Array = NDArray[np.float64]
 Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
 confidence interval ``[low, high]`` of each metric (percentile bootstrap) or None."""
+
+ScoredKind = TaskKind | Literal["log10", "fold", "censored", "log10_censored"]
+"""What a metric scores: a kind of task; labels and predictions on log10 (``log10``, and ``fold``
+for ratios) of a target that is learned as a logarithm; or censored labels in the unit of the target
+or on log10, see :func:`sample_scores`."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,13 @@ class Metric:
             the rows ``[R, n]``, and returns the value for each weighting ``[R]``, NaN where it is
             undefined. Predictions are values ``[n]`` of a regression, probabilities ``[n]`` of the
             second of two classes, or probabilities ``[n, K]`` of K classes.
-        kinds: Kinds of task that it scores.
+        kinds: Kinds of task and scale that it scores.
         heading: Heading of its column in tables and reports; "" = only in ``metrics.json``.
         higher_is_better: Whether a higher value is better.
     """
 
     function: Callable[[Array, Array, Array], Array]
-    kinds: tuple[TaskKind, ...]
+    kinds: tuple[ScoredKind, ...]
     heading: str = ""
     higher_is_better: bool = False
 
@@ -46,7 +54,8 @@ class Metric:
 METRICS: Registry[Metric] = Registry("metric")
 """All metrics by name, in the order of tables. The first of a kind of task is its main metric."""
 
-_CLASSES: tuple[TaskKind, ...] = ("binary", "multiclass")
+_CLASSES: tuple[ScoredKind, ...] = ("binary", "multiclass")
+_EQUAL = 1e-9  # difference of logarithms that counts as none
 BINS = 10  # of probabilities
 _SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as in scikit-learn
 _CELLS_AT_ONCE = 2**22
@@ -55,7 +64,7 @@ _FEWEST_RESAMPLES = 100
 
 
 def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
-    """Return the metrics of any of the kinds of task by name, or only those that tables show."""
+    """Return the metrics of any of the kinds by name, or only those that tables show."""
     return {
         name: metric
         for name, metric in METRICS.items()
@@ -63,9 +72,14 @@ def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
     }
 
 
-def main_metric(kind: TaskKind) -> tuple[str, Metric]:
+def main_metric(kind: ScoredKind) -> tuple[str, Metric]:
     """Return the metric that summarizes a kind of task, with its name."""
     return next(iter(metrics_of(kind, with_heading=True).items()))
+
+
+def scored_kind(task: Task, scores: Mapping[str, Any]) -> ScoredKind:
+    """Return the kind of the main scores of a task: ``log10`` if they are on log10."""
+    return "log10" if "log10_rmse" in scores else task.kind
 
 
 class TaskScores(NamedTuple):
@@ -84,14 +98,26 @@ def score_tasks(
     *,
     resamples: int = 0,
     seed: int = 0,
+    logarithms: Collection[str] = (),
+    bounds: Array | None = None,
 ) -> TaskScores:
     """Compute all metrics of each of T tasks.
 
-    Predictions ``[n, outputs]`` are finite values in the units of the targets and probabilities of
-    classes; targets ``[n, T]`` values or indices of classes, NaN where missing. There are so many
-    bootstrap samples for the confidence intervals, fewer of very many rows; 0 = no intervals.
+    Args:
+        prediction: Finite values in the units of the targets and probabilities of classes,
+            ``[n, outputs]``.
+        target: Values or indices of classes, NaN where missing or censored, ``[n, T]``.
+        tasks: The T tasks.
+        resamples: Number of bootstrap samples for the confidence intervals, fewer of very many
+            rows; 0 = no intervals.
+        seed: Seed of the samples.
+        logarithms: Names of regressions that are scored on log10 too. Labels and predictions that
+            are not above 0 count as half of the smallest label that is.
+        bounds: Lower and upper bounds of censored labels, NaN where there is none, ``[2, n, T]``.
+            The distance of a prediction to a bound is 0 on the permitted side.
     """
-    values = sample_scores(prediction, target, tasks, resamples=resamples, seed=seed)
+    samples = resamplings(len(target), resamples, seed)
+    values = sample_scores(prediction, target, tasks, samples, logarithms=logarithms, bounds=bounds)
     scores = {}
     for index, task in enumerate(tasks):
         scores[task.name] = _summary(values[task.name], np.sum(~np.isnan(target[:, index])))
@@ -111,30 +137,102 @@ def sample_scores(
     prediction: Array,
     target: Array,
     tasks: Sequence[Task],
+    samples: Iterable[Array],
     *,
-    resamples: int = 0,
-    seed: int = 0,
-    groups: NDArray[np.intp] | None = None,
+    logarithms: Collection[str] = (),
+    bounds: Array | None = None,
 ) -> dict[str, dict[str, Array]]:
     """Compute all metrics of each task, on all rows and on bootstrap samples: ``[1 + samples]``.
 
-    Arguments are those of :func:`score_tasks`; ``groups`` are indices ``[n]`` of groups that are
-    drawn as a whole, by default rows. Scores of several models on the same rows are paired: with
-    the same groups and seed, the samples are the same.
+    ``samples`` are those of :func:`resamplings`, all other arguments as of :func:`score_tasks`.
     """
+    compared = dict[str, dict[str, tuple[Metric, ScaledRows]]]()
+    limits = np.full((2, *target.shape), np.nan) if bounds is None else bounds
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        outputs = prediction[:, columns]
+        outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
+        labels = target[:, index], limits[:, :, index]
+        metrics = dict[str, tuple[Metric, ScaledRows]]()
+        for rows in scaled_rows(task, outputs, *labels, is_log=task.name in logarithms):
+            for key, metric in metrics_of(*rows.kinds).items():
+                metrics.setdefault(key, (metric, rows))  # a rank is the same on each scale
+        compared[task.name] = metrics
     values: dict[str, dict[str, Array]] = {task.name: {} for task in tasks}
-    slices = output_slices(tasks)
-    samples = _resamplings(len(target), resamples, seed, groups)
     for weights in chain([np.ones((1, len(target)))], samples):
-        for index, (task, columns) in enumerate(zip(tasks, slices, strict=True)):
-            is_labeled = ~np.isnan(target[:, index])
-            outputs = prediction[is_labeled, columns]
-            outputs = outputs if task.kind == "multiclass" else outputs[:, 0]
-            for key, metric in metrics_of(task.kind).items():
-                drawn = _values(metric, target[is_labeled, index], outputs, weights[:, is_labeled])
-                before = values[task.name].get(key, np.zeros(0))
-                values[task.name][key] = np.append(before, drawn)
+        for name, metrics in compared.items():
+            for key, (metric, rows) in metrics.items():
+                drawn = _values(metric, rows.target, rows.prediction, weights[:, rows.mask])
+                values[name][key] = np.append(values[name].get(key, np.zeros(0)), drawn)
     return values
+
+
+class ScaledRows(NamedTuple):
+    """Labels ``[m]`` and predictions of the rows of a ``mask`` ``[n]``, on the scale of kinds."""
+
+    kinds: tuple[ScoredKind, ...]
+    target: Array
+    prediction: Array
+    mask: NDArray[np.bool_]
+
+
+def scaled_rows(
+    task: Task, prediction: Array, target: Array, bounds: Array, *, is_log: bool
+) -> Iterator[ScaledRows]:
+    """Yield the labeled rows of a task, and the censored ones, on each scale.
+
+    The label of a censored row is the nearest value to its prediction that the bounds permit.
+
+    Args:
+        task: The task.
+        prediction: Its outputs, ``[n]`` or ``[n, K]``.
+        target: Labels ``[n]``, NaN where missing or censored.
+        bounds: Bounds ``[2, n]``, NaN where there is none.
+        is_log: Whether log10 is a scale too.
+    """
+    is_labeled = ~np.isnan(target)
+    yield ScaledRows((task.kind,), target[is_labeled], prediction[is_labeled], is_labeled)
+    if task.kind != "regression":
+        return
+    numbers = np.stack([target, *bounds, prediction])
+    scales: dict[ScoredKind, Array] = {"censored": numbers}
+    if is_log:
+        scales["log10_censored"] = np.log10(above_zero(numbers, numbers[:3]))
+        labels, *_, predicted = scales["log10_censored"][:, is_labeled]
+        yield ScaledRows(("log10", "fold"), labels, predicted, is_labeled)
+    is_censored = ~np.isnan(bounds).all(axis=0)
+    for kind, scaled in scales.items():
+        _, low, high, predicted = scaled[:, is_censored]
+        if is_censored.any():
+            permitted = np.fmin(np.fmax(predicted, low), high)  # which pass over NaN
+            yield ScaledRows((kind,), permitted, predicted, is_censored)
+
+
+def above_zero(values: Array, labels: Array) -> Array:
+    """Replace values that are not above 0 by half of the smallest label that is; NaN stays."""
+    return np.where(values <= 0.0, 0.5 * np.min(labels[labels > 0.0], initial=np.inf), values)
+
+
+def replaced_lines(
+    prediction: Array,
+    target: Array,
+    tasks: Sequence[Task],
+    *,
+    logarithms: Collection[str],
+    bounds: Array,
+    model: str,
+) -> list[str]:
+    """Return how many predictions of a model have no logarithm, a line for each task with some."""
+    lines = []
+    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        labels = np.stack([target[:, index], *bounds[:, :, index]])
+        is_replaced = ~np.isnan(labels).all(axis=0) & (prediction[:, columns.start] <= 0.0)
+        if task.name in logarithms and is_replaced.any():
+            count = counted(int(is_replaced.sum()), "prediction")
+            lines.append(
+                f"{quoted(task.name)}: {count} of {model} not above 0, counted as half of the "
+                "smallest label on log10"
+            )
+    return lines
 
 
 def _values(metric: Metric, target: Array, prediction: Array, weights: Array) -> Array:
@@ -157,10 +255,14 @@ def _summary(values: Mapping[str, Array], count: int) -> Scores:
     }
 
 
-def _resamplings(
-    rows: int, count: int, seed: int, groups: NDArray[np.intp] | None = None
+def resamplings(
+    rows: int, count: int, seed: int = 0, groups: NDArray[np.intp] | None = None
 ) -> Iterator[Array]:
-    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
+    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all.
+
+    ``groups`` are indices ``[n]`` of groups that are drawn as a whole, by default rows. Scores of
+    several models on the same rows are paired: with the same groups and seed, samples are the same.
+    """
     rng = np.random.default_rng(seed)
     units = rows if groups is None else len(np.unique(groups))
     remaining = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows)) if rows else 0
@@ -186,6 +288,26 @@ def _rmse(target: Array, prediction: Array, weights: Array) -> Array:
 
 def _mae(target: Array, prediction: Array, weights: Array) -> Array:
     return _average(np.abs(prediction - target), weights)
+
+
+def _median_fold_error(target: Array, prediction: Array, weights: Array) -> Array:
+    """Median ratio of prediction and label, the larger to the smaller, of logarithms."""
+    folds = 10.0 ** np.abs(prediction - target)
+    order = np.argsort(folds)
+    total = np.cumsum(weights[:, order], axis=1)
+    half = 0.5 * total[:, -1:]
+    ranks = np.stack([(total < half).sum(axis=1), (total <= half).sum(axis=1)])
+    middle = folds[order][np.minimum(ranks, len(folds) - 1)]
+    return np.where(half[:, 0] > 0.0, middle.mean(axis=0), np.nan)
+
+
+def _within(ratio: float, target: Array, prediction: Array, weights: Array) -> Array:
+    """Fraction of predictions that differ from the label at most by a ratio, of logarithms."""
+    return _average(np.abs(prediction - target) <= np.log10(ratio) + _EQUAL, weights)
+
+
+def _permitted(target: Array, prediction: Array, weights: Array) -> Array:
+    return _average(prediction == target, weights)
 
 
 def _r2(target: Array, prediction: Array, weights: Array) -> Array:
@@ -308,7 +430,26 @@ def _ece(target: Array, prediction: Array, weights: Array) -> Array:
 METRICS.register("rmse")(Metric(_rmse, ("regression",), "RMSE"))
 METRICS.register("mae")(Metric(_mae, ("regression",), "MAE"))
 METRICS.register("r2")(Metric(_r2, ("regression",), "R²", higher_is_better=True))
-METRICS.register("spearman")(Metric(_spearman, ("regression",), "Spearman", higher_is_better=True))
+METRICS.register("log10_rmse")(Metric(_rmse, ("log10",), "log10 RMSE"))
+METRICS.register("log10_mae")(Metric(_mae, ("log10",), "log10 MAE"))
+METRICS.register("log10_r2")(Metric(_r2, ("log10",), "log10 R²", higher_is_better=True))
+METRICS.register("spearman")(
+    Metric(_spearman, ("regression", "log10"), "Spearman", higher_is_better=True)
+)
+METRICS.register("median_fold_error")(Metric(_median_fold_error, ("fold",), "median fold error"))
+METRICS.register("within_2_fold")(
+    Metric(partial(_within, 2.0), ("fold",), "within 2-fold", higher_is_better=True)
+)
+METRICS.register("within_3_fold")(
+    Metric(partial(_within, 3.0), ("fold",), "within 3-fold", higher_is_better=True)
+)
+METRICS.register("censored_permitted")(
+    Metric(_permitted, ("censored", "log10_censored"), "right side", higher_is_better=True)
+)
+METRICS.register("censored_rmse")(Metric(_rmse, ("censored",), "RMSE to the limit"))
+METRICS.register("log10_censored_rmse")(
+    Metric(_rmse, ("log10_censored",), "log10 RMSE to the limit")
+)
 METRICS.register("roc_auc")(Metric(_roc_auc, _CLASSES, "ROC-AUC", higher_is_better=True))
 METRICS.register("pr_auc")(Metric(_pr_auc, _CLASSES, "PR-AUC", higher_is_better=True))
 METRICS.register("mcc")(Metric(_mcc, _CLASSES, "MCC", higher_is_better=True))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from molattn.data.splitting import Leakage
 from molattn.evaluation.scores.metrics import TaskScores
+from molattn.model.target_transform import LogTransform
 from molattn.task import Task
 from molattn.training.run_folder import RESULT_FILE
 from molattn.utils.files import read_json, write_json
@@ -24,8 +25,8 @@ class Metrics:
             :data:`molattn.evaluation.report.tables.MODELS`, and of the ``validation`` rows.
         uncertainty: Scores of the prediction intervals by task, see
             :func:`molattn.evaluation.scores.scoring.score_uncertainty`.
-        censored: By task the ``count`` of censored test labels, which the scores leave out, and how
-            many predictions are on the ``permitted`` side of the bound.
+        censored: By task the ``count`` of censored test labels, and how many predictions of the
+            model are on the ``permitted`` side of the bound.
         confidence: Errors of each confidence by task, see
             :func:`molattn.evaluation.scores.scoring.score_confidence`; None in a cross-validation,
             and without test rows.
@@ -131,6 +132,12 @@ class RunMetrics(Metrics):
     def runs(self) -> Sequence["RunMetrics"]:
         """The metrics of this run."""
         return (self,)
+
+    @property
+    def logarithms(self) -> list[str]:
+        """Names of the targets that are learned as logarithms."""
+        log = LogTransform().describe()
+        return [name for name, transform in self.target_transforms.items() if transform == log]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

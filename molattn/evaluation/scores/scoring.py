@@ -3,7 +3,7 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -15,13 +15,18 @@ from rich.console import Console
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from molattn.data.store import MOST_BASELINE_ROWS
-from molattn.errors import quoted
-from molattn.evaluation.scores.metrics import score_tasks
+from molattn.evaluation.scores.metrics import (
+    TaskScores,
+    above_zero,
+    replaced_lines,
+    score_tasks,
+)
 from molattn.evaluation.scores.run_metrics import RunMetrics
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
+from molattn.model.target_transform import IdentityTransform, own_units, transformed_labels
 from molattn.model.uncertainty import ConformalScores, Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
@@ -46,11 +51,48 @@ class RunScores(NamedTuple):
     __repr__ = object.__repr__
 
 
-def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
+class _Scorer(NamedTuple):
+    """Scores predictions of n rows of a run; those without a finite prediction do not count."""
+
+    run: TrainingRun
+    labels: Array  # NaN where missing, censored or not counted, [n, T]
+    bounds: Array  # of censored labels, NaN where there is none, [2, n, T]
+    logarithms: Collection[str]  # names of the targets that are scored on log10
+    console: Console | None  # where to log which predictions have no logarithm
+
+    @classmethod
+    def of(
+        cls, run: TrainingRun, rows: NDArray[np.int64], prediction: Array, *options: Any
+    ) -> "_Scorer":
+        """Return the scorer of rows that a model predicts, ``[n, outputs]``."""
+        is_finite = np.isfinite(prediction).all(axis=1, keepdims=True)
+        targets = run.table.targets[rows]
+        none = np.full((2, *targets.shape), np.nan)
+        bounds = none if run.table.bounds is None else run.table.bounds[:, rows]
+        labels, *bounds = np.where(is_finite, np.stack([targets, *bounds]), np.nan)
+        return cls(run, labels, np.stack(bounds), *options)
+
+    def score(self, name: str, prediction: Array, resamples: int = 0) -> TaskScores:
+        """Score predictions ``[n, outputs]`` of a model, by its name in the log."""
+        rows: Any = prediction, self.labels, self.run.table.tasks
+        options: Any = {"bounds": self.bounds, "logarithms": self.logarithms}
+        for line in replaced_lines(*rows, **options, model=name.replace("_", " ")):
+            print_line(self.console, line)
+        seed = self.run.config.training.seed
+        return score_tasks(*rows, **options, resamples=resamples, seed=seed)
+
+
+def score_run(
+    run: TrainingRun,
+    console: Console | None = None,
+    *,
+    logarithms: Collection[str] | None = None,
+) -> RunScores:
     """Score a run on its validation and test rows, and the baselines on the test rows.
 
-    Censored labels are not scored, nor are rows without a finite prediction. Without test rows,
-    only the validation rows are scored.
+    Targets that are learned as logarithms are scored on log10 too, or those with the names
+    ``logarithms``. Rows without a finite prediction are not scored. Without test rows, only the
+    validation rows are scored.
     """
     predictor = run.model.predictor
     table = run.table
@@ -61,24 +103,17 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         outputs = predictor.with_gaussian_process(*networks)
     test = predictor.prediction(outputs, table.fingerprints(run.split.test), level)
     metrics = RunMetrics(interval_level=level, **_facts(run))
+    logarithms = metrics.logarithms if logarithms is None else logarithms
     if len(run.split.test):
-        metrics = _with_test_scores(metrics, run, test, outputs, console)
-        metrics = _with_part_scores(metrics, run, test, *networks)
-        if molecules.bounds is not None:
-            censored = _censored(test.prediction, molecules.bounds, table.tasks)
-            metrics = replace(metrics, censored=censored)
+        scorer = _Scorer.of(run, run.split.test, test.prediction, logarithms, console)
+        metrics = _with_test_scores(metrics, scorer, test, outputs)
+        metrics = _with_part_scores(metrics, scorer, *networks)
     if len(run.split.val):
         prints = table.fingerprints(run.split.val)
         validation = predictor.prediction(run.validation_outputs, prints, level).prediction
-        labels = _labels(validation, table.targets[run.split.val])
-        scores = {"validation": score_tasks(validation, labels, table.tasks)}
+        scorer = _Scorer.of(run, run.split.val, validation, logarithms, None)
+        scores = {"validation": scorer.score("molattn", validation)}
         metrics = replace(metrics, scores={**metrics.scores, **scores})
-    for name, counts in metrics.censored.items():
-        print_line(
-            console,
-            f"{quoted(name)}: censored test labels, which are not scored: {counts['count']:,}; "
-            f"predictions on the permitted side of the bound: {counts['permitted']:,}",
-        )
     not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
     if not_finite:
         rows = counted(not_finite, "test row")
@@ -86,56 +121,51 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     return RunScores(test, replace(metrics, rows_test_not_finite=not_finite))
 
 
-def _labels(prediction: Array, targets: Array) -> Array:
-    """Return the labels of the rows with a finite prediction, NaN of the others."""
-    return np.where(np.isfinite(prediction).all(axis=1, keepdims=True), targets, np.nan)
-
-
 def _with_test_scores(
-    metrics: RunMetrics,
-    run: TrainingRun,
-    test: Prediction,
-    outputs: Array,
-    console: Console | None,
+    metrics: RunMetrics, scorer: _Scorer, test: Prediction, outputs: Array
 ) -> RunMetrics:
     """Add the scores of the model and the baselines on the test rows."""
+    run = scorer.run
     config = run.config.report
     tasks = run.table.tasks
-    labels = _labels(test.prediction, run.table.targets[run.split.test])
-    options = {"resamples": config.bootstrap, "seed": run.config.training.seed}
-    scores = {"test": score_tasks(test.prediction, labels, tasks, **options)}
+    scores = {"test": scorer.score("molattn", test.prediction, config.bootstrap)}
+    censored = dict[str, dict[str, int]]()
+    for task, bounds in zip(tasks, np.moveaxis(scorer.bounds, 2, 0), strict=True):
+        if count := int((~np.isnan(bounds)).any(axis=0).sum()):
+            share = scores["test"].tasks[task.name]["censored_permitted"]
+            censored[task.name] = {"count": count, "permitted": round(count * share)}
     seconds = {}
-    for name, predict in _baselines(run, console) if config.baselines else ():
+    for name, predict in _baselines(run, scorer.console) if config.baselines else ():
         start = time.perf_counter()
-        scores[name] = score_tasks(predict(), labels, tasks, **options)
+        scores[name] = scorer.score(name, predict(), config.bootstrap)
         seconds[name] = round(time.perf_counter() - start, 3)
     return replace(
         metrics,
         scores=scores,
         baseline_seconds=seconds,
-        uncertainty=score_uncertainty(run.model, test, outputs, labels, config.interval),
-        confidence=score_confidence(tasks, test, labels),
+        uncertainty=score_uncertainty(run.model, test, outputs, scorer.labels, config.interval),
+        confidence=score_confidence(tasks, test, scorer.labels, metrics.logarithms),
+        censored=censored,
     )
 
 
 def _with_part_scores(
-    metrics: RunMetrics, run: TrainingRun, test: Prediction, network: Array, inputs: KernelInputs
+    metrics: RunMetrics, scorer: _Scorer, network: Array, inputs: KernelInputs
 ) -> RunMetrics:
     """Add the scores of network and Gaussian process alone, and the weights of the latter."""
+    run = scorer.run
     scaling = run.model.scaling
     head = run.model.gaussian_process
     tasks = run.table.tasks
     if head is None or not run.config.trains_network:
         return metrics
-    options = {"resamples": run.config.report.bootstrap, "seed": run.config.training.seed}
     weights = zip(tasks, head.shares.tolist(), strict=True)
     scores = {**metrics.scores}
     parts = {"network": network, "gaussian_process": head.predict(inputs)[None]}
     for name, outputs in parts.items():
         mean = mean_of_members(torch.from_numpy(scaling.to_transformed(outputs)), tasks).numpy()
         values = scaling.in_own_units(mean).clip(*run.model.predictor.output_limits)
-        labels = _labels(values + 0.0 * test.prediction, run.table.targets[run.split.test])
-        scores[name] = score_tasks(values, labels, tasks, **options)
+        scores[name] = scorer.score(name, values, run.config.report.bootstrap)
     by_task = {task.name: weight for task, weight in weights}
     return replace(metrics, scores=scores, gaussian_process_weights=by_task)
 
@@ -191,25 +221,24 @@ def member_facts(histories: Sequence[History], seed: int) -> list[dict[str, Any]
     ]
 
 
-def _censored(prediction: Array, bounds: Array, tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
-    """Count the bounds ``[2, n, T]`` of each task, and the predictions that they permit."""
-    counts = {}
-    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        low, high = bounds[:, :, index]
-        value = prediction[:, columns.start]
-        if count := int((~np.isnan([low, high])).sum()):
-            permitted = int(((value >= low) | (value <= high)).sum())
-            counts[task.name] = {"count": count, "permitted": permitted}
-    return counts
-
-
 def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each baseline, and the function that predicts the test rows."""
+    """Yield the name of each baseline, and the function that predicts the test rows.
+
+    They learn logarithms of the targets of which the model does.
+    """
     table = run.table
     train = run.split.train
     test = run.split.test
-    targets = table.targets[train]
-    yield "baseline", lambda: constant_prediction(table.tasks, targets, len(test))
+    transforms = [
+        transform if transform.kind == "log" else IdentityTransform()
+        for transform in run.model.config.target_transforms
+    ]
+    targets = transformed_labels(torch.from_numpy(table.targets[train]), transforms).numpy()
+
+    def in_own_units(prediction: Array) -> Array:
+        return own_units(torch.from_numpy(prediction), table.tasks, transforms).numpy()
+
+    yield "baseline", lambda: in_own_units(constant_prediction(table.tasks, targets, len(test)))
     numbers = table.baseline_numbers
     if numbers is None:
         print_line(console, f"no random forest baseline: more than {MOST_BASELINE_ROWS:,} rows")
@@ -221,8 +250,9 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
             more = table.features[[*train, *test]].astype(np.float32)
             features = np.hstack([features, more])
         train_features, test_features = np.split(features, [len(train)])
-        return forest_prediction(
-            table.tasks, train_features, targets, test_features, run.config.training.seed
+        seed = run.config.training.seed
+        return in_own_units(
+            forest_prediction(table.tasks, train_features, targets, test_features, seed)
         )
 
     print_line(console, "training the random forest baseline (--no-baselines skips it) ...")
@@ -236,8 +266,9 @@ def score_uncertainty(
 
     By task these are ``coverage``, the fraction of labels within their intervals;
     ``coverage_expected`` and ``coverage_sd``, its mean and standard deviation for so many labels
-    and calibration errors if the intervals are valid; ``mean_width``; ``count`` of labels; and
-    ``coverage_at``, the coverage by level. Undefined values are None.
+    and calibration errors if the intervals are valid; ``mean_width``, and ``log10_mean_width`` of a
+    target that is learned as a logarithm; ``count`` of labels; and ``coverage_at``, the coverage by
+    level. Undefined values are None.
     """
     if model.uncertainty is None:
         return {}
@@ -259,42 +290,51 @@ def score_uncertainty(
                 coverage[at] = float(np.mean((low <= labels) & (labels <= high)))
         is_defined = level in coverage
         expected, sd = part.expected_coverage(level, count) if is_defined else (None, None)
-        width = ends[level][1][is_labeled, index] - ends[level][0][is_labeled, index]
+        low, high = (end[is_labeled, index] for end in ends[level])
         scores[task.name] = {
             "count": count,
             "coverage": coverage.get(level),
             "coverage_expected": expected,
             "coverage_sd": sd,
-            "mean_width": float(width.mean()) if is_defined else None,
+            "mean_width": float(np.mean(high - low)) if is_defined else None,
             "coverage_at": {f"{at:g}": coverage[at] for at in _LEVELS if at in coverage},
         }
+        if is_defined and model.config.target_transforms[index].kind == "log":
+            scores[task.name]["log10_mean_width"] = float(np.mean(np.log10(high / low)))
     return scores
 
 
 def score_confidence(
-    tasks: Sequence[Task], prediction: Prediction, targets: Array
+    tasks: Sequence[Task],
+    prediction: Prediction,
+    targets: Array,
+    logarithms: Collection[str] = (),
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Compare the errors of predictions of each confidence with those that were expected.
 
     By task and confidence these are the ``count`` of labels ``[n, T]`` (NaN where missing), the
-    mean ``error``, absolute or of the most probable class, and the mean ``expected_error``.
+    mean ``error``, absolute or of the most probable class, and the mean ``expected_error``; also
+    ``log10_error`` and ``log10_expected_error`` of targets that are scored on log10. An expected
+    error d of the logarithm of a prediction p is p sinh(d) in the unit.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         labels = targets[:, index]
-        values = prediction.prediction[:, columns]
+        values = prediction.prediction[:, part]
         errors = np.abs(labels - values[:, 0])
         if task.classes:
             both = np.hstack([1.0 - values, values]) if task.kind == "binary" else values
             errors = (both.argmax(axis=1) != labels).astype(float)
+        expected = prediction.expected_error[:, index]
+        columns = {"error": errors, "expected_error": expected}
+        if task.name in logarithms:
+            columns["log10_error"] = np.abs(np.log10(above_zero(labels, labels) / values[:, 0]))
+            columns["log10_expected_error"] = np.arcsinh(expected / values[:, 0]) / np.log(10.0)
         for name in CONFIDENCES:
             is_graded = ~np.isnan(labels) & (prediction.confidence[:, index] == name)
             if is_graded.any():
-                scores.setdefault(task.name, {})[name] = {
-                    "count": int(is_graded.sum()),
-                    "error": float(errors[is_graded].mean()),
-                    "expected_error": float(prediction.expected_error[is_graded, index].mean()),
-                }
+                means = {key: float(column[is_graded].mean()) for key, column in columns.items()}
+                scores.setdefault(task.name, {})[name] = {"count": int(is_graded.sum()), **means}
     return scores
 
 

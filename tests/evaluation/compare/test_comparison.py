@@ -15,6 +15,7 @@ from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import tukey_hsd
+from molattn.evaluation.compare.run_list import list_runs
 
 from ...conftest import assert_fits_and_can_be_read, rows_of
 
@@ -159,6 +160,73 @@ def test_a_target_without_labels_has_no_scores_and_auxiliary_columns_may_have_re
     assert main(["compare", *map(str, runs), "--output", str(tmp_path / "out")]) == 0
     rows = rows_of(tmp_path / "out/comparison.csv")
     assert {(row["count"], row["value"]) for row in rows} == {("0", "")}
+
+
+def test_runs_are_compared_on_log10_if_one_learned_the_logarithm(tmp_path, capsys):
+    labels = 10.0**LABELS
+    values = labels * 10.0 ** (0.2 * NOISE[0]), labels + NOISE[1]
+    runs = [
+        saved_run(tmp_path / name, predictions=guess, labels=labels)
+        for name, guess in zip("ab", values, strict=True)
+    ]
+    assert not molattn.compare(runs)["metric"].str.startswith("log10").any()
+    facts = json.loads((runs[0] / "metrics.json").read_text())
+    (runs[0] / "metrics.json").write_text(
+        json.dumps({**facts, "target_transforms": {"y": "log transform"}})
+    )
+    table = molattn.compare(runs)
+    floor = labels.min() / 2
+    errors = [np.log10(np.where(guess > 0, guess, floor)) - LABELS for guess in values]
+    scores = table[(table["rows"] == "all") & (table["minus"] == "")]
+    assert scores["metric"].iloc[0] == "log10_rmse"
+    found = scores.set_index(["metric", "run"])["value"]
+    for name, guess, error in zip("ab", values, errors, strict=True):
+        assert found["log10_rmse", name] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
+        fold = 10.0 ** np.abs(error)
+        assert found["median_fold_error", name] == pytest.approx(np.median(fold), rel=1e-5)
+        assert found["rmse", name] == pytest.approx(np.sqrt(np.mean((guess - labels) ** 2)))
+    fifth = table[table["rows"].str.startswith("similarity: 0.10")].set_index("run")["value"]
+    assert fifth["b"] == pytest.approx(np.abs(errors[1][:8]).mean(), rel=1e-5)
+    assert main(["compare", *map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    count = (values[1] <= 0).sum()
+    line = f"'y': {count} predictions of {runs[1]} not above 0"
+    shown = capsys.readouterr().out
+    assert line in shown
+    assert "RMSE ↓" in shown
+    page = (tmp_path / "out/report.html").read_text()
+    assert "Test log10 scores" in page
+    assert f"{count} predictions of {runs[1]} not above 0" in page
+
+
+def test_censored_labels_count_for_each_run(tmp_path):
+    runs = [
+        saved_run(tmp_path / name, predictions=LABELS + noise)
+        for name, noise in zip("ab", NOISE, strict=False)
+    ]
+    for run in runs:
+        rows = pd.read_csv(run / "predictions.csv", dtype=str)
+        rows.loc[rows.index % 3 == 0, "y"] = ">" + rows["y"]
+        rows.to_csv(run / "predictions.csv", index=False)
+    table = molattn.compare(runs)
+    scores = table[(table["rows"] == "all") & (table["minus"] == "")]
+    found = scores.set_index(["metric", "run"])
+    for name, noise in zip("ab", NOISE[:, ::3], strict=False):
+        right = found.loc["censored_permitted", name]
+        assert right["count"] == 12
+        assert right["value"] == pytest.approx(np.mean(noise >= 0))
+        error = np.sqrt(np.mean(np.minimum(noise, 0.0) ** 2))
+        assert found.loc["censored_rmse", name]["value"] == pytest.approx(error, rel=1e-5)
+    assert main(["compare", *map(str, runs), "--output", str(tmp_path / "out")]) == 0
+    assert "Test scores of censored labels" in (tmp_path / "out/report.html").read_text()
+
+
+def test_a_run_is_listed_with_the_scale_of_its_scores(tmp_path):
+    for name, scores in (("old", {"rmse": 392.4}), ("new", {"rmse": 392.4, "log10_rmse": 0.433})):
+        run = saved_run(tmp_path / name, predictions=LABELS)
+        content = {"test": {"y": scores}, "test_mean": scores, "tasks": [{"name": "y"}]}
+        (run / "metrics.json").write_text(json.dumps(content))
+    listed = {run.name: (run.metric, run.score) for run in list_runs(tmp_path)}
+    assert listed == {"old": ("RMSE", 392.4), "new": ("log10 RMSE", 0.433)}
 
 
 def test_classes_rows_without_prediction_and_escaped_cells(tmp_path):

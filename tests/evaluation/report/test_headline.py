@@ -37,6 +37,27 @@ def test_the_conclusion_compares_with_the_forest_and_its_distance_with_the_inter
     assert headline.command.startswith("molattn predict runs/solubility molecules.csv ")
 
 
+def test_a_logarithm_has_its_scores_ratios_and_censored_labels_in_the_headline():
+    def on_log10(error, permitted):
+        names = ("rmse", "log10_rmse", "median_fold_error", "within_2_fold", "within_3_fold")
+        values = dict(zip(names, (1000.0 / error, error, 2.17, 0.48, 0.7), strict=True))
+        censored = {"censored_permitted": permitted, "log10_censored_rmse": 2 * error}
+        return {"y": {**values, **censored, "intervals": {"log10_rmse": [0.4, 0.5]}}}
+
+    metrics = run_metrics({"test": on_log10(0.433, 0.75), "random_forest": on_log10(0.561, 0.0)})
+    headline = make_headline([Y], metrics, Path("a"))
+    assert headline.scores == [
+        ("log10 RMSE, y (mg)", "0.433 (95% CI 0.400 to 0.500)"),
+        ("median fold error", "2.17"),
+        ("within 2-fold", "0.480"),
+        ("within 3-fold", "0.700"),
+    ]
+    assert "is better than the random forest (log10 RMSE 0.561, outside" in headline.conclusion
+    assert "random forest: 0.750 and 0.000 (log10 RMSE to the limit 0.866 and 1.12)" in (
+        headline.conclusion
+    )
+
+
 def test_a_higher_auc_is_better_and_tasks_are_counted():
     own = {**scores(0.5, 0.4, 0.6), "toxic": {"roc_auc": 0.8, "intervals": {"roc_auc": [0.7, 0.9]}}}
     constant = {**scores(0.55), "toxic": {"roc_auc": 0.5}}

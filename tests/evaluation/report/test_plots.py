@@ -36,9 +36,27 @@ def test_the_parity_plot_shows_labeled_rows_with_names_units_and_scores():
     assert second.collections[0].get_offsets().tolist() == [[5.0, 3.0]]
     assert (first.get_xlabel(), first.get_ylabel()) == ("measured y (mg)", "predicted y (mg)")
     assert second.get_xlabel() == r"measured \$z_1"
-    assert first.get_title() == "RMSE 0.354   MAE 0.250   R² -1.000   n = 2"
+    assert first.get_title() == "RMSE 0.354   MAE 0.250   R² -1.00   n = 2"
     assert "R² -" in second.get_title()
     assert first.get_xlim() == first.get_ylim()
+
+
+def test_axes_and_errors_are_logarithmic_where_logarithms_are_scored():
+    prediction, target = np.array([[10.0], [-1.0]]), np.array([[100.0], [1.0]])
+    scores = score_tasks(prediction, target, [Y], logarithms=["y"]).tasks
+    unknown = np.full(target.shape, nan)
+    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown
+    uncertainty = {"y": {"coverage_at": {"0.5": 0.6}}}
+    results = task_results(Prediction(prediction, *others), target, [Y], scores, uncertainty)
+    plots = run_plots(results)
+    (parity,) = plots["parity.png"].axes
+    assert (parity.get_xscale(), parity.get_yscale()) == ("log", "log")
+    assert parity.collections[0].get_offsets().tolist() == [[100.0, 10.0], [1.0, 0.5]]
+    assert parity.get_title().startswith("log10 RMSE 0.738   MAE 0.651   R²")
+    (errors,) = plots["similarity.png"].axes
+    assert errors.get_ylabel() == "absolute log10 error of y (mg)"
+    heights = np.asarray(errors.collections[0].get_offsets())[:, 1]
+    np.testing.assert_allclose(heights, [1.0, np.log10(2.0)])
 
 
 def test_coverage_and_errors_are_those_of_regressions_with_intervals():
@@ -76,8 +94,8 @@ def test_roc_and_pr_curves_are_drawn_for_each_class():
     assert curve.get_label() == "yes"
     assert curve.get_xydata()[[0, -1]].tolist() == [[0, 0], [1, 1]]
     assert [0.0, 1.0] in curve.get_xydata().tolist()  # perfect
-    assert "b   ROC-AUC 1.000   n = 3" in roc.get_title()
-    assert "b   PR-AUC 1.000" in pr.get_title()
+    assert "b   ROC-AUC 1.00   n = 3" in roc.get_title()
+    assert "b   PR-AUC 1.00" in pr.get_title()
     assert pr.lines[1].get_ydata()[0] == pytest.approx(2 / 3)  # found by chance
     assert [line.get_label() for line in several_roc.lines[1:]] == ["red", "green"]
     assert r"c\$_1" in several_roc.get_title()

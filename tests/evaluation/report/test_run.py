@@ -20,7 +20,13 @@ from sklearn.metrics import r2_score, roc_auc_score
 from molattn.config import ReportConfig, TrainConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.evaluation.report.run_files import interval_promise, write_run
-from molattn.evaluation.report.tables import format_interval, print_scores, score_tables
+from molattn.evaluation.report.tables import (
+    format_interval,
+    format_score,
+    print_scores,
+    score_cell,
+    score_tables,
+)
 from molattn.evaluation.scores.metrics import TaskScores
 from molattn.evaluation.scores.scoring import constant_prediction, forest_prediction, score_run
 from molattn.model.model import MolAttn
@@ -67,7 +73,6 @@ def results(tmp_path_factory):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a font may lack letters of the unit
         write_run(run, scores, folder)
-    assert "censored test labels" in console.file.getvalue()
     return run, scores, folder
 
 
@@ -161,7 +166,7 @@ def test_the_files_are_those_of_the_run(results):
     for name, key in ((EVIL, "rmse"), ("soluble", "roc_auc")):
         (line,) = (line for line in card.splitlines() if line.startswith(f"- `{name}`: "))
         score = metrics["test"][name]
-        assert f" {score[key]:.3f}" in line
+        assert f" {format_score(score[key])}" in line
         assert line.endswith(f" on {score['count']} test molecules")
     for name in ("learning_curve", "parity", "coverage", "similarity", "roc_pr", "calibration"):
         content = (folder / f"{name}.png").read_bytes()
@@ -190,12 +195,11 @@ def test_the_page_shows_scores_counts_and_the_largest_errors(page, results):
     shown, metrics = page.text(), scores.metrics.to_dict()
     for name in ("test", "baseline", "random_forest"):
         for key in ("brier", "ece"):
-            assert f"{metrics[name]['soluble'][key]:.3f}" in page.text("td")
-    low, high = metrics["test"][EVIL]["intervals"]["rmse"]
-    assert f"{low:.3f} to {high:.3f}" in page.text("td")
+            assert format_score(metrics[name]["soluble"][key]) in page.text("td")
+    assert format_interval(*metrics["test"][EVIL]["intervals"]["rmse"]) in page.text("td")
     assert "61 rows read, 60 used, 1 skipped" in shown
     censored = metrics["censored"][EVIL]
-    assert f"not scored: {censored['count']}; predictions on the permitted side" in shown
+    assert f"{censored['count']} censored test labels, which have scores of their own" in shown
     assert f"epoch {metrics['members'][0]['kept_epoch']} of 2" in shown
     assert metrics["data_sha256"] in shown
     assert all(line in page.text("li") for line in run.leakage.lines())
@@ -253,7 +257,7 @@ def test_each_point_of_a_plot_says_which_molecule_it_is(results):
     lefts = [float(left) for left in re.findall(r'<i style="left:([\d.]+)%', page)]
     assert 0 < min(lefts) < max(lefts) < 100
     row = run.split.test[~np.isnan(run.table.targets[run.split.test, 0])][0]
-    measured = f"measured {run.table.targets[row, 0]:.3f}, predicted "
+    measured = f"measured {format_score(run.table.targets[row, 0])}, predicted "
     assert re.search(rf"{run.table.smiles[row]}</code>{measured}", page)
 
 
@@ -279,7 +283,7 @@ def test_what_intervals_promise_is_said_beside_their_coverage(results, split, tm
     assert ("no coverage is promised" in interval_promise(config.data)) == (split is not None)
     shown = printed(scores.metrics, config)
     assert ("not promised" in shown) == (split is not None)
-    assert f"{scores.metrics.uncertainty[EVIL]['coverage']:.3f}" in shown
+    assert format_score(scores.metrics.uncertainty[EVIL]["coverage"]) in shown
 
 
 def test_the_printed_table_has_every_model_and_fits_80_columns(results):
@@ -321,7 +325,7 @@ def test_without_test_rows_a_run_is_scored_by_its_validation_rows(tmp_path):
     metrics = scores.metrics.to_dict()
     assert {"test", "test_mean", "baseline", "random_forest"}.isdisjoint(metrics)
     shown = printed(scores.metrics, run.config)
-    assert f"{metrics['validation'][EVIL]['rmse']:.3f}" in shown
+    assert format_score(metrics["validation"][EVIL]["rmse"]) in shown
     assert "validation scores" in shown
     count = metrics["validation"][EVIL]["count"]
     card = (tmp_path / "run/model/README.md").read_text()
@@ -344,6 +348,19 @@ def test_a_mean_over_different_units_is_left_out_and_numbers_are_short():
         assert len(table.frame) == rows
     assert format_interval(-0.03, -9.1e-06) == "-0.030 to 0.000"
     assert format_interval(2e-5, 4e-5) == "2e-05 to 4e-05"
+    assert format_interval(216.2, 568.4) == "216 to 568"
+    values = (0.0, 0.0433, 0.4333, 4.3333, 43.333, 433.33, 43333.3, 4.3e6)
+    expected = ["0.000", "0.043", "0.433", "4.33", "43.3", "433", "43333", "4.3e+06"]
+    assert [format_score(value) for value in values] == expected
+
+
+@pytest.mark.parametrize(
+    "mean, sd, cell",
+    [(392.4, 173.2, "390 ± 170"), (0.4331, 0.0517, "0.433 ± 0.052"), (1.234, 0.2, "1.23 ± 0.20")],
+)
+def test_a_mean_has_the_digits_of_its_standard_deviation(mean, sd, cell):
+    assert score_cell({"rmse": {"mean": mean, "sd": sd, "rounds": 5}}, "rmse") == cell
+    assert score_cell({"rmse": {"mean": mean, "sd": None}}, "rmse") == format_score(mean)
 
 
 # Baselines.

@@ -11,7 +11,7 @@ from torchmetrics.functional.classification import (
 )
 
 from molattn.evaluation import score_tasks
-from molattn.evaluation.scores.metrics import metrics_of
+from molattn.evaluation.scores.metrics import metrics_of, replaced_lines
 from molattn.task import Task
 
 Y = Task("y")
@@ -43,6 +43,59 @@ def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy(seed, rows, has_t
     assert scores["mae"] == pytest.approx(sk.mean_absolute_error(truth, guess))
     assert scores["r2"] == pytest.approx(sk.r2_score(truth, guess))
     assert scores["spearman"] == pytest.approx(stats.spearmanr(truth, guess).statistic)
+
+
+@given(seeds, st.integers(3, 40))
+def test_logarithms_are_scored_on_log10_and_as_ratios(seed, rows):
+    rng = np.random.default_rng(seed)
+    truth = 10.0 ** rng.normal(1.0, 1.0, rows)
+    guess = truth * 10.0 ** rng.normal(0.0, 0.5, rows)
+    guess[0] = truth[0] * 2.0
+    guess[1:2] = -3.0  # of a model without logarithm
+    scores = one(Y, guess, truth, logarithms=["y"])
+    assert scores["rmse"] == pytest.approx(sk.root_mean_squared_error(truth, guess))
+    positive = np.where(guess > 0.0, guess, truth.min() / 2.0)
+    logs = np.log10(truth), np.log10(positive)
+    assert scores["log10_rmse"] == pytest.approx(sk.root_mean_squared_error(*logs))
+    assert scores["log10_mae"] == pytest.approx(sk.mean_absolute_error(*logs))
+    assert scores["log10_r2"] == pytest.approx(sk.r2_score(*logs))
+    folds = np.maximum(truth / positive, positive / truth)
+    assert scores["median_fold_error"] == pytest.approx(np.median(folds))
+    assert scores["within_2_fold"] == pytest.approx(np.mean(folds <= 2.0 + 1e-6))
+    assert scores["within_3_fold"] == pytest.approx(np.mean(folds <= 3.0))
+    assert "log10_rmse" not in one(Y, guess, truth)
+
+
+def test_predictions_without_logarithm_are_counted_and_labels_count_likewise():
+    target, nan = np.array([[4.0], [0.0], [np.nan], [8.0]]), np.nan
+    guess = np.array([[4.0], [1.0], [-1.0], [-2.0]])
+    bounds = np.array([[[nan], [nan], [2.0], [nan]], [[nan]] * 4])
+    options = {"logarithms": ["y"], "bounds": bounds}
+    scores = score_tasks(guess, target, [Y], **options).tasks["y"]
+    # Half of the smallest label, which is the limit of >2: 1.
+    assert scores["log10_mae"] == pytest.approx(np.mean([0.0, 0.0, np.log10(8.0)]))
+    assert scores["log10_censored_rmse"] == pytest.approx(np.log10(2.0))
+    (line,) = replaced_lines(guess, target, [Y], model="the forest", **options)
+    assert line.startswith("'y': 2 predictions of the forest not above 0, counted as half")
+    assert replaced_lines(guess, target, [Y], model="", logarithms=[], bounds=bounds) == []
+
+
+def test_a_censored_label_has_no_error_on_the_right_side_and_else_the_distance_to_its_limit():
+    nan = np.nan
+    target = np.array([[5.0], [nan], [nan], [nan], [nan]])
+    bounds = np.array([[nan, 100.0, 100.0, nan, nan], [nan, nan, nan, 1.0, nan]])[:, :, None]
+    guess = np.array([[5.0], [1000.0], [10.0], [4.0], [3.0]])
+    scores = score_tasks(guess, target, [Y], bounds=bounds, logarithms=["y"], resamples=50)
+    found = scores.tasks["y"]
+    assert found["count"] == 1
+    assert (found["rmse"], found["log10_rmse"]) == (0.0, 0.0)  # of the measured label alone
+    assert found["censored_permitted"] == pytest.approx(1 / 3)
+    assert found["censored_rmse"] == pytest.approx(np.sqrt((90.0**2 + 3.0**2) / 3))
+    logs = np.array([0.0, 1.0, np.log10(4.0)])
+    assert found["log10_censored_rmse"] == pytest.approx(np.sqrt(np.mean(logs**2)))
+    low, high = found["intervals"]["censored_permitted"]
+    assert 0.0 <= low < 1 / 3 < high <= 1.0
+    assert "censored_permitted" not in one(Y, guess[:, 0], [5.0] * 5)
 
 
 @given(seeds, st.integers(4, 60), st.booleans())
@@ -87,12 +140,13 @@ def test_scores_of_several_classes_are_those_of_scikit_learn_and_torchmetrics(se
     assert scores["ece"] == pytest.approx(error.item(), abs=1e-6)
 
 
-@given(seeds, st.sampled_from(["regression", "binary", "multiclass"]))
+@given(seeds, st.sampled_from(["regression", "fold", "censored", "binary", "multiclass"]))
 def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 3, 12)
     guess = rng.dirichlet(np.ones(3), 12).round(2)
-    truth = rng.normal(size=12).round(1) if kind == "regression" else rng.integers(0, 2, 12) * 1.0
+    is_class = kind in ("binary", "multiclass")
+    truth = rng.integers(0, 2, 12) * 1.0 if is_class else rng.normal(size=12).round(1)
     guess = guess if kind == "multiclass" else guess[:, 0]
     repeated = np.repeat(np.arange(12), counts)
     for metric in metrics_of(kind).values():
