@@ -116,7 +116,7 @@ def score_cell(scores: Mapping[str, Any], name: str) -> str:
     if not sd or not 1e-3 <= abs(mean) < 1e5:
         return format_score(mean) + ("" if sd is None else f" ± {format_score(sd)}")
     digits = min(3, 1 - math.floor(math.log10(sd)))
-    texts = (f"{round(number, digits):.{max(0, digits)}f}" for number in (mean, sd))
+    texts = (f"{round(number, digits):z.{max(0, digits)}f}" for number in (mean, sd))
     return " ± ".join(texts)
 
 
