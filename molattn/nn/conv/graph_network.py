@@ -71,7 +71,8 @@ class GraphNetwork(Resettable, PlainMessagePassing):
         edge_to_global: :math:`\rho^{e \to u}`.
         node_to_global: :math:`\rho^{v \to u}`.
         update_nodes: Update nodes; if False, they are returned unchanged.
-        update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`.
+        update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, with the
+            heads concatenated where ``combine`` is ``linear``.
         update_global: Also return :math:`u'`, ``[B, global_dim]``.
         kwargs: Options of the :class:`EdgeAttentionConv` that is the block's ``attention``:
             ``score``, ``temperature``, ``combine``, ``gate``, ``edge_value``, ``dropout`` and
