@@ -40,7 +40,7 @@ class AttentionBlock(Resettable):
         source_dropout: Probability with which a sender is dropped from attention in training: all
             receivers and heads of its molecule do without it (Hussain et al. 2024, "Triplet
             Interaction Improves Graph Transformers"). At least one remains; edges that the layer
-            updates stay as they are where the sender is dropped.
+            updates stay as they are where the sender is dropped, which the authors update.
     """
 
     def __init__(

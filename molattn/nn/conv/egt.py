@@ -1,5 +1,6 @@
 """Attention with an edge channel (EGT)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
@@ -31,7 +32,7 @@ class EGTConv(AttentionConv):
     Args:
         in_channels, out_channels, heads, edge_dim, dropout, kwargs: See :class:`AttentionConv`.
         update_edges: Also return :math:`e'`, ``edge_dim`` wide.
-        clip: The bound :math:`c`.
+        clip: The bound :math:`c`; ``math.inf`` = none, as in TGT (Hussain et al. 2024).
         scale_degree: Multiply by the logarithm.
         bias: Add a bias to the linear maps.
 
@@ -88,7 +89,8 @@ class EGTConv(AttentionConv):
             options["attn_bias"], gate = map_edges(self.lin_edge, edge_attr).chunk(2, dim=-1)
             options["edge_gate"] = gate = gate.sigmoid()
         options["return_weights"] = return_weights or return_messages
-        options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
+        if math.isfinite(self.clip):
+            options["score_mod"] = lambda logits: logits.clamp(-self.clip, self.clip)
         attended = super().attend(projected, edges, edge_attr, **options)
         nodes = attended.nodes
         logits = attended.logits if return_messages else None

@@ -1,5 +1,7 @@
 """EGTConv against a plain NumPy reading of the paper's equations."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -39,16 +41,17 @@ def numpy_egt(p, x, e, edge_index, *, heads, clip, scale_degree):
 
 @pytest.mark.parametrize("scale_degree", [True, False])
 @pytest.mark.parametrize("coded", [False, True])
-def test_is_its_equations_on_both_forms_of_a_graph(coded, scale_degree):
+@pytest.mark.parametrize("clip", [0.3, math.inf])
+def test_is_its_equations_on_both_forms_of_a_graph(clip, coded, scale_degree):
     graph = CompleteGraphs([4, 1, 5], self_loops=False)  # one atom without neighbors
     graph = graph.with_edges(torch.rand(graph.num_pairs) < 0.7)
-    options = {"edge_dim": 3, "clip": 0.3, "scale_degree": scale_degree}
+    options = {"edge_dim": 3, "clip": clip, "scale_degree": scale_degree}
     conv = EGTConv(4, 6, heads=2, update_edges=True, **options).double()
     x, table = torch.randn(10, 4, dtype=DOUBLE), torch.randn(7, 3, dtype=DOUBLE)
     codes = torch.randint(0, 7, (graph.num_edges,))
     p = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
     given = (part.numpy() for part in (x, table[codes], graph.edge_index))
-    expected = numpy_egt(p, *given, heads=2, clip=0.3, scale_degree=scale_degree)
+    expected = numpy_egt(p, *given, heads=2, clip=clip, scale_degree=scale_degree)
     *listed, (_, alpha) = conv(x, graph.edge_index, table[codes], return_attention_weights=True)
     edges = CodedEdges.from_edges(graph, codes, table)
     edges = edges if coded else edges.dense()
@@ -82,6 +85,14 @@ def test_without_edges_the_gates_are_open():
 def test_edges_of_unknown_width_are_not_updated(edge_dim):
     with pytest.raises(ValueError, match="update_edges needs a known edge_dim"):
         EGTConv(4, 4, edge_dim=edge_dim, update_edges=True)
+
+
+def test_without_a_bound_all_logits_have_a_gradient_to_query_and_key():
+    conv, x = EGTConv(4, 4, clip=math.inf).double(), 10 * torch.randn(3, 4, dtype=DOUBLE)
+    for graph in (CompleteGraphs([3]), CompleteGraphs([3]).edge_index):
+        conv.zero_grad()
+        conv(x, graph).sum().backward()
+        assert bool(conv.lin_query.weight.grad.any())
 
 
 def test_a_bound_of_logits_is_above_0():
