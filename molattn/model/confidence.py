@@ -1,8 +1,8 @@
 """Confidence: one grade for each prediction, by the error that is expected of it.
 
 The expected error comes from labeled rows that the model has not learned from, and grows with the
-distance to the training molecules. It is compared with the error of a guess that knows nothing of
-the molecule.
+distance to the training molecules, to that of a guess that knows nothing of the molecule, with
+which it is compared.
 """
 
 from typing import Literal, get_args
@@ -16,17 +16,44 @@ Array = NDArray[np.float64]
 Confidence = Literal["high", "medium", "low"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 
-_TYPICAL = np.array(0.5)  # similarity of calibration rows to the training molecules of their model
+NEAR = float(np.exp(-1.0))
+"""Relative error at a similarity of 1, see :func:`difficulty`, of a model saved without it."""
+_LEAST_NEAR = 3.0 ** (-1.0 / 0.3)
 _NORMAL = float(np.sqrt(2.0 / np.pi))  # mean absolute deviation of a normal distribution, by its sd
+_HALVINGS = 40
 
 
-def difficulty(similarity: Array) -> Array:
-    """Return the expected error relative to that of a training molecule, exp(1 - s).
+def difficulty(similarity: Array, near: float | Array) -> Array:
+    """Return the expected error relative to that of a training molecule, r^(s - 1).
 
-    Errors grow with falling similarity s to the nearest training molecule by about this factor on
-    measured data. It has no fitted parameter, so intervals stay valid.
+    Relative to the error of a guess it is r^s: 1 at a similarity s of 0 to the nearest training
+    molecule, and r (``near``) at 1, the only number of a model and task.
     """
-    return np.exp(1.0 - similarity)
+    return near ** (similarity - 1.0)
+
+
+def near_error(errors: Array, similarity: Array, guess: float) -> float:
+    """Return the r of :func:`difficulty` with which the mean of errors ``[n]`` / r^s is ``guess``.
+
+    ``guess`` is the error of a guess. r is at most 1, of errors that are not below it, and at least
+    that of :func:`least_error`.
+    """
+    low, high = np.log([_LEAST_NEAR, 1.0])
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if (errors * np.exp(-middle * similarity)).sum() > guess * len(errors):
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(high))
+
+
+def least_error(similarity: Array) -> Array:
+    """Return the least expected error relative to that of a guess, 0.026^s.
+
+    It is a third at a similarity s of 0.3, so that no prediction is ``high`` below.
+    """
+    return _LEAST_NEAR**similarity
 
 
 def grades(errors: Array, guesses: Array) -> NDArray[np.str_]:
@@ -50,21 +77,3 @@ def guess_error(task: Task, labels: Array, scale: float) -> float:
     if task.classes:
         return 1.0 - 1.0 / len(task.classes)
     return float(np.abs(labels - np.median(labels)).mean()) if len(labels) else _NORMAL * scale
-
-
-def error_rate(prediction: Array, similarity: Array) -> Array:
-    """Return how often the most probable class is expected to be wrong, ``[n]``.
-
-    That is 1 - max p by calibrated probabilities p, times the square root of
-    :func:`difficulty` relative to that at a similarity of 0.5, which calibration rows have on
-    average: probabilities are too sure further away. It is at most the rate of a random class.
-
-    Args:
-        prediction: Probabilities of all classes, or of the second of two, ``[n, K]`` or ``[n, 1]``.
-        similarity: To the nearest training molecule, ``[n]``.
-    """
-    if prediction.shape[1] == 1:
-        prediction = np.hstack([1.0 - prediction, prediction])
-    distance = np.sqrt(difficulty(similarity) / difficulty(_TYPICAL))
-    rate = (1.0 - prediction.max(axis=1)) * distance
-    return np.minimum(rate, 1.0 - 1.0 / prediction.shape[1])

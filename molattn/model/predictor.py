@@ -136,18 +136,24 @@ class Predictor:
         self, prediction: Array, mean: Array, similarity: Array
     ) -> tuple[NDArray[np.str_], Array]:
         tasks = self.config.tasks
+        calibration = self.calibrated_uncertainty().calibration
+        guesses = np.array(self.guess_errors())
+        errors = calibration.expected_errors(prediction, similarity, guesses)
+        low, high = self.networks.scaling.ends(mean, errors, self._is_percentage)
+        is_number = [task.kind == "regression" for task in tasks]
+        expected = np.where(is_number, (high - low) / 2, errors)
+        return grades(errors, guesses), expected
+
+    def guess_errors(self) -> list[float]:
+        """Return the error of a guess for each task, on the transformed scale."""
         labels = self.training_set and self.training_set.labels
         scales = self.networks.scaling.target_scale.tolist()
-        errors = self.calibrated_uncertainty().calibration.expected_errors(prediction, similarity)
         guesses = []
         for index, transform in enumerate(self.config.target_transforms):
             quantiles = torch.tensor(labels[index].quantiles if labels else (), dtype=torch.float64)
             transformed = transform.forward(quantiles).numpy()
-            guesses.append(guess_error(tasks[index], transformed, scales[index]))
-        low, high = self.networks.scaling.ends(mean, errors, self._is_percentage)
-        is_number = [task.kind == "regression" for task in tasks]
-        expected = np.where(is_number, (high - low) / 2, errors)
-        return grades(errors, np.array(guesses)), expected
+            guesses.append(guess_error(self.config.tasks[index], transformed, scales[index]))
+        return guesses
 
     def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
         """Return the ends of intervals in own units, of means on the transformed scale."""
@@ -176,7 +182,8 @@ class Predictor:
                 raise ValueError(f"targets: {message}")
         outputs, held_out = self._read_and_predict(smiles, **inputs)
         molecules = FingerprintIndex.from_fingerprints(self.read_fingerprints(training_smiles))
-        return Uncertainty.fit(self.config, molecules, held_out, outputs, labels)
+        guesses = self.guess_errors()
+        return Uncertainty.fit(self.config, molecules, held_out, outputs, labels, guesses)
 
     def calibrated_uncertainty(self) -> Uncertainty:
         """Return the uncertainty; a model without one raises ValueError."""

@@ -21,7 +21,7 @@ from molattn.chem.parse import Molecule
 from molattn.config.base import checked
 from molattn.errors import quoted
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles, to_json
-from molattn.model.confidence import difficulty, error_rate
+from molattn.model.confidence import NEAR, difficulty, least_error, near_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
 from molattn.model.target_transform import transformed_labels
@@ -50,12 +50,19 @@ class ConformalScores:
 
     count: int  # number of scores
     scores: tuple[float, ...]  # ascending; of more than 1,000, those at 1,000 even ranks
+    near: float = NEAR  # expected error at a similarity of 1, relative to that of a guess
 
     @classmethod
-    def from_scores(cls, scores: Array) -> "ConformalScores":
+    def from_scores(cls, scores: Array, near: float = NEAR) -> "ConformalScores":
         """Select the scores to keep, ``[n]`` in any order."""
         ranks = cls._ranks(len(scores))
-        return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()))
+        return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()), near)
+
+    @classmethod
+    def fit(cls, errors: Array, similarity: Array, guess: float) -> "ConformalScores":
+        """Return the scores of absolute errors ``[n]``; ``guess`` is the error of a guess."""
+        near = near_error(errors, similarity, guess)
+        return cls.from_scores(errors / difficulty(similarity, near), near)
 
     @staticmethod
     def _ranks(count: int) -> NDArray[np.int64]:
@@ -210,7 +217,12 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, tasks: Sequence[Task], outputs: Array, targets: Array, similarity: Array
+        cls,
+        tasks: Sequence[Task],
+        outputs: Array,
+        targets: Array,
+        similarity: Array,
+        guesses: Sequence[float],
     ) -> "Calibration":
         """Fit each of T tasks to the rows that have its label and a finite prediction.
 
@@ -219,6 +231,7 @@ class Calibration:
             outputs: Regressions on the transformed scale, logits of classes, ``[n, outputs]``.
             targets: Labels on the same scale, NaN where missing, ``[n, T]``.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
+            guesses: Errors of a guess, see :func:`molattn.model.confidence.guess_error`, ``[T]``.
         """
         parts: list[Part] = []
         for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -227,8 +240,8 @@ class Calibration:
             labels = targets[rows, index]
             predicted = outputs[rows, columns]
             if task.kind == "regression":
-                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[rows, index])
-                parts.append(ConformalScores.from_scores(errors))
+                errors = np.abs(labels - predicted[:, 0])
+                parts.append(ConformalScores.fit(errors, similarity[rows, index], guesses[index]))
             elif len(labels) < _FEWEST_LABELS:
                 reason = f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed"
                 parts.append(Uncalibrated(reason))
@@ -255,19 +268,22 @@ class Calibration:
             part.bound(level) if isinstance(part, ConformalScores) else math.nan
             for part in self.parts
         ]
-        return difficulty(similarity) * np.asarray(bounds)
+        return difficulty(similarity, self.near) * np.asarray(bounds)
 
-    def expected_errors(self, prediction: Array, similarity: Array) -> Array:
+    def expected_errors(self, prediction: Array, similarity: Array, guesses: Array) -> Array:
         """Return the expected error of each prediction, ``[n, T]``; NaN with too few labels.
 
         A regression has an absolute error on the transformed scale, the mean conformal score times
-        :func:`difficulty`. Classes have the rate of :func:`error_rate`.
+        :func:`difficulty`. Classes have the rate 1 - max p of wrong ones, by their probabilities p.
+        Both are at least :func:`least_error` times the error of a guess, and thus that of a guess
+        at a similarity of 0.
 
         Args:
             prediction: Calibrated probabilities, ``[n, outputs]``; regressions are not used.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
+            guesses: Errors of a guess, ``[T]``.
         """
-        errors = difficulty(similarity)
+        errors = difficulty(similarity, self.near)
         parts = zip(self.parts, output_slices(self.tasks), strict=True)
         for index, (part, columns) in enumerate(parts):
             if isinstance(part, ConformalScores):
@@ -275,8 +291,17 @@ class Calibration:
             elif isinstance(part, Uncalibrated):
                 errors[:, index] = math.nan
             else:
-                errors[:, index] = error_rate(prediction[:, columns], similarity[:, index])
-        return errors
+                values = prediction[:, columns]
+                if values.shape[1] == 1:
+                    values = np.hstack([1.0 - values, values])
+                errors[:, index] = 1.0 - values.max(axis=1)
+        return np.maximum(errors, guesses * least_error(similarity))
+
+    @property
+    def near(self) -> Array:
+        """Error of each task near training molecules, relative to that of a guess, ``[T]``."""
+        parts = (part.near if isinstance(part, ConformalScores) else 1.0 for part in self.parts)
+        return np.fromiter(parts, dtype=np.float64)
 
     def shortfalls(self, level: float) -> list[str]:
         """Return a log line for each task that is not calibrated or not for the level."""
@@ -318,13 +343,17 @@ class Uncertainty:
         held_out: Sequence[Molecule | Fingerprint],
         outputs: Array,
         targets: Array,
+        guesses: Sequence[float],
     ) -> "Uncertainty":
-        """Fit to labels of held-out molecules, and what the predictor outputs for them."""
+        """Fit to labels of held-out molecules, and what the predictor outputs for them.
+
+        ``guesses`` are the errors of a guess.
+        """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
         similarity = fingerprints.task_similarity(held_out, len(tasks))
-        return cls(Calibration.fit(tasks, mean, labels, similarity), fingerprints)
+        return cls(Calibration.fit(tasks, mean, labels, similarity, guesses), fingerprints)
 
     def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""

@@ -121,7 +121,8 @@ def calibrate_out_of_fold(
         shares = gaussian_process_shares(tasks, first, process, labels)
         model.gaussian_process = replace(head, shares=shares)
     mean = _combined(model, table, joined)
-    calibration = Calibration.fit(tasks, mean, labels, joined.similarity)
+    guesses = model.predictor.guess_errors()
+    calibration = Calibration.fit(tasks, mean, labels, joined.similarity, guesses)
     model.uncertainty = Uncertainty(calibration, fingerprints)
     for line in (*share_lines(model), *calibration.lines()):
         print_line(console, line)
@@ -132,16 +133,18 @@ def out_of_fold_coverage(
 ) -> dict[str, dict[str, float | int | None]]:
     """Return the coverage of intervals in each fold, by the scores of the other folds.
 
-    A rolling fold is the future of the folds before it, and its intervals use these alone.
+    A rolling fold is the future of the folds before it, and its intervals use these alone. The
+    curve by which errors grow with the distance is that of the calibrated model.
 
     Returns:
         For each regression by name the ``coverage`` in folds with enough other labels for the level
         (None without any) and the ``count`` of their labels.
     """
     starts = [columns.start for columns in output_slices(model.config.tasks)]
+    near = model.predictor.calibrated_uncertainty().calibration.near
     scores = [
         np.abs(_labels(model, table, fold.rows) - _combined(model, table, fold)[:, starts])
-        / difficulty(fold.similarity)
+        / difficulty(fold.similarity, near)
         for fold in folds
     ]
     coverages: dict[str, dict[str, float | int | None]] = {}

@@ -362,7 +362,8 @@ def _calibrate(
     trained = _fingerprints(config, table, split.train) if config.kernels else fingerprints
     prints = table.fingerprints(rows)
     targets = table.targets[rows]
-    fitted = Uncertainty.fit(model.config, trained, prints, predicted, targets)
+    guesses = model.predictor.guess_errors()
+    fitted = Uncertainty.fit(model.config, trained, prints, predicted, targets, guesses)
     model.uncertainty = replace(fitted, fingerprints=fingerprints)
     for line in model.uncertainty.calibration.lines():
         print_line(job.console, line)

@@ -56,9 +56,9 @@ _STORED = {
     "serve": "Requests to the server",
     "coverage": "Coverage of intervals",
     "calibration": "Calibration of probabilities",
-    "confidence": "Confidence: errors relative to those of a guess",
-    "confidence_similarity": "Confidence by similarity",
-    "confidence_targets": "Confidence by property: error, and number of labels",
+    "confidence": "Confidence: errors relative to those of a guess, by exp(1 - s)",
+    "confidence_similarity": "Confidence by similarity, by exp(1 - s)",
+    "confidence_targets": "Confidence by property: error, and number of labels, by exp(1 - s)",
     "confidence_drugs": "Confidence of 22 approved drugs: number of properties",
     "one_or_all": "One model of all ADMET properties, or one of each",
     "descriptors": "Families of descriptors: change of the error of the Gaussian process",
@@ -265,25 +265,6 @@ def endpoint_sections() -> str:
     return "\n\n".join(parts)
 
 
-def confidence_chart() -> Figure:
-    """Draw expected and measured errors of each confidence."""
-    figure = Figure(figsize=(4.5, 3.2), layout="constrained")
-    axis = figure.subplots()
-    rows = stored("confidence")
-    for grade, color in zip(["high", "medium", "low"], [2, 4, 1], strict=True):
-        points = [
-            (float(row["expected error"]), float(row["measured error"]))
-            for row in rows
-            if row["confidence"] == grade and int(row["labels"].replace(",", "")) >= 100
-        ]
-        axis.plot(*zip(*points, strict=True), "o", color=_COLORS[color], label=grade)
-    axis.plot([0, 1], [0, 1], color=_COLORS[-1], linewidth=1)
-    axis.set_xlabel("expected error (1: of a guess)")
-    axis.set_ylabel("measured error")
-    axis.legend(title="confidence")
-    return figure
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "moleculenet": lambda: compared("accuracy", ["molattn", "chemprop", "lightgbm", "attentivefp"]),
     "endpoints": endpoints_table,
@@ -296,7 +277,6 @@ CHARTS: dict[str, Callable[[], Figure]] = {
     "speed": attention_chart,
     "speed-size": size_chart,
     "coverage": coverage_chart,
-    "confidence": confidence_chart,
 }
 
 

@@ -49,7 +49,9 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
         similarity = rng.uniform(size=count + 50)
         errors = rng.standard_t(3, count + 50) * (2.0 - similarity**3)
         prediction, target = np.zeros((count + 50, 1)), errors[:, None]
-        found = Calibration.fit([Y], prediction[:count], target[:count], similarity[:count, None])
+        found = Calibration.fit(
+            [Y], prediction[:count], target[:count], similarity[:count, None], [1.5]
+        )
         half = found.half_widths(similarity[count:, None], level)[:, 0]
         covered.append(np.mean(np.abs(errors[count:]) <= half))
     rank = math.ceil(round((count + 1) * level, 9))
@@ -94,11 +96,11 @@ def test_the_likelihood_of_its_own_labels_never_falls(seed):
 def test_a_scaling_that_does_not_help_other_rows_is_not_applied():
     rng = np.random.default_rng(3)
     right, labels = draw_classes(rng, 60, 1.0)
-    given = Calibration.fit([SEVERAL], right, labels[:, None], np.zeros((60, 1)))
+    given = Calibration.fit([SEVERAL], right, labels[:, None], np.zeros((60, 1)), [1.0])
     np.testing.assert_allclose(given.calibrated(right), softmax(right, axis=1))
     assert "less likely" in given.lines()[0]
     wrong, labels = draw_classes(rng, 60, 5.0)
-    mended = Calibration.fit([SEVERAL], wrong, labels[:, None], np.zeros((60, 1)))
+    mended = Calibration.fit([SEVERAL], wrong, labels[:, None], np.zeros((60, 1)), [1.0])
     fresh, labels = draw_classes(rng, 2000, 5.0)
     assert log_loss(labels, mended.calibrated(fresh)) < log_loss(labels, softmax(fresh, axis=1))
 
@@ -113,7 +115,8 @@ def test_a_scaling_that_does_not_help_other_rows_is_not_applied():
 )
 def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
     given = np.random.default_rng(0).normal(size=(len(labels), 1))
-    found = Calibration.fit([BINARY], given, np.array(labels)[:, None], np.zeros((len(labels), 1)))
+    targets, similarity = np.array(labels)[:, None], np.zeros((len(labels), 1))
+    found = Calibration.fit([BINARY], given, targets, similarity, [0.5])
     np.testing.assert_allclose(found.calibrated(given), expit(given))
     assert reason in found.lines()[0]
 
@@ -129,9 +132,11 @@ def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
     damaged[~rows, 0] = bad
     damaged[~rows, 1] = bad
     damaged[~rows, 3] = bad  # one logit of three
-    found = Calibration.fit(tasks, damaged, targets, similarity)
-    assert found == Calibration.fit(tasks, outputs[rows], targets[rows], similarity[rows])
+    guesses = [1.0, 0.5, 2 / 3]
+    found = Calibration.fit(tasks, damaged, targets, similarity, guesses)
+    whole = Calibration.fit(tasks, outputs[rows], targets[rows], similarity[rows], guesses)
+    assert found == whole
     known = targets.copy()
     known[~rows] = np.nan
-    assert found == Calibration.fit(tasks, outputs, known, similarity)
+    assert found == Calibration.fit(tasks, outputs, known, similarity, guesses)
     assert np.isfinite(found.calibrated(damaged)[rows]).all()

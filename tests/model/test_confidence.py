@@ -8,7 +8,7 @@ from molattn.evaluation.scores.scoring import score_confidence
 from molattn.model.confidence import grades, guess_error
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
-from molattn.model.uncertainty import Prediction
+from molattn.model.uncertainty import Calibration, ConformalScores, Prediction
 from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
@@ -51,24 +51,46 @@ def labels():
     return np.column_stack(columns).astype(float)
 
 
-def test_the_expected_error_is_that_of_calibration_rows_at_the_same_distance(model):
+def test_expected_errors_follow_from_calibration_rows_and_end_at_the_error_of_a_guess(model):
     given = labels()
-    model.calibrate(HELD_OUT, given, KNOWN)
     model.training_set = TrainingSet.of(TASKS, given)
-    found, errors = model.predict_confidence(NEW)
-    far, near = np.exp(1.0 - model.training_similarity(HELD_OUT)), model.training_similarity(NEW)
+    model.calibrate(HELD_OUT, given, KNOWN)
+    far, close = model.training_similarity(HELD_OUT), model.training_similarity(NEW)
     before, after = model.predict(HELD_OUT), model.predict(NEW)
-    expected = np.mean(np.abs(given[:, 0] - before[:, 0]) / far) * np.exp(1.0 - near)
-    np.testing.assert_allclose(errors[:, 0], expected, rtol=1e-6)
-    median = np.abs(given[:, 0] - np.median(given[:, 0])).mean()
-    ratio = expected / median
+    guess = np.abs(given[:, 0] - np.median(given[:, 0])).mean()
+    near = model.uncertainty.calibration.near
+    expected = np.mean(np.abs(given[:, 0] - before[:, 0]) / near[0] ** far) * near[0] ** close
+    confidence, found = model.predict_confidence(NEW)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
+    ratio = expected / guess
     wanted = np.where(ratio <= 1 / 3, "high", np.where(ratio <= 2 / 3, "medium", "low"))
-    assert [*found[:, 0]] == [*wanted]
+    assert [*confidence[:, 0]] == [*wanted]
     # Of logarithms it is half the width of an interval in own units.
-    factor = np.mean(np.abs(np.log(given[:, 1] / before[:, 1])) / far) * np.exp(1.0 - near)
-    np.testing.assert_allclose(errors[:, 1], after[:, 1] * np.sinh(factor), rtol=1e-5)
-    rate = np.minimum(after[:, 2], 1 - after[:, 2]) * np.exp((0.5 - near) / 2)
-    np.testing.assert_allclose(errors[:, 2], np.minimum(rate, 0.5), rtol=1e-6)
+    factor = np.abs(np.log(given[:, 1] / before[:, 1])) / near[1] ** far
+    np.testing.assert_allclose(
+        found[:, 1], after[:, 1] * np.sinh(factor.mean() * near[1] ** close), rtol=1e-5
+    )
+    # A class is wrong at least as often as the best model is off by the error of a guess.
+    rate = np.maximum(np.minimum(after[:, 2], 1 - after[:, 2]), 0.5 * (1 / 3) ** (close / 0.3))
+    np.testing.assert_allclose(found[:, 2], rate, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size, at_zero", [(0.3, 1.0), (2.0, 2.0), (0.0, 1.0)])
+def test_a_molecule_unlike_all_others_has_the_error_of_a_guess_and_is_never_high(size, at_zero):
+    similarity = np.linspace(0.1, 0.9, 40)
+    fitted = ConformalScores.fit(np.full(40, size), similarity, guess=1.0)
+    calibration = Calibration((TASKS[0],), (fitted,))
+    new = np.array([[0.0], [0.29], [1.0]])
+    errors = calibration.expected_errors(np.zeros((3, 1)), new, np.ones(1))
+    assert errors[0] == pytest.approx(at_zero)
+    found = grades(errors, np.ones(1))[:, 0].tolist()
+    assert found[0] == "low"
+    assert found[1] != "high"
+    assert found[2] == ("low" if size > 1 else "high")
+    # Intervals widen by the same curve.
+    half_widths = calibration.half_widths(new, 0.5)
+    if 0 < size < 1:
+        np.testing.assert_allclose(half_widths / half_widths[0], errors / errors[0], rtol=1e-6)
 
 
 def test_too_few_labels_give_no_confidence_and_say_so_once(model):
@@ -117,7 +139,7 @@ def test_common_drugs_are_mostly_not_low_and_odd_molecules_are_lower():
     admet = MolAttn.from_pretrained("admet")
     drugs = admet.predict_confidence([*DRUGS.values()])[0]
     for name, row in zip(DRUGS, drugs, strict=True):
-        assert (row != "low").mean() > 0.7, name
+        assert (row != "low").mean() > 0.6, name
     assert (drugs != "").all()
     odd = admet.predict_confidence(ODD)[0]
     assert (odd == "low").mean() > 2 * (drugs == "low").mean()

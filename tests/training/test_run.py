@@ -122,6 +122,7 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
         run.table.fingerprints(split.val),
         run.validation_outputs,
         run.table.targets[split.val],
+        model.predictor.guess_errors(),
     )
     assert calibrated.calibration == model.uncertainty.calibration
 
