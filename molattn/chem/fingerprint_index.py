@@ -18,6 +18,7 @@ from molattn.chem.fingerprints import (
 )
 from molattn.chem.limits import Standardize, read_molecule
 from molattn.chem.parse import Molecule, check_list
+from molattn.chem.seen_atoms import SeenAtoms
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.task import interleaved
@@ -45,13 +46,18 @@ class FingerprintIndex:
         fingerprints: Of m molecules, one or more; see
             :data:`molattn.chem.fingerprints.Fingerprint`.
         labeled: Which tasks the training molecules have labels of, ``bool [m, T]``; None = all.
+        seen: What the training molecules consist of; None = unknown.
     """
 
     def __init__(
-        self, fingerprints: Sequence[Fingerprint], labeled: NDArray[np.bool_] | None = None
+        self,
+        fingerprints: Sequence[Fingerprint],
+        labeled: NDArray[np.bool_] | None = None,
+        seen: SeenAtoms | None = None,
     ) -> None:
         self.fingerprints = fingerprints
         self.labeled = labeled
+        self.seen = seen
 
     @classmethod
     def from_fingerprints(
@@ -85,7 +91,10 @@ class FingerprintIndex:
         lengths = arrays["lengths"]
         if int(lengths.sum(dtype=np.uint64)) != len(positions):
             raise ValueError("expected as many positions as the lengths add up to")
-        return cls(split_fingerprints(positions, lengths), arrays.get("labeled"))
+        seen = None
+        if "seen_codes" in arrays:
+            seen = SeenAtoms(arrays["seen_codes"], arrays["most_atoms"])
+        return cls(split_fingerprints(positions, lengths), arrays.get("labeled"), seen)
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
@@ -95,6 +104,9 @@ class FingerprintIndex:
         }
         if self.labeled is not None:
             tensors["labeled"] = self.labeled
+        if self.seen is not None:
+            tensors["seen_codes"] = self.seen.codes
+            tensors["most_atoms"] = self.seen.most_atoms
         return safetensors.numpy.save(tensors)
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:

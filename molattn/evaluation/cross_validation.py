@@ -337,7 +337,8 @@ def _out_of_fold_results(
         mean = pd.DataFrame([fact.get("coverage_at", {}) for fact in facts]).mean()
         levels[task.name] = {"coverage_at": {str(level): float(x) for level, x in mean.items()}}
     unknown = np.full_like(labels, np.nan)
-    others = unknown, unknown, unknown, unknown[:, 0], similarity, unknown.astype(str), unknown
+    similarities = unknown[:, 0], similarity
+    others = *[unknown] * 3, *similarities, unknown.astype(str), unknown, similarity
     return task_results(Prediction(predicted, *others), labels, tasks, scores, levels)
 
 

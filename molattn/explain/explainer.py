@@ -267,8 +267,7 @@ def make_instances(
     """Predict featurized molecules to explain, each given with its record."""
     records = [record for _, record in molecules]
     outputs = model.predictor.predict_outputs(records, features=features)
-    prints: Any = [record.fingerprint for record in records]
-    predicted = model.predictor.prediction(outputs, prints, level)
+    predicted = model.predictor.prediction(outputs, records, level)
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     for row, (molecule, record) in enumerate(molecules):
         values = predicted.prediction[row]

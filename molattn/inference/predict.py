@@ -263,10 +263,8 @@ def _predictions(
     networks, inputs = predictor.networks.predict(records, batch_size, features=features)
     outputs = predictor.with_gaussian_process(networks, inputs)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
-    # None, which is not used, if the model has no training fingerprints.
-    fingerprints: list[Any] = [record.fingerprint for record in records]
-    finite_fingerprints = [*compress(fingerprints, is_finite)]
-    prediction = predictor.prediction(outputs[:, is_finite], finite_fingerprints, level)
+    finite_records = [*compress(records, is_finite)]
+    prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
     position = iter(range(len(prediction.prediction)))
     nearest = repeat([], len(rows)) if neighbor_cells is None else neighbor_cells(inputs)
     for is_usable, cells in zip(is_finite, nearest, strict=True):

@@ -107,20 +107,27 @@ class Predictor:
         self.calibrated_uncertainty()
         return self.prediction(*self._read_and_predict(smiles, batch_size, **inputs), level)
 
-    def prediction(
-        self, outputs: Array, molecules: Sequence[Molecule | Fingerprint], level: float
-    ) -> Prediction:
-        """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any."""
+    def prediction(self, outputs: Array, records: Records, level: float) -> Prediction:
+        """Combine the output of :meth:`predict_outputs` with the uncertainty, if there is any.
+
+        A molecule with an element, a charge or more atoms than any training molecule is as
+        uncertain as one of similarity 0 to them.
+        """
         tasks = self.config.tasks
         mean = self._mean(outputs)
         values = self.values(outputs)
         undefined = np.full((len(mean), len(tasks)), math.nan)
-        low = high = similarity = error = undefined
+        low = high = similarity = closeness = error = undefined
         confidence = np.full(undefined.shape, "")
         if self.uncertainty is not None:
-            similarity = self.uncertainty.fingerprints.task_similarity(molecules, len(tasks))
-            low, high = self.intervals(mean, similarity, level)
-            confidence, error = self._confidence(values, mean, similarity)
+            index = self.uncertainty.fingerprints
+            prints: list[Any] = [record.fingerprint for record in records]
+            similarity = closeness = index.task_similarity(prints, len(tasks))
+            if index.seen is not None:
+                lacks = index.seen.lacks(records, self.config.featurizer)
+                closeness = np.where(lacks, 0.0, similarity)
+            low, high = self.intervals(mean, closeness, level)
+            confidence, error = self._confidence(values, mean, closeness)
         std = undefined.copy()
         if len(outputs) > 1:
             rows = np.arange(len(mean))
@@ -130,7 +137,8 @@ class Predictor:
                 std[:, index] = members[:, rows, likeliest].std(axis=0, ddof=1)
         # Each training molecule has a label.
         nearest = similarity.max(axis=1)
-        return Prediction(values, low, high, std, nearest, similarity, confidence, error)
+        grade = confidence, error
+        return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
 
     def _confidence(
         self, prediction: Array, mean: Array, similarity: Array
@@ -180,7 +188,8 @@ class Predictor:
             if bad := values[~fits | ((transform.kind == "log") & (values <= 0.0))].tolist():
                 message = f"got {bad[0]:g}, which is no label of {quoted(task.name)}"
                 raise ValueError(f"targets: {message}")
-        outputs, held_out = self._read_and_predict(smiles, **inputs)
+        outputs, records = self._read_and_predict(smiles, **inputs)
+        held_out: list[Any] = [record.fingerprint for record in records]
         molecules = FingerprintIndex.from_fingerprints(self.read_fingerprints(training_smiles))
         guesses = self.guess_errors()
         return Uncertainty.fit(self.config, molecules, held_out, outputs, labels, guesses)
@@ -198,10 +207,10 @@ class Predictor:
 
     def _read_and_predict(
         self, smiles: Sequence[Molecule], batch_size: int = 256, partners: Any = None, **inputs: Any
-    ) -> tuple[Array, list[Any]]:
+    ) -> tuple[Array, Records]:
         records = self.networks.read(smiles, partners, fingerprint=True)
         outputs = self.predict_outputs(records, batch_size, **inputs)
-        return outputs, [record.fingerprint for record in records]
+        return outputs, records
 
     # Training rows.
 

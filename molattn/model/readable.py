@@ -69,7 +69,7 @@ def prediction_frame(
     records: list[Any] = [molecules[row] for row in rows]
     columns = {name: np.asarray(x)[rows] for name, x in numbers.items() if x is not None}
     outputs = predictor.predict_outputs(records, batch_size, **columns)
-    prediction = predictor.prediction(outputs, [record.fingerprint for record in records], level)
+    prediction = predictor.prediction(outputs, records, level)
     table = PredictionColumns(predictor)
     cells = [table.cells(prediction, index) for index in range(len(records))]
     by_name = headings(predictor, endpoints)

@@ -386,3 +386,4 @@ class Prediction(NamedTuple):
     task_similarity: Array  # to the nearest training molecule with a label of the task, [n, T]
     confidence: NDArray[np.str_]  # a grade of molattn.model.confidence, "" where unknown, [n, T]
     expected_error: Array  # absolute, in own units, or the rate of wrong classes, [n, T]
+    closeness: Array  # task_similarity, but 0 of a molecule with atoms that no other has, [n, T]

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
+from molattn.chem.seen_atoms import SeenAtoms
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
@@ -385,7 +386,10 @@ def _fingerprints(
     seed = config.training.seed
     rows = sample_rows(table, rows, 2 * MOST_KEPT, seed)  # more than are kept: some may be equal
     labeled = ~np.isnan(table.labels_or_bounds[rows])
-    return FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
+    index = FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
+    records = [table.records[row] for row in rows]
+    index.seen = SeenAtoms.of(records, labeled, FEATURIZERS[config.data.featurizer]())
+    return index
 
 
 def _training_set(

@@ -127,6 +127,7 @@ def test_errors_of_each_confidence_are_compared_with_the_expected_ones():
         *(nothing[:, 0], nothing),
         confidence=np.array([["high", "high"], ["high", "high"], ["low", "low"], ["low", ""]]),
         expected_error=np.array([[0.1, 0.1], [0.3, 0.2], [0.8, 0.4], [0.9, 0.3]]),
+        closeness=nothing,
     )
     targets = np.array([[1.5, 1], [2.0, 1], [5.0, np.nan], [np.nan, 1]])
     found = score_confidence((Task("y"), TASKS[2]), prediction, targets)

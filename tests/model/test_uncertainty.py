@@ -196,8 +196,9 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
         np.testing.assert_array_equal(low, np.maximum(free[0], 0))
         np.testing.assert_array_equal(high, np.minimum(free[1], 100))
         labels = np.full_like(value, 50.0)
-        outputs = model.predictor.predict_outputs([model.featurize(text) for text in NEW])
-        found = model.predictor.prediction(outputs, NEW, 0.97)
+        records = model.networks.read(NEW, fingerprint=True)
+        outputs = model.predictor.predict_outputs(records)
+        found = model.predictor.prediction(outputs, records, 0.97)
         scores = score_uncertainty(model, found, outputs, labels, 0.97)["bound"]
         assert scores["mean_width"] == pytest.approx((high - low).mean())
         assert (model.predict_interval(NEW, level=0.99)[1] == np.inf).all()

@@ -101,7 +101,7 @@ def score_run(
     with threads(run.config.training.threads):
         networks = predictor.networks.predict(molecules.records, features=molecules.features)
         outputs = predictor.with_gaussian_process(*networks)
-    test = predictor.prediction(outputs, table.fingerprints(run.split.test), level)
+    test = predictor.prediction(outputs, molecules.records, level)
     metrics = RunMetrics(interval_level=level, **_facts(run))
     logarithms = metrics.logarithms if logarithms is None else logarithms
     if len(run.split.test):
@@ -109,8 +109,8 @@ def score_run(
         metrics = _with_test_scores(metrics, scorer, test, outputs)
         metrics = _with_part_scores(metrics, scorer, *networks)
     if len(run.split.val):
-        prints = table.fingerprints(run.split.val)
-        validation = predictor.prediction(run.validation_outputs, prints, level).prediction
+        held_out = table.molecules(run.split.val).records
+        validation = predictor.prediction(run.validation_outputs, held_out, level).prediction
         scorer = _Scorer.of(run, run.split.val, validation, logarithms, None)
         scores = {"validation": scorer.score("molattn", validation)}
         metrics = replace(metrics, scores={**metrics.scores, **scores})
@@ -275,7 +275,7 @@ def score_uncertainty(
     calibration = model.uncertainty.calibration
     mean = mean_of_members(torch.from_numpy(outputs), model.config.tasks).numpy()
     intervals = model.predictor.intervals
-    ends = {at: intervals(mean, prediction.task_similarity, at) for at in (*_LEVELS, level)}
+    ends = {at: intervals(mean, prediction.closeness, at) for at in (*_LEVELS, level)}
     scores: dict[str, dict[str, Any]] = {}
     for index, (task, part) in enumerate(zip(model.config.tasks, calibration.parts, strict=True)):
         if not isinstance(part, ConformalScores):

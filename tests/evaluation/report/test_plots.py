@@ -20,7 +20,7 @@ C = Task("c$_1", "multiclass", ("red", "green", "blue"))
 def scored(plot, prediction, target, tasks):
     scores = score_tasks(prediction, target, tasks).tasks
     unknown = np.full(target.shape, nan)
-    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown
+    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown, unknown
     predicted = Prediction(prediction, *others)
     uncertainty = {"y": {"coverage_at": {"0.5": 0.6}}}
     results = task_results(predicted, target, tasks, scores, uncertainty)
