@@ -45,7 +45,7 @@ def test_axes_and_errors_are_logarithmic_where_logarithms_are_scored():
     prediction, target = np.array([[10.0], [-1.0]]), np.array([[100.0], [1.0]])
     scores = score_tasks(prediction, target, [Y], logarithms=["y"]).tasks
     unknown = np.full(target.shape, nan)
-    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown
+    others = *[unknown] * 3, unknown[:, 0], unknown, unknown.astype(str), unknown, unknown
     uncertainty = {"y": {"coverage_at": {"0.5": 0.6}}}
     results = task_results(Prediction(prediction, *others), target, [Y], scores, uncertainty)
     plots = run_plots(results)
