@@ -300,8 +300,10 @@ class Calibration:
     @property
     def near(self) -> Array:
         """Error of each task near training molecules, relative to that of a guess, ``[T]``."""
-        parts = (part.near if isinstance(part, ConformalScores) else 1.0 for part in self.parts)
-        return np.fromiter(parts, dtype=np.float64)
+        near = (
+            scores.near if isinstance(scores, ConformalScores) else 1.0 for scores in self.parts
+        )
+        return np.fromiter(near, dtype=np.float64)
 
     def shortfalls(self, level: float) -> list[str]:
         """Return a log line for each task that is not calibrated or not for the level."""
