@@ -49,10 +49,10 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
             headed = content.headed([task])
             (main, *_) = headed.items()
             for run, scores in of_runs.groupby("run", sort=False):
-                values = scores["value"].reindex(headed)
+                values = scores["value"].reindex([*headed])
                 cells = [format_score(value) for value in values]
                 headings = [metric.heading for metric in headed.values()]
-                ends = scores.loc[main[0], ["low", "high"]]
+                ends: Any = scores.loc[main[0], ["low", "high"]]
                 first = {main[1].heading: "", "95% CI": format_interval(*ends)}
                 row = {**label, "run": str(run), **first, **dict(zip(headings, cells, strict=True))}
                 rows_of.setdefault((f"test {content.title}", main[0]), []).append(row)
@@ -61,13 +61,13 @@ def comparison_tables(table: pd.DataFrame, tasks: Sequence[Task]) -> list[ScoreT
         widest = np.nanmax([1e-300, *(abs(pair[end]) for pair in pairs for end in ("low", "high"))])
         for pair in pairs:
             better = pair["run" if (pair["value"] > 0) == metric.higher_is_better else "minus"]
-            ends = 50 * np.array([pair["low"], pair["high"], pair["value"]]) / widest
+            drawn = 50 * np.array([pair["low"], pair["high"], pair["value"]]) / widest
             value = format_score(pair["value"])
             p = pair["p_value"]
             row = {**label, "run": f"{pair['run']} - {pair['minus']}", heading: value}
             row["95% CI"] = format_interval(pair["low"], pair["high"])
             row["p"] = "< 0.001" if p < 0.001 else format_score(p)
-            row |= {"interval": _INTERVAL.format(*ends) if np.isfinite(ends).all() else ""}
+            row |= {"interval": _INTERVAL.format(*drawn) if np.isfinite(drawn).all() else ""}
             row |= {"better": better if p < 0.05 else "undecided"}
             rows_of.setdefault(("paired differences", key), []).append(row)
     return [

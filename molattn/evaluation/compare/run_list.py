@@ -92,8 +92,9 @@ def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
     tasks = metrics.runs[0].tasks
     rows = scored_rows(metrics.scores)
     kinds = [scored_kind(task, metrics.scores[rows].tasks.get(task.name, {})) for task in tasks]
+    scales = {(kind, task.unit) for kind, task in zip(kinds, tasks, strict=True)}
     key, metric = main_metric(kinds[0])
-    is_mean = len(tasks) > 1 and len({*zip(kinds, (task.unit for task in tasks), strict=True)}) == 1
+    is_mean = len(tasks) > 1 == len(scales)
 
     def value(model: str) -> float | None:
         scores = metrics.scores[model]

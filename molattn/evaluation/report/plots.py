@@ -205,7 +205,7 @@ def _unit_square(axes: Axes, x: str, y: str) -> None:
 
 def _parity(axes: Axes, result: TaskResults) -> None:
     label = _plain(target_label(result.task))
-    axes.scatter(*result.pairs, 14, _BLUE, alpha=0.6, linewidths=0)
+    axes.scatter(*result.pairs, s=14, c=_BLUE, alpha=0.6, linewidths=0)
     values = np.log10(result.pairs) if result.is_log else result.pairs
     (low, high) = (values.min(), values.max()) if values.size else (0.0, 0.0)
     margin = 0.05 * (high - low) or 1.0

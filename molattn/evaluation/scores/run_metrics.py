@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 from molattn.data.splitting import Leakage
 from molattn.evaluation.scores.metrics import TaskScores
-from molattn.model.target_transform import LogTransform
 from molattn.task import Task
 from molattn.training.run_folder import RESULT_FILE
 from molattn.utils.files import read_json, write_json
 
 _OPTIONAL = ("confidence", "gaussian_process_weights", "auxiliary_sha256", "final")
 """Keys that the file lacks where the value is None."""
+_LOG_TRANSFORM = "log transform"  # LogTransform.describe(), without loading torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +136,8 @@ class RunMetrics(Metrics):
     @property
     def logarithms(self) -> list[str]:
         """Names of the targets that are learned as logarithms."""
-        log = LogTransform().describe()
-        return [name for name, transform in self.target_transforms.items() if transform == log]
+        transforms = self.target_transforms.items()
+        return [name for name, transform in transforms if transform == _LOG_TRANSFORM]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
