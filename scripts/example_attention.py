@@ -18,7 +18,7 @@ from torch_geometric.nn import global_add_pool
 from molattn import from_smiles
 from molattn.chem import Featurizer
 from molattn.data.table import bundled_dataset
-from molattn.graph import CodedEdges, collate_complete
+from molattn.graph import collate_complete
 from molattn.nn import LAYERS, CodeEmbedding, Encoder
 
 
@@ -36,10 +36,8 @@ class Network(nn.Module):
 
     def forward(self, batch: Any) -> torch.Tensor:
         """Predict, ``[num_graphs]``."""
-        layout = batch.layout
-        edges = CodedEdges(batch.pair_attr.codes, self.pairs(batch.pair_attr.table))
-        rows = self.encoder(layout.nodes_to_rows(self.atoms(batch.x)), layout, edges)
-        x = global_add_pool(layout.rows_to_nodes(rows), batch.batch, batch.num_graphs)
+        x = self.encoder(self.atoms(batch.x), batch.layout, self.pairs(batch.pair_attr))
+        x = global_add_pool(x, batch.batch, batch.num_graphs)
         return self.head(x / 16).flatten()  # a molecule has some 16 atoms
 
 

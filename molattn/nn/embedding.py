@@ -71,7 +71,7 @@ class CodeEmbedding(nn.Module):
             if low.min() < 0 or bool((high >= torch.tensor(self.sizes)).any()):
                 raise IndexError(
                     f"codes: got up to {high.tolist()}, expected less than {list(self.sizes)}; "
-                    "were they made by another featurizer?"
+                    "were they made by another featurizer, or without max_distance?"
                 )
         codes = codes.long() + self.offsets
         if plain:

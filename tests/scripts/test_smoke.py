@@ -35,6 +35,7 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
         "--data none --molattn-epochs 1 --molecules 65 --rounds 1 --init-from none",
     ],
     "benchmark_attention": ["--repeats 1 --width 16 --heads 2 --no-compile"],
+    "benchmark_pyg": ["--sets esol --batch-sizes 2 --repeats 1 --width 16 --heads 2"],
     "benchmark_training": ["--sets esol --molecules 40 --epochs 1 --width 16 --heads 2 --layers 1"],
     "benchmark_precision": ["--width 16 --layers 1 --batch-size 8 --batches 1 --repeats 1"],
     "benchmark_featurize": ["--sets esol --repeats 1"],
