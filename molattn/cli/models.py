@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from molattn.model.model import MolAttn
+    from molattn.model.onnx_file import TestScores
 
 ModelFolder = Annotated[
     Path,
@@ -298,7 +299,8 @@ def export(
 
     ONNX: molecules and atoms in any number, predictions in own units, class probabilities, and
     embeddings; several networks are averaged. The Gaussian process and prediction intervals are
-    left out, as the log says. See "ONNX" in the documentation.
+    left out, as the log says, with the test scores of the network alone and of the whole model. See
+    "ONNX" in the documentation.
 
     Args:
         output: The file, such as model.onnx; an existing one is replaced.
@@ -306,17 +308,33 @@ def export(
     import_files(imports)
     _check_is_path(output)
     console = make_console()
+    from molattn.evaluation.scores.run_metrics import main_test_scores
+    from molattn.model.artefact import find_model
     from molattn.model.model import MolAttn
     from molattn.model.onnx_file import to_onnx
 
     loaded = MolAttn.from_pretrained(model)
     with _extra("export", "onnx"):
-        content, exported = to_onnx(loaded)
+        content, exported = to_onnx(loaded, main_test_scores(find_model(model).parent))
     write_file(output, content)
     targets = counted(len(exported.config.tasks), "target")
     size = f"{len(content) / 1e6:.1f} MB"
     left_out = ", ".join(exported.left_out()) or "nothing"
     print_line(console, f"{targets} written to {output} ({size}); left out: {left_out}")
+    if exported.network_weights():
+        _print_network_scores(exported.test_scores, console)
+
+
+def _print_network_scores(scores: "TestScores", console: "Console") -> None:
+    from molattn.evaluation.report.tables import format_score
+
+    if not scores:
+        print_line(console, "how well the network predicts alone is not known: no run with a test")
+    for task, of_network in scores.get("network", {}).items():
+        for metric, value in of_network.items():
+            whole = format_score(scores["test"][task][metric])
+            alone = f"{format_score(value)} of the network alone"
+            print_line(console, f"test {metric} of {task}: {alone}, {whole} of the whole model")
 
 
 @contextmanager

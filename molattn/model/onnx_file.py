@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
@@ -28,6 +28,9 @@ from molattn.version import __version__
 OUTPUTS = ("predictions", "embeddings")
 """Names of the outputs, ``float64 [n, outputs]`` and ``float32 [n, width]``."""
 
+TestScores = Mapping[str, Mapping[str, Mapping[str, float | None]]]
+"""Scores by model, task and metric; None = undefined."""
+
 _EXAMPLE = {"molecules": 3, "atoms": 17, "partner_atoms": 19}  # sizes unlike any width
 
 
@@ -37,14 +40,20 @@ class ExportedModel(nn.Module):
     It predicts the mean of the members, as :meth:`molattn.MolAttn.predict` without a Gaussian
     process. Probabilities of a model with a Gaussian process are not calibrated, because the
     calibration was fitted to both together.
+
+    Args:
+        model: The model.
+        test_scores: Test scores by model (``network`` alone, ``test`` the whole) and task, which
+            the file repeats.
     """
 
     mean: Tensor
     scale: Tensor
     limits: Tensor
 
-    def __init__(self, model: MolAttn) -> None:
+    def __init__(self, model: MolAttn, test_scores: TestScores | None = None) -> None:
         super().__init__()
+        self.test_scores = test_scores or {}
         self.model = copy.deepcopy(model).cpu().float().eval()
         self.config = model.config
         sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
@@ -59,8 +68,10 @@ class ExportedModel(nn.Module):
     def left_out(self) -> list[str]:
         """Return what predictions of the exported network lack, compared with molattn."""
         missing: list[str] = []
-        if self.model.gaussian_process is not None:
-            missing.append("the Gaussian process")
+        if weights := self.network_weights():
+            shares = [f"{1.0 - end:.0%}" for end in (max(weights.values()), min(weights.values()))]
+            share = " to ".join(dict.fromkeys(shares))
+            missing.append(f"the Gaussian process ({share} of the prediction)")
             if any(isinstance(part, ProbabilityScaling) for part in self.parts):
                 missing.append("the calibration of probabilities, which is of both together")
         if self.parts and any(task.kind == "regression" for task in self.config.tasks):
@@ -70,6 +81,14 @@ class ExportedModel(nn.Module):
         if self.config.members > 1:
             missing.append(f"the deviation between the {self.config.members} networks")
         return missing
+
+    def network_weights(self) -> dict[str, float]:
+        """Return the weight of the network in the prediction of each task beside a process."""
+        process = self.model.gaussian_process
+        if process is None:
+            return {}
+        weights = (1.0 - process.shares).round(6).tolist()
+        return {task.name: weight for task, weight in zip(self.config.tasks, weights, strict=True)}
 
     def example(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return inputs to trace, and the names of their dimensions of any size."""
@@ -154,6 +173,8 @@ class ExportedModel(nn.Module):
             "outputs": list(config.output_names),
             "is_calibrated": [isinstance(part, ProbabilityScaling) for part in self.calibration],
             "left_out": self.left_out(),
+            "network_weights": self.network_weights(),
+            "test_scores": self.test_scores,
             "inputs": {
                 "featurizer": config.featurizer.to_dict(),
                 "no_pair": NO_EDGE,
@@ -168,8 +189,10 @@ class ExportedModel(nn.Module):
         }
 
 
-def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
+def to_onnx(model: MolAttn, test_scores: TestScores | None = None) -> tuple[bytes, ExportedModel]:
     """Return the networks of a model as an ONNX file, and what it contains.
+
+    The file repeats ``test_scores``, see :class:`ExportedModel`.
 
     Raises:
         InputError: A model whose networks cannot be exported, with the reason.
@@ -186,7 +209,7 @@ def to_onnx(model: MolAttn) -> tuple[bytes, ExportedModel]:
     if obstacle:
         message = f"onnx expected trained networks of layers for complete graphs, got {obstacle}"
         raise InputError(message, option="to")
-    exported = ExportedModel(model)
+    exported = ExportedModel(model, test_scores)
     inputs, dims = exported.example()
     try:
         with _silent(), torch.no_grad():

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch import nn
 
+import molattn
 from molattn import InputError, MolAttn, MolAttnConfig
 from molattn.chem import OnnxInputs
 from molattn.cli import main
@@ -122,13 +124,28 @@ def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
 
 
 def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_path, capfd):
-    model = MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL | {"layers": 1}))).eval()
-    model.calibrate(SMILES * 6, np.zeros((42, 1)), SMILES)
-    model.save_pretrained(tmp_path / "model")
+    smiles = ["C" * size + end for size in range(1, 21) for end in ("O", "N")]
+    frame = pd.DataFrame({"smiles": smiles, "y": [len(text) % 7 for text in smiles]})
+    options = SMALL | {"layers": 1, "epochs": 1, "descriptors": "none"}
+    trained = molattn.train(frame, target_columns=["y"], baselines=False, **options)
+    model = trained.model
+    model.save_pretrained(tmp_path / "run" / "model")
+    trained.run_scores.metrics.write(tmp_path / "run")
     file = tmp_path / "model.onnx"
-    words = [str(tmp_path / "model"), "--to", "onnx", "--output", str(file)]
-    assert main(["export", *words]) == 0
-    assert "left out: prediction intervals" in " ".join(capfd.readouterr().out.split())
+    assert main(["export", str(tmp_path / "run"), "--to", "onnx", "--output", str(file)]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    process = model.gaussian_process
+    assert process is not None
+    share = float(process.shares[0])
+    scores = trained.run_scores.metrics.scores
+    assert f"left out: the Gaussian process ({share:.0%} of the prediction), prediction" in said
+    alone, whole = (scores[name].tasks["y"]["rmse"] for name in ("network", "test"))
+    assert f"rmse of y: {alone:.3f} of the network alone, {whole:.3f} of the whole model" in said
+    of_file = session_of(file.read_bytes()).get_modelmeta().custom_metadata_map["molattn"]
+    assert json.loads(of_file)["network_weights"] == {"y": pytest.approx(1.0 - share, abs=1e-6)}
+    expected = {"network": {"y": {"rmse": alone}}, "test": {"y": {"rmse": whole}}}
+    assert json.loads(of_file)["test_scores"] == expected
+    model.gaussian_process = None
     script = Path(__file__).parents[2] / "scripts" / "example_onnx.py"  # asserts this itself
     command = [sys.executable, script, file, "CCO"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)

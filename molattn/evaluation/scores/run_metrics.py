@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from molattn.data.splitting import Leakage
-from molattn.evaluation.scores.metrics import TaskScores
+from molattn.evaluation.scores.metrics import TaskScores, main_metric, scored_kind
 from molattn.task import Task
 from molattn.training.run_folder import RESULT_FILE
 from molattn.utils.files import read_json, write_json
@@ -228,6 +228,27 @@ class CrossValidationMetrics(Metrics):
         """Return the content of the file."""
         content = super().to_dict() | {"folds": [fold.to_dict() for fold in self.folds]}
         return content | ({"final": self.final._asdict()} if self.final else {})
+
+
+def main_test_scores(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the main test score of each task, of the ``network`` alone and the whole (``test``).
+
+    Empty for a folder that is no run of a network with a Gaussian process and test rows.
+    """
+    if not (folder / RESULT_FILE).is_file():
+        return {}
+    metrics = read_metrics(folder)
+    if isinstance(metrics, CrossValidationMetrics) or "network" not in metrics.scores:
+        return {}
+    test = metrics.scores["test"].tasks
+    keys = {
+        task.name: main_metric(scored_kind(task, test.get(task.name, {})))[0]
+        for task in metrics.tasks
+    }
+    return {
+        name: {task: {key: metrics.scores[name].tasks[task].get(key)} for task, key in keys.items()}
+        for name in ("network", "test")
+    }
 
 
 def read_metrics(folder: Path) -> RunMetrics | CrossValidationMetrics:
