@@ -131,7 +131,8 @@ def _names(endpoints: Endpoints, task: Task) -> tuple[str, str, str]:
     card = endpoints.get(task.name)
     if card is None:
         return task.name, task.unit, ""
-    return card.title, card.unit or task.unit, card.description
+    about = " ".join(filter(None, (card.description, card.limitations)))
+    return card.title, card.unit or task.unit, about
 
 
 def readable_values(

@@ -50,6 +50,7 @@ class Endpoint:
     category: str = ""  # group of properties, such as absorption
     description: str = ""  # what it is, in a sentence or two
     assay: str = ""  # how it was measured
+    limitations: str = ""  # what the training data cannot tell
     unit: str = ""  # or what the probability is of
     direction: str = ""  # which values are desired, as a rule
     thresholds: tuple[Threshold, ...] = ()

@@ -253,6 +253,7 @@ def endpoint_sections() -> str:
             "Column": f"`{name}`",
             "Category": one.category,
             "Measured by": one.assay,
+            "Not in the data": one.limitations,
             "Unit": one.unit,
             "Wanted": one.direction,
             "Thresholds": limits,

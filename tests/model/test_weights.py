@@ -42,6 +42,9 @@ def test_admet_says_what_it_predicts():
         endpoint = admet.endpoints[task.name]
         facts = (endpoint.title, endpoint.description, endpoint.assay, endpoint.source)
         assert all((*facts, endpoint.license, endpoint.scores))
+        limited = ("herg", "bbb_martins", "vdss_lombardo", "dili")
+        is_limited = task.name in limited or task.name.startswith("cyp")
+        assert bool(endpoint.limitations) == is_limited
         assert endpoint.rows == known.count > 300
         if task.kind == "regression":
             assert 0.8 < endpoint.coverage < 1.0

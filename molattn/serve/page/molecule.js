@@ -226,6 +226,7 @@ export class MoleculeView {
       "Confidence": given && confidenceText(task, this.answer).replace(" confidence", ""),
       "Probabilities": probabilities,
       "Measured as": card.assay,
+      "Not in the data": card.limitations,
       "Preferred": card.direction,
       "Limits": limits.join("; "),
       "Data": card.source ? [card.source, card.rows && plural(card.rows, "row")].filter(Boolean).join(", ")
