@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
 from molattn.config.data import Decimal
-from molattn.data.table import Row, Source, Table, open_table
+from molattn.data.table import Row, Source, Table, open_table, with_found_structures
 from molattn.errors import InputError, MolattnError, quoted
 from molattn.explain import METHODS
 from molattn.serve.catalog import LEVEL, ServedModel
@@ -269,6 +269,7 @@ def file_table(
 ) -> tuple[Table, int]:
     """Return the table of a body of a type, and the number of its rows; all are read once."""
     table = open_table(Source(path, "body"), FILES[kind], options=options)
+    table = with_found_structures(table)  # such as cells of Excel, pasted into the page
     table.use(options, *served.model.config.input_columns)
     count = 0
     for count, _ in enumerate(table, start=1):  # noqa: B007

@@ -90,7 +90,7 @@ def opened(browser, address):
         yield page
         context.close()
         assert [text for text in messages if not any(one in text for one in complaints)] == []
-        allowed = (address.split("?")[0], "data:", "blob:")
+        allowed = (re.split("[?#]", address)[0], "data:", "blob:")
         assert [url for url in requests if not url.startswith(allowed)] == []
 
     return ready
@@ -504,6 +504,31 @@ def test_drawing_writes_smiles_and_moves_values(opened):
         page.mouse.click(box["x"] + 20, box["y"] + 20)
         page.locator(".moved").first.wait_for()
         assert page.input_value("#changed-smiles") not in ("", "CC")
+
+
+def test_pasted_cells_have_their_smiles_found(opened):
+    rows = [("aspirin", ASPIRIN, "3.5"), ("phenol, pure", "Oc1ccccc1", "2,1"), ("x", "CCO", "")]
+    with opened() as page:
+        for text in (
+            "\n".join("\t".join(row) for row in rows),
+            "\n".join(["ID\tCompound\tpIC50", *("\t".join(row) for row in rows)]),
+            "\n".join(";".join((smiles, name, value)) for name, smiles, value in rows),
+        ):
+            predict(page, text)
+            assert page.inner_text("#said").startswith("3 molecules done. Read:")
+            names = page.locator("tbody th").all_inner_texts()
+            assert names == ["aspirin", "phenol, pure", "x"]
+
+
+def test_the_editor_has_the_molecule_of_the_address(opened, address):
+    with opened(address=f"{address}#smiles=c1ccncc1") as page:
+        area = page.locator("#editor canvas").last
+        wait_until(lambda: area.evaluate(_HAS_BLUE))
+        box = area.bounding_box()
+        page.mouse.click(box["x"] + 20, box["y"] + 20)
+        wait_until(lambda: page.input_value("#smiles") != "c1ccncc1")
+        mol = Chem.MolFromSmiles(page.input_value("#smiles"))
+        assert mol.HasSubstructMatch(Chem.MolFromSmiles("c1ccncc1"))
 
 
 def test_models_are_chosen_and_ask_for_what_else_they_need(opened, ask):

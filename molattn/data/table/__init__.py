@@ -28,6 +28,7 @@ from molattn.data.table.base import free_name as free_name
 from molattn.data.table.base import listed as listed
 from molattn.data.table.base import name_column as name_column
 from molattn.data.table.text import DelimitedTable, DelimitedWriter, SMITable, SMIWriter
+from molattn.data.table.text import with_found_structures as with_found_structures
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write
 from molattn.utils.registry import Registry

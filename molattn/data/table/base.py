@@ -298,21 +298,12 @@ class Table(ABC):
 
     def _structure_column(self) -> int | None:
         from molattn.chem.grammar import INCHI  # RDKit is slow to import
-        from molattn.chem.parse import parse_smiles
-
-        def atoms(cell: str) -> int:
-            if INCHI.match(cell):  # not read, which takes longer
-                return 3
-            try:
-                return parse_smiles(cell).GetNumAtoms()
-            except SmilesError:
-                return 0
 
         rows = [row.cells for row in islice(self, _STRUCTURE_ROWS) if not row.code]
         smiles_columns = dict[int, str]()
         inchi_columns = dict[int, str]()
         for index, cells in enumerate(zip(*rows, strict=True)):
-            sizes = [atoms(cell) for cell in cells if cell.strip()]
+            sizes = [_atoms(cell) for cell in cells if cell.strip()]
             is_named = first_named(SMILES_NAMES, {index: self.header[index]}) is not None
             is_read = is_named or 10 * sum(size > 0 for size in sizes) >= 9 * len(sizes)
             if sizes and is_read and 2 * sum(size > 2 for size in sizes) >= len(sizes):
@@ -349,6 +340,23 @@ class Table(ABC):
         reason = f"the row has {len(cells)} cells, the header has {width}"
         joined = [*cells[: width - 1], delimiter.join(cells[width - 1 :])]
         return Row(line, joined + [""] * (width - len(joined)), "ragged", reason)
+
+
+def is_structure(cell: str) -> bool:
+    """Return whether a cell is a SMILES or begins like an InChI."""
+    return _atoms(cell) > 0
+
+
+def _atoms(cell: str) -> int:
+    from molattn.chem.grammar import INCHI  # RDKit is slow to import
+    from molattn.chem.parse import parse_smiles
+
+    if INCHI.match(cell):  # not read, which takes longer
+        return 3
+    try:
+        return parse_smiles(cell).GetNumAtoms()
+    except SmilesError:
+        return 0
 
 
 def number_form(text: str) -> str:

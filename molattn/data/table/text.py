@@ -14,6 +14,7 @@ from molattn.data.table.base import (
     Source,
     Table,
     TableWriter,
+    is_structure,
     listed,
 )
 from molattn.errors import InputError
@@ -87,6 +88,52 @@ class DelimitedTable(Table):
                 ) from None
 
 
+class PastedTable(DelimitedTable):
+    """Cells separated by tabs, commas or semicolons, with or without a header.
+
+    The first row is a header unless it has a structure in the column of structures, which
+    :meth:`Table.column` finds by its cells. Without a header the columns are ``smiles``, ``name``
+    (the first other one) and ``column 3`` and so on.
+
+    Raises:
+        InputError: There is one column, or no column of structures.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source, "\t")
+        words = self.header
+        self._has_header = True
+        structures = self._structure_column()
+        if structures is None or is_structure(words[structures]):
+            self._has_header = False
+            self.header = [""] * len(words)
+            structures = self._structure_column()
+        if len(words) == 1 or structures is None:
+            raise InputError(f"{self.path}: expected a column of structures among several")
+        if not self._has_header:
+            self.header = [f"column {number}" for number in range(1, len(words) + 1)]
+            self.header[structures] = "smiles"
+            self.header[1 if structures == 0 else 0] = "name"
+            self.remarks += (f"without a header, structures in column {structures + 1}",)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows."""
+        if self._has_header:
+            yield from super().__iter__()
+            return
+        for line, cells in self._records(self.delimiter):
+            if cells:
+                yield self.row(line, cells, self.delimiter)
+
+
+def with_found_structures(table: Table) -> Table:
+    """Return a SMILES file of several columns without a header as a table, where it is one."""
+    if isinstance(table, SMITable) and not table.has_header:
+        with suppress(InputError):
+            return PastedTable(table.source)
+    return table
+
+
 class DelimitedWriter(TableWriter):
     """Writes cells separated by commas or tabs.
 
@@ -124,17 +171,17 @@ class SMITable(Table):
         _, first = next(self._lines(), (0, ""))
         self._delimiter = "\t" if "\t" in first else None
         words = [word.strip() for word in first.split(self._delimiter)]
-        self._has_header = bool(words) and words[0].lower() in _SMI_HEADINGS
-        self.header = words if self._has_header or not words else ["smiles", "name"]
+        self.has_header = bool(words) and words[0].lower() in _SMI_HEADINGS
+        self.header = words if self.has_header or not words else ["smiles", "name"]
         self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""
         lines = self._lines()
-        if self._has_header:
+        if self.has_header:
             next(lines)
         for number, line in lines:
-            if self._has_header:
+            if self.has_header:
                 yield self.row(number, line.split(self._delimiter), " ")
             elif match := _SMI_LINE.fullmatch(line):
                 yield Row(number, [*match.groups()])

@@ -27,11 +27,13 @@ COc1ccc2[nH]c(S(=O)Cc3ncc(C)c(OC)c3C)nc2c1 omeprazole`,
 };
 
 export class Input {
-  // `run` is called with { body, type, name } when it is to be predicted, `complain` with a text.
-  constructor(run, complain) {
+  // `run` is called with { body, type, name } when it is to be predicted, `complain` with a text;
+  // `text` is what the page begins with.
+  constructor(run, complain, text) {
     this.run = run;
     this.complain = (text) => { this.forget(); complain(text); };
     this.text = $("smiles");
+    this.text.value = text;
     this.file = null; // the file that was read last, until the text is changed
     $("examples").append(...Object.entries(EXAMPLES).map(([name, text]) => button(name, () => this.open(text), { class: "quiet" })));
     $("ask").addEventListener("submit", (event) => {
@@ -93,8 +95,9 @@ export class Input {
 
   async openEditor() {
     if (!$("drawing").open) return;
-    this.opening ??= openEditor($("editor"), this.line.smiles, (smiles) => this.fromEditor(smiles));
+    this.opening ??= openEditor($("editor"), this.drawn = this.line.smiles, (smiles) => this.fromEditor(smiles));
     this.editor = await this.opening;
+    this.toEditor(); // the text may have changed since
   }
 
   toEditor() {
@@ -159,7 +162,7 @@ export class Input {
     }
   }
 
-  // A pasted table as it is; SMILES and names with what the model needs besides the structure.
+  // A pasted table as it is, of which the server finds the SMILES; SMILES and names with what the model needs besides the structure.
   tableOf(text) {
     const fields = [...$("extra").querySelectorAll("input")];
     if (HEADER.test(text.split("\n", 1)[0]) && /\n./.test(text)) return { body: text, type: CSV };

@@ -15,7 +15,8 @@ const context = {
 const state = { rows: [], asked: null, total: 0, remarks: "", abort: null, opened: null };
 const table = new MoleculeTable($("table"), context, (row) => open(row));
 const view = new MoleculeView($("molecule"), context);
-const input = new Input(run, complain);
+const fromAddress = () => new URLSearchParams(location.hash.slice(1));
+const input = new Input(run, complain, fromAddress().get("smiles") ?? "");
 
 function complain(text) {
   $("problem").textContent = text;
@@ -57,8 +58,6 @@ function address(row = null) {
   if (row && state.total > 1) parts.set("row", row.place);
   return parts.size ? `#${parts}` : location.pathname + location.search;
 }
-
-const fromAddress = () => new URLSearchParams(location.hash.slice(1));
 
 // Predicts what the address of the page names, if anything.
 function openAddress() {

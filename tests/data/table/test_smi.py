@@ -1,6 +1,6 @@
 import pytest
 
-from molattn.data.table import open_table, write_table
+from molattn.data.table import open_table, with_found_structures, write_table
 from molattn.errors import InputError
 
 
@@ -53,3 +53,40 @@ def test_what_is_written_is_read_again(tmp_path):
             ["", "2", "", "empty"],
             ["C C", "3", "", "name"],
         ]
+
+
+PASTED = {
+    "aspirin\tCC(=O)Oc1ccccc1C(=O)O\t3.5\nphenol\tOc1ccccc1\t2,1\n": ["name", "smiles", "column 3"],
+    "CCO,ethanol, p.a.\nCCCO,propanol, dry\n": ["smiles", "name", "column 3"],
+    "ID;Compound\n7;CCO\n\n8;CCN\n": ["ID", "Compound"],
+    "x\tCCCO\n": ["name", "smiles"],
+    "a\tCCO\nb\tnot a molecule\n" + "c\tCCCO\n" * 18: ["name", "smiles"],
+}
+
+
+@pytest.mark.parametrize("text", PASTED)
+def test_cells_in_place_of_lines_of_smiles_are_a_table(tmp_path, text):
+    table = with_found_structures(read(tmp_path, text))
+    assert table.header == PASTED[text]
+    column = table.column("smiles", "--smiles-column")
+    rows = [row.cells for row in table]
+    lines = [line for line in text.splitlines() if line]
+    assert len(rows) == len(lines) - ("ID" in table.header)
+    assert rows[0][column].startswith("C")
+    assert not any(row.code for row in table)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CCO\nCCN\n",
+        "CCO ethanol, a drug\nC methane, pure\n",
+        "C[C@H](O)Cl |&1:1,3| a\nCC |$;x$| b,c\n",
+        "SMILES\tid\nCCO\ta\n",
+        "word,other\nword,other\n",
+        'CCO "a\n',
+    ],
+)
+def test_lines_of_smiles_stay_lines_of_smiles(tmp_path, text):
+    table = read(tmp_path, text)
+    assert with_found_structures(table) is table
