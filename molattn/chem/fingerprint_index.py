@@ -27,6 +27,12 @@ Rows = NDArray[np.int64]
 
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model."""
+MOST_ERRORS = 10_000
+"""Most training molecules whose errors are kept."""
+_LARGEST_ERROR = 4.0  # of a molecule, relative to the mean
+# Of scripts/experiments/confidence.py, on other tables than those of the comparison.
+_NEIGHBORS = 20
+_PRIOR = 2.0  # sum of squared similarities that weighs as much as the mean of all
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _SIMILARITIES = 2**22  # at once: 32 MB
 
@@ -47,6 +53,8 @@ class FingerprintIndex:
             :data:`molattn.chem.fingerprints.Fingerprint`.
         labeled: Which tasks the training molecules have labels of, ``bool [m, T]``; None = all.
         seen: What the training molecules consist of; None = unknown.
+        errors: Of models that have not learned from these molecules, relative to the mean, NaN
+            where unknown, ``[m, T]``; None = all are unknown.
     """
 
     def __init__(
@@ -54,10 +62,12 @@ class FingerprintIndex:
         fingerprints: Sequence[Fingerprint],
         labeled: NDArray[np.bool_] | None = None,
         seen: SeenAtoms | None = None,
+        errors: NDArray[np.float16] | None = None,
     ) -> None:
         self.fingerprints = fingerprints
         self.labeled = labeled
         self.seen = seen
+        self.errors = errors
 
     @classmethod
     def from_fingerprints(
@@ -94,7 +104,8 @@ class FingerprintIndex:
         seen = None
         if "seen_codes" in arrays:
             seen = SeenAtoms(arrays["seen_codes"], arrays["most_atoms"])
-        return cls(split_fingerprints(positions, lengths), arrays.get("labeled"), seen)
+        optional = arrays.get("labeled"), seen, arrays.get("errors")
+        return cls(split_fingerprints(positions, lengths), *optional)
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
@@ -107,6 +118,8 @@ class FingerprintIndex:
         if self.seen is not None:
             tensors["seen_codes"] = self.seen.codes
             tensors["most_atoms"] = self.seen.most_atoms
+        if self.errors is not None:
+            tensors["errors"] = self.errors
         return safetensors.numpy.save(tensors)
 
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
@@ -126,6 +139,48 @@ class FingerprintIndex:
             nearest = [similarity[:, rows].max(axis=1, initial=0.0) for rows in labeled]
             similarities.append(np.stack(nearest, axis=1))
         return np.concatenate(similarities)
+
+    def set_errors(
+        self, fingerprints: Sequence[Fingerprint], errors: NDArray[np.float64], seed: int = 0
+    ) -> None:
+        """Keep the absolute errors of n molecules, ``[n, T]``, NaN where unknown.
+
+        Of molecules that share a fingerprint it is the mean. Errors of more than 10,000
+        fingerprints are drawn at random.
+        """
+        numbers = {row.tobytes(): index for index, row in enumerate(self.fingerprints)}
+        index = np.array([numbers.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int64)
+        is_known = ~np.isnan(errors) & (index >= 0)[:, None]
+        sums, counts = np.zeros((2, len(self.fingerprints), errors.shape[1]))
+        np.add.at(counts, index, is_known)
+        np.add.at(sums, index, np.where(is_known, errors, 0.0))
+        means = sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0)
+        relative = np.full(sums.shape, np.nan)
+        np.divide(sums, counts * means, out=relative, where=counts * means > 0.0)
+        drawn = np.random.default_rng(seed).permutation(len(relative))[MOST_ERRORS:]
+        relative[drawn] = np.nan
+        self.errors = relative.clip(max=_LARGEST_ERROR).round(2).astype(np.float16)
+
+    def neighbor_errors(
+        self, molecules: Sequence[Molecule | Fingerprint], tasks: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return :meth:`task_similarity` and how large errors are nearby, ``[n, T]`` each.
+
+        The second is 1 on average: the mean of :attr:`errors` over the 20 most similar molecules,
+        weighted by the square of the similarity, and 1 with a weight of 2.
+        """
+        if self.errors is None:
+            similarity = self.task_similarity(molecules, tasks)
+            return similarity, np.ones(similarity.shape)
+        labeled = np.ones((len(self._sizes), tasks), bool) if self.labeled is None else self.labeled
+        nearest = [np.zeros((0, tasks))]
+        factors = [np.zeros((0, tasks))]
+        for similarity in self._to_all(molecules):
+            columns = [similarity[:, rows].max(axis=1, initial=0.0) for rows in labeled.T]
+            nearest.append(np.stack(columns, axis=1))
+            columns = [error_nearby(similarity, errors) for errors in self.errors.T]
+            factors.append(np.stack(columns, axis=1))
+        return np.concatenate(nearest), np.concatenate(factors)
 
     def nearest(
         self, molecules: Sequence[Molecule | Fingerprint], count: int
@@ -158,6 +213,25 @@ class FingerprintIndex:
     @cached_property
     def _sizes(self) -> NDArray[np.float64]:
         return np.array([*map(len, self.fingerprints)], dtype=np.float64)
+
+
+def error_nearby(
+    similarity: NDArray[np.float64], errors: NDArray[np.float16]
+) -> NDArray[np.float64]:
+    """Return how large errors are near n molecules, ``[n]``, by the similarity to m others.
+
+    See :meth:`FingerprintIndex.neighbor_errors`; ``errors`` are relative, NaN where unknown,
+    ``[m]``, and ``similarity`` is ``[n, m]``.
+    """
+    is_known = ~np.isnan(errors)
+    if not is_known.any():
+        return np.ones(len(similarity))
+    similarity = similarity[:, is_known]
+    count = min(_NEIGHBORS, similarity.shape[1])
+    top = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(similarity, top, axis=1) ** 2
+    nearby = errors[is_known].astype(np.float64)[top]
+    return (_PRIOR + (weights * nearby).sum(axis=1)) / (_PRIOR + weights.sum(axis=1))
 
 
 class ReachedLevels:

@@ -167,6 +167,7 @@ class DataConfig(TableColumns):
         validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set; 0 for none.
         keep_training_molecules: Save SMILES and labels of the molecules in the model.
+        keep_residuals: Save how wrong predictions of training molecules are without their labels.
         auxiliary_columns: Columns of other assays to learn from, on any rows; not predicted.
         auxiliary_data: Another table with auxiliary columns; its rows are training rows.
         auxiliary_weight: Weight of each auxiliary column in the loss.
@@ -192,6 +193,7 @@ class DataConfig(TableColumns):
     validation_size: BelowOne = field(default=0.1, metadata=COMMON)
     test_size: BelowOne = field(default=0.1, metadata=COMMON)
     keep_training_molecules: bool = False
+    keep_residuals: bool = True
     auxiliary_columns: Names = ()
     auxiliary_data: Annotated[Name, AfterValidator(abspath)] | None = None
     auxiliary_weight: NonNegative = 1.0

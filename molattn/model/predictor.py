@@ -122,12 +122,14 @@ class Predictor:
         if self.uncertainty is not None:
             index = self.uncertainty.fingerprints
             prints: list[Any] = [record.fingerprint for record in records]
-            similarity = closeness = index.task_similarity(prints, len(tasks))
+            similarity, nearby = index.neighbor_errors(prints, len(tasks))
+            closeness = similarity
             if index.seen is not None:
                 lacks = index.seen.lacks(records, self.config.featurizer)
                 closeness = np.where(lacks, 0.0, similarity)
+                nearby = np.where(lacks, 1.0, nearby)
             low, high = self.intervals(mean, closeness, level)
-            confidence, error = self._confidence(values, mean, closeness)
+            confidence, error = self._confidence(values, mean, closeness, nearby)
         std = undefined.copy()
         if len(outputs) > 1:
             rows = np.arange(len(mean))
@@ -141,12 +143,12 @@ class Predictor:
         return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
 
     def _confidence(
-        self, prediction: Array, mean: Array, similarity: Array
+        self, prediction: Array, mean: Array, similarity: Array, nearby: Array
     ) -> tuple[NDArray[np.str_], Array]:
         tasks = self.config.tasks
         calibration = self.calibrated_uncertainty().calibration
         guesses = np.array(self.guess_errors())
-        errors = calibration.expected_errors(prediction, similarity, guesses)
+        errors = calibration.expected_errors(prediction, similarity, guesses, nearby)
         low, high = self.networks.scaling.ends(mean, errors, self._is_percentage)
         is_number = [task.kind == "regression" for task in tasks]
         expected = np.where(is_number, (high - low) / 2, errors)

@@ -270,20 +270,23 @@ class Calibration:
         ]
         return difficulty(similarity, self.near) * np.asarray(bounds)
 
-    def expected_errors(self, prediction: Array, similarity: Array, guesses: Array) -> Array:
+    def expected_errors(
+        self, prediction: Array, similarity: Array, guesses: Array, nearby: float | Array = 1.0
+    ) -> Array:
         """Return the expected error of each prediction, ``[n, T]``; NaN with too few labels.
 
-        A regression has an absolute error on the transformed scale, the mean conformal score times
-        :func:`difficulty`. Classes have the rate 1 - max p of wrong ones, by their probabilities p.
-        Both are at least :func:`least_error` times the error of a guess, and thus that of a guess
-        at a similarity of 0.
+        A regression has an absolute error on the transformed scale: the mean conformal score times
+        :func:`difficulty`, times how large errors are nearby. Classes have the rate 1 - max p of
+        wrong ones, by their probabilities p. Both are at least :func:`least_error` times the error
+        of a guess, and thus that of a guess at a similarity of 0.
 
         Args:
             prediction: Calibrated probabilities, ``[n, outputs]``; regressions are not used.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
             guesses: Errors of a guess, ``[T]``.
+            nearby: Errors of similar training molecules relative to the mean, ``[n, T]``.
         """
-        errors = difficulty(similarity, self.near)
+        errors = difficulty(similarity, self.near) * nearby
         parts = zip(self.parts, output_slices(self.tasks), strict=True)
         for index, (part, columns) in enumerate(parts):
             if isinstance(part, ConformalScores):

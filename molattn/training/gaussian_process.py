@@ -35,7 +35,7 @@ def add_gaussian_process(
     table: TrainingTable,
     split: Split,
     console: Console | None = None,
-) -> Array:
+) -> tuple[Array, NDArray[np.int64], Array]:
     """Fit the Gaussian process of a trained model, and its weight in the predictions.
 
     With the default kernels, descriptors are compared only if they make the labels of the training
@@ -47,14 +47,16 @@ def add_gaussian_process(
     Returns:
         Outputs of each member for the validation rows as of
         :meth:`molattn.model.predictor.Predictor.predict_outputs`, before the Gaussian process
-        learns from them: their labels determine only the shares.
+        learns from them: their labels determine only the shares. Then the rows that it has learned
+        from, ``[n]``, and their leave-one-out errors, ``[n, T]``.
     """
     start = time.perf_counter()
     validation = table.molecules(split.val)
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
     if not config.kernels:
-        return model.predictor.predict_outputs(validation.records, features=validation.features)
+        outputs = model.predictor.predict_outputs(validation.records, features=validation.features)
+        return outputs, split.train[:0], np.zeros((0, len(table.tasks)))
     rows = _Rows(model, config, table, split)
     if _DESCRIPTORS in config.kernels and not config.gaussian_process.kernels:
         rows.select_kernels(console)
@@ -69,7 +71,9 @@ def add_gaussian_process(
         model.gaussian_process = gp
         outputs = model.predictor.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
-        gp = replace(rows.fit(len(rows.keys)), shares=gp.shares)
+        last = rows.fit(len(rows.keys), with_errors=config.data.keep_residuals)
+        gp = replace(last, shares=gp.shares)
+    errors = np.zeros((0, len(table.tasks))) if gp.errors is None else gp.errors[: len(rows.keys)]
     model.gaussian_process = gp.with_rows(rows.lines, rows.learned)
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
@@ -78,7 +82,7 @@ def add_gaussian_process(
         line = f"{quoted(name)}: the Gaussian process learns from {', '.join(map(quoted, helpers))}"
         print_line(console, line)
     print_line(console, f"Gaussian process with {len(gp.rows)} inducing points fitted in {seconds}")
-    return outputs
+    return outputs, rows.numbers[: len(errors)], errors
 
 
 class _Rows:
@@ -102,6 +106,7 @@ class _Rows:
         self.model = model
         self.config = config
         self.size = len(train)
+        self.numbers = rows
         self.lines = np.array([table.rows[row].line for row in rows])
         self.keys = [_key(table, row) for row in rows.tolist()]
         records = molecules.records
@@ -120,13 +125,13 @@ class _Rows:
         self.labels = scaled(molecules.targets)
         self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]
 
-    def fit(self, count: int) -> GaussianProcessHead:
-        """Fit a Gaussian process to the first rows.
+    def fit(self, count: int, *, with_errors: bool = False) -> GaussianProcessHead:
+        """Fit a Gaussian process to the first rows, with their leave-one-out errors if asked for.
 
         A censored label counts as its bound if the Gaussian process of the others predicts a value
         on the wrong side of it, and is left out otherwise.
         """
-        first = self._first(count)
+        first = {**self._first(count), "with_errors": with_errors}
         gp = self._fit(first)
         if self.bounds is None:
             return gp

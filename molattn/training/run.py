@@ -213,8 +213,10 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
         return model, histories, np.zeros((0, 0, 0))
     with threads(config.training.threads):
         with step_progress(job.console, "Gaussian process"):
-            outputs = add_gaussian_process(model, config, table, split, job.console)
+            outputs, rows, errors = add_gaussian_process(model, config, table, split, job.console)
         fingerprints = training_fingerprints(config, table, split)
+        if len(rows):
+            fingerprints.set_errors(table.fingerprints(rows), errors)
         model.training_set = _training_set(config, table, split, fingerprints)
         model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if len(split.val):

@@ -130,6 +130,16 @@ class FittedProcesses:
         if self.rows.is_class[columns].any():
             self.leave_one_out(self.groups[-1])
 
+    def leave_one_out_errors(self) -> Array:
+        """Return the absolute errors of all outputs for rows without their own labels, ``[n, O]``.
+
+        Rows that are not used and missing labels have NaN.
+        """
+        for group in self.groups:
+            if np.isnan(self.unseen[group.rows][:, group.columns]).any():
+                self.leave_one_out(group)
+        return np.abs(self.rows.labels - self.unseen)
+
     def leave_one_out(self, group: FittedGroup, linear: Array | None = None) -> None:
         """Predict the rows of a group without their own labels, beside a linear part ``[n]``."""
         linear = np.zeros(len(group.rows)) if linear is None else linear

@@ -57,6 +57,8 @@ class GaussianProcessHead:
     """``MoleculeRecord.identity`` of each row of the table that it was fitted to."""
     helpers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """After a fit: other tasks that each task learns from; not saved."""
+    errors: Array | None = None
+    """After a fit that asked for them: of each row without its own label, ``[n, T]``; not saved."""
 
     @classmethod
     def fit(
@@ -70,6 +72,7 @@ class GaussianProcessHead:
         inducing_points: int = 2000,
         seed: int = 0,
         auxiliary: Sequence[Task] = (),
+        with_errors: bool = False,
     ) -> "GaussianProcessHead":
         """Fit to n labeled rows.
 
@@ -87,7 +90,8 @@ class GaussianProcessHead:
 
         Labels ``[n, T]`` are scaled values and class indices, NaN where missing, with those of
         auxiliary tasks in further columns; rows of weight 0 are left out; ``keys`` identify each
-        row wherever it stands, by default by its index.
+        row wherever it stands, by default by its index. ``with_errors`` adds leave-one-out errors
+        of regressions, absolute and in scaled units; those of classes are NaN.
         """
         options = weights, keys, inducing_points, seed
         fitted = fit_tasks(config, inputs, targets, tuple(auxiliary), *options)
@@ -101,6 +105,10 @@ class GaussianProcessHead:
                 logits = class_logits(unseen, task).numpy()
                 classes = targets[rows, index].astype(int)
                 scalings[-1] = ProbabilityScaling.fit(logits, classes)
+        errors = None
+        if with_errors:
+            errors = fitted.leave_one_out_errors()[:, [columns.start for columns in slices]]
+            errors[:, [task.kind != "regression" for task in config.tasks]] = np.nan
         outputs = len(config.output_names)
         return cls(
             tuple(config.tasks),
@@ -113,6 +121,7 @@ class GaussianProcessHead:
             tuple(scalings),
             np.ones(len(config.tasks)),
             helpers={name: sorted(helpers) for name, helpers in fitted.helpers.items()},
+            errors=errors,
         )
 
     def with_rows(self, numbers: Rows, learned: NDArray[np.uint64]) -> "GaussianProcessHead":

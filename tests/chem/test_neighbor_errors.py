@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
+
+CHAINS = ["C" * length for length in range(2, 12)]
+RINGS = [f"c1ccc({'C' * length}N)cc1" for length in range(10)]
+
+
+@pytest.fixture
+def index():
+    index = FingerprintIndex.from_fingerprints(read_fingerprints(CHAINS + RINGS))
+    errors = np.column_stack([[1.0] * 10 + [3.0] * 10, [np.nan] * 20])
+    index.set_errors(read_fingerprints(CHAINS + RINGS), errors)
+    return index
+
+
+def test_errors_are_larger_near_molecules_of_larger_errors(index):
+    similarity, nearby = index.neighbor_errors(["CCCCCCCCCCCCC", "c1ccc(CCNC)cc1", "[Xe]"], 2)
+    np.testing.assert_allclose(
+        similarity, index.task_similarity(["C" * 13, "c1ccc(CCNC)cc1", "[Xe]"], 2)
+    )
+    assert nearby[0, 0] < 0.8
+    assert nearby[1, 0] > 1.2
+    assert nearby[2, 0] == pytest.approx(1.0)  # unlike all
+    assert (nearby[:, 1] == 1.0).all()  # unknown
+
+
+def test_errors_are_kept_with_two_digits_and_the_mean_of_equal_molecules(index):
+    prints = read_fingerprints(["CC", "CC", "CCC", "CCCC"])
+    known = FingerprintIndex.from_fingerprints(prints)
+    known.set_errors(prints, np.array([[1.0], [2.0], [np.nan], [0.777]]))
+    kept = dict(zip([len(row) for row in known.fingerprints], known.errors[:, 0], strict=True))
+    expected = {len(prints[0]): 1.5, len(prints[2]): np.nan, len(prints[3]): 0.777}
+    for size, error in expected.items():
+        np.testing.assert_allclose(kept[size], error / (3.777 / 3), atol=0.006)
+    read = FingerprintIndex.from_arrays(load(index.to_bytes()))
+    np.testing.assert_array_equal(read.errors, index.errors)
