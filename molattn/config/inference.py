@@ -97,11 +97,13 @@ class PredictConfig(IntervalConfig, StreamConfig):
             mean; machine has columns named by target and all digits. auto is readable for Excel
             files and for SMILES on a terminal.
         structures: Draw the molecules in the first column of an Excel file.
+        explain_confidence: Add a column NAME_confidence_reason: what each confidence rests on.
     """
 
     neighbors: Count | None = field(default=None, metadata=COMMON)
     style: Literal["auto", "readable", "machine"] = "auto"
     structures: bool = False
+    explain_confidence: bool = False
 
 
 @checked

@@ -1,10 +1,10 @@
 """Predictions and learned embeddings for the molecules in a table."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress, repeat
+from itertools import chain, compress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.readable import headings
+from molattn.model.uncertainty import Prediction
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -75,7 +76,8 @@ def predict_table(
     With ``config.neighbors`` it has for each task NAME and that number of training rows, those that
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
     ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
-    if the model keeps SMILES, ``NAME_neighbor_1_smiles``.
+    if the model keeps SMILES, ``NAME_neighbor_1_smiles``. With ``config.explain_confidence`` each
+    task has ``NAME_confidence_reason`` (:meth:`molattn.MolAttn.explain_confidence`).
 
     Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
     censored.
@@ -95,7 +97,10 @@ def predict_table(
     """
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
-    spec = prediction_spec(model, config.interval, config.neighbors, config.batch_size)
+    spec = prediction_spec(
+        *(model, config.interval, config.neighbors, config.batch_size),
+        explain_confidence=config.explain_confidence,
+    )
     spec = readable_spec(spec, model, Path(output) if isinstance(output, str) else output, config)
     is_shown = model.uncertainty is not None and console is not None and not console.quiet
     step = 1 + table.count() // MOST_COMPARED if is_shown else None
@@ -219,16 +224,22 @@ def _column(table: Table, names: Sequence[str]) -> int | None:
 
 
 def prediction_spec(
-    model: MolAttn, level: float, neighbors: int | None = None, batch_size: int = 256
+    model: MolAttn,
+    level: float,
+    neighbors: int | None = None,
+    batch_size: int = 256,
+    *,
+    explain_confidence: bool = False,
 ) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
     Raises:
-        InputError: A number of neighbors that the model does not have.
+        InputError: A number of neighbors that the model does not have, or reasons of a confidence
+            of a model that is not calibrated.
     """
     columns = PredictionColumns(model.predictor)
     names: dict[str, str] = {}
-    nearest = None
+    more_cells: list[Callable[[_Predicted], Iterable[list[Any]]]] = []
     if neighbors is not None:
         model.predictor.check_neighbors(neighbors, "neighbors")
         fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
@@ -240,13 +251,27 @@ def prediction_spec(
             for number in range(1, neighbors + 1)
             for name, kind in fields.items()
         }
-        nearest = partial(_neighbor_cells, model, neighbors, [*fields])
+        more_cells.append(partial(_neighbor_cells, model, neighbors, [*fields]))
+    if explain_confidence:
+        if model.uncertainty is None:
+            message = "the model is not calibrated, and thus has no confidence"
+            raise InputError(message, option="explain_confidence")
+        names |= {f"{task.name}_confidence_reason": "string" for task in model.config.tasks}
+        more_cells.append(partial(_reason_cells, model))
     return OutputSpec(
         "predicting",
         {**columns.columns, **names},
-        partial(_predictions, model, columns, level, batch_size, nearest),
+        partial(_predictions, model, columns, level, batch_size, more_cells),
         model.config.input_fields(fingerprint=model.uncertainty is not None),
     )
+
+
+class _Predicted(NamedTuple):
+    """Molecules with a finite prediction."""
+
+    inputs: KernelInputs
+    records: Sequence[MoleculeRecord]
+    prediction: Prediction
 
 
 def _predictions(
@@ -254,7 +279,7 @@ def _predictions(
     columns: PredictionColumns,
     level: float,
     batch_size: int,
-    neighbor_cells: Callable[[KernelInputs], Iterator[list[Any]]] | None,
+    more_cells: Sequence[Callable[[_Predicted], Iterable[list[Any]]]],
     rows: Sequence[ReadRow],
     records: list[MoleculeRecord],
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
@@ -265,20 +290,28 @@ def _predictions(
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
-    position = iter(range(len(prediction.prediction)))
-    nearest = repeat([], len(rows)) if neighbor_cells is None else neighbor_cells(inputs)
-    for is_usable, cells in zip(is_finite, nearest, strict=True):
+    finite_inputs = inputs if is_finite.all() else inputs[np.flatnonzero(is_finite)]
+    predicted = _Predicted(finite_inputs, finite_records, prediction)
+    added = [cells(predicted) for cells in more_cells]
+    usable = zip(range(len(finite_records)), *added, strict=True)
+    for is_usable in is_finite:
         if is_usable:
-            yield [[*columns.cells(prediction, next(position)), *cells]]
+            row, *cells = next(usable)
+            yield [[*columns.cells(prediction, row), *chain.from_iterable(cells)]]
         else:
             yield "not_finite"
 
 
+def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:
+    """Yield the cells of each row that say what its confidence rests on."""
+    return model.predictor.confidence_reasons(predicted.records, predicted.prediction)
+
+
 def _neighbor_cells(
-    model: MolAttn, count: int, fields: Sequence[str], inputs: KernelInputs
+    model: MolAttn, count: int, fields: Sequence[str], predicted: _Predicted
 ) -> Iterator[list[Any]]:
     """Yield the cells of each row that describe its nearest training molecules."""
-    for tasks in zip(*model.predictor.neighbors(inputs, count).values(), strict=True):
+    for tasks in zip(*model.predictor.neighbors(predicted.inputs, count).values(), strict=True):
         yield [getattr(neighbor, name) for task in tasks for neighbor in task for name in fields]
 
 

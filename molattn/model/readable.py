@@ -47,6 +47,7 @@ _OTHERS = {
     "error": Heading("Error", "Why the row has no prediction"),
 }
 _NEIGHBOR = "Of the training row that contributes most, or next most"
+_REASON = "Similarity to training, errors nearby, and what no training molecule has"
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
 
 
@@ -82,7 +83,7 @@ def prediction_frame(
 def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> dict[str, Heading]:
     """Return the heading of each column that ``molattn predict`` adds to a table, by name."""
     by_name: dict[str, Heading] = {}
-    of_neighbors: dict[str, Heading] = {}
+    on_request: dict[str, Heading] = {}
     for task in predictor.config.tasks:
         title, unit, _ = _names(endpoints, task)
         for name, heading in _headings(endpoints, task):
@@ -91,12 +92,14 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
         for number in range(1, neighbors + 1):
             for word in ("row", "similarity", "contribution", "smiles"):
                 heading = Heading(f"{title}, neighbor {number}: {word}", _NEIGHBOR)
-                of_neighbors[f"{task.name}_neighbor_{number}_{word}"] = heading
+                on_request[f"{task.name}_neighbor_{number}_{word}"] = heading
+        reason = Heading(f"{title}, reason of the confidence", _REASON, is_detail=True)
+        on_request[f"{task.name}_confidence_reason"] = reason
     by_name["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
     columns = PredictionColumns(predictor).columns
-    return {name: by_name[name] for name in columns} | of_neighbors | _OTHERS
+    return {name: by_name[name] for name in columns} | on_request | _OTHERS
 
 
 def _headings(endpoints: Endpoints, task: Task) -> Iterator[tuple[str, Heading]]:

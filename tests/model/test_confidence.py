@@ -3,13 +3,17 @@ import pytest
 import torch
 
 from molattn import MolAttn, MolAttnConfig
-from molattn.config import NetworkConfig
+from molattn.chem.seen_atoms import SeenAtoms
+from molattn.config import NetworkConfig, PredictConfig
 from molattn.evaluation.scores.scoring import score_confidence
+from molattn.inference.predict import predict_table
 from molattn.model.confidence import grades, guess_error
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Calibration, ConformalScores, Prediction
 from molattn.task import Task
+
+from ..conftest import rows_of
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (Task("y"), Task("t"), Task("b", "binary", ("no", "yes")))
@@ -91,6 +95,32 @@ def test_a_molecule_unlike_all_others_has_the_error_of_a_guess_and_is_never_high
     half_widths = calibration.half_widths(new, 0.5)
     if 0 < size < 1:
         np.testing.assert_allclose(half_widths / half_widths[0], errors / errors[0], rtol=1e-6)
+
+
+def test_each_confidence_says_what_it_rests_on_and_is_low_for_what_was_never_seen(model, tmp_path):
+    model.calibrate(HELD_OUT, labels(), KNOWN)
+    index = model.uncertainty.fingerprints
+    index.set_errors(index.fingerprints, np.array([[1.0, np.nan, np.nan]] * 2 + [[4.0, 1.0, 0.0]]))
+    records = model.networks.read(KNOWN)
+    index.seen = SeenAtoms.of(records, np.ones((3, 3), dtype=bool), model.config.featurizer)
+    smiles = ["CCC", "CC[Sn]"]
+    reasons = model.explain_confidence(smiles)
+    assert reasons[0] == [
+        "nearest 1.00; 3 training molecules nearby: 1 times the mean error",
+        "nearest 1.00; 1 training molecule nearby: 1 times the mean error",
+        "nearest 1.00",
+    ]
+    assert all(text.endswith("; tin never seen") for text in reasons[1])
+    confidence, errors = model.predict_confidence(smiles)
+    assert (confidence[1] == "low").all()
+    guess = model.predictor.guess_errors()
+    assert errors[1, 2] == pytest.approx(guess[2])
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "new.csv").write_text("smiles\nCCC\nCC[Sn]\n")
+    options = PredictConfig(explain_confidence=True)
+    predict_table(tmp_path / "model", tmp_path / "new.csv", tmp_path / "out.csv", options)
+    rows = rows_of(tmp_path / "out.csv")
+    assert [[row[f"{task.name}_confidence_reason"] for task in TASKS] for row in rows] == reasons
 
 
 def test_too_few_labels_give_no_confidence_and_say_so_once(model):
