@@ -1,6 +1,6 @@
 """Coverage of intervals by how the difficulty grows with the distance to the training molecules.
 
-The difficulty is exp(slope (1 - s)), with a slope of 1 in the package.
+The difficulty is exp(slope (1 - s)); in the package it has become r^(s - 1), see `confidence.py`.
 Gaussian processes alone on embeddings of `base`, 800 molecules a table, intervals at level 0.9.
 `order` is a split by time of Butina clusters, those most similar to a random one first; `+ random`
 are the same test rows with validation rows drawn at random from the others, which is what a

@@ -29,6 +29,7 @@ from molattn.evaluation.report.plots import (
     task_results,
 )
 from molattn.evaluation.report.tables import (
+    confidence_remarks,
     confidence_table,
     format_score,
     interval_table,
@@ -190,6 +191,7 @@ def write_run_page(
         uncalibrated=uncertainty.calibration.shortfalls(level)[:_MOST_TASKS] if uncertainty else [],
         intervals=intervals,
         graded=confidence_table(metrics),
+        ungraded=[*confidence_remarks(metrics)],
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
         forest_seconds=metrics.baseline_seconds.get("random_forest"),

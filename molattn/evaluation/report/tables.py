@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
@@ -29,6 +30,7 @@ from molattn.utils.console import counted, decimals, print_line
 if TYPE_CHECKING:
     from molattn.inference.predict import PredictedTable
 
+_FEWEST_GRADED = 20  # rows of a grade whose errors are compared
 _RESAMPLES = 1000  # of the bootstrap
 _FIRST_WORD = re.compile("(log10|median|within) ")  # of headings that take two lines
 MODELS = {
@@ -252,6 +254,25 @@ def confidence_table(metrics: Metrics) -> ScoreTable:
     return ScoreTable("confidence", pd.DataFrame(rows))
 
 
+def confidence_remarks(metrics: Metrics) -> Iterator[str]:
+    """Yield a line for each task whose grades do not tell the test rows apart.
+
+    They all have one grade, or the mean errors of grades with 20 rows or more do not rise from high
+    to low.
+    """
+    for task in metrics.runs[0].tasks:
+        grades = (metrics.confidence or {}).get(task.name, {})
+        rows = sum(scores["count"] for scores in grades.values())
+        enough = [name for name in grades if grades[name]["count"] >= _FEWEST_GRADED]
+        errors = [grades[name].get("log10_error", grades[name]["error"]) for name in enough]
+        if len(grades) == 1 and rows >= _FEWEST_GRADED:
+            line = f"all {rows:,} test rows have the confidence {enough[0]}"
+            yield f"{quoted(task.name)}: {line}, so it says little"
+        elif any(later <= error for error, later in pairwise(errors)):
+            line = f"errors do not rise from {' to '.join(enough)}"
+            yield f"{quoted(task.name)}: {line}, so the confidence says little"
+
+
 def _cell_on_scale(scores: Mapping[str, Any], name: str) -> str:
     """Return a score, on log10 if it is known on that scale."""
     if f"log10_{name}" in scores:
@@ -291,6 +312,8 @@ def print_scores(metrics: Metrics, config: TrainConfig, console: Console) -> Non
         labels = counted(counts["count"], "censored test label")
         print_line(console, f"{quoted(name)}: {labels}, {counts['permitted']:,} on the right side")
     for line in leakage_warnings([run.leakage for run in metrics.runs]):
+        print_line(console, line)
+    for line in confidence_remarks(metrics):
         print_line(console, line)
     if not (intervals.frame.empty or is_exchangeable(config.data)):
         print_line(console, "coverage is not promised: the test rows are not drawn at random")

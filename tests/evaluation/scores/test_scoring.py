@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from molattn.config import TrainConfig
 from molattn.evaluation.report.headline import make_headline
-from molattn.evaluation.report.tables import print_scores
+from molattn.evaluation.report.tables import confidence_remarks, print_scores
 from molattn.evaluation.scores.run_metrics import RunMetrics
 from molattn.evaluation.scores.scoring import score_run
 from molattn.training.run import train
@@ -102,6 +103,25 @@ def test_errors_of_each_confidence_and_widths_are_on_log10(run, metrics):
     low, high = run.model.predict_interval(smiles, level=0.9)
     widths = np.log10(high / low)[~np.isnan(targets), 0]
     assert metrics.uncertainty["ic50"]["log10_mean_width"] == pytest.approx(widths.mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "errors, line",
+    [
+        ({"high": 1.0, "medium": 2.0, "low": 3.0}, None),
+        ({"low": 3.0}, "'ic50': all 20 test rows have the confidence low, so it says little"),
+        (
+            {"high": 2.0, "medium": 1.0},
+            "'ic50': errors do not rise from high to medium, so the confidence says little",
+        ),
+    ],
+)
+def test_a_report_says_if_its_grades_do_not_tell_rows_apart(metrics, errors, line):
+    grades = {name: {"count": 20, "error": error} for name, error in errors.items()}
+    found = confidence_remarks(replace(metrics, confidence={"ic50": grades}))
+    assert [*found] == ([line] if line else [])
+    few = {name: {**scores, "count": 19} for name, scores in grades.items()}
+    assert not [*confidence_remarks(replace(metrics, confidence={"ic50": few}))]
 
 
 def test_tables_have_one_scale_and_fit_80_columns(run, metrics):
