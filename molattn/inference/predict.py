@@ -33,7 +33,6 @@ from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.readable import headings
-from molattn.model.uncertainty import Prediction
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -271,7 +270,6 @@ class _Predicted(NamedTuple):
 
     inputs: KernelInputs
     records: Sequence[MoleculeRecord]
-    prediction: Prediction
 
 
 def _predictions(
@@ -291,7 +289,7 @@ def _predictions(
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
     finite_inputs = inputs if is_finite.all() else inputs[np.flatnonzero(is_finite)]
-    predicted = _Predicted(finite_inputs, finite_records, prediction)
+    predicted = _Predicted(finite_inputs, finite_records)
     added = [cells(predicted) for cells in more_cells]
     usable = zip(range(len(finite_records)), *added, strict=True)
     for is_usable in is_finite:
@@ -304,7 +302,7 @@ def _predictions(
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:
     """Yield the cells of each row that say what its confidence rests on."""
-    return model.predictor.confidence_reasons(predicted.records, predicted.prediction)
+    return model.predictor.confidence_reasons(predicted.records)
 
 
 def _neighbor_cells(

@@ -311,7 +311,7 @@ class MolAttn(nn.Module):
         return prediction.confidence, prediction.expected_error
 
     def explain_confidence(
-        self, smiles: Sequence[Molecule], batch_size: int = 256, **inputs: Any
+        self, smiles: Sequence[Molecule], partners: Sequence[Molecule] | None = None
     ) -> list[list[str]]:
         """Say what the confidence of each prediction rests on, a text for each molecule and task.
 
@@ -324,10 +324,8 @@ class MolAttn(nn.Module):
         """
         predictor = self.predictor
         predictor.calibrated_uncertainty()
-        records = self.networks.read(smiles, inputs.pop("partners", None), fingerprint=True)
-        outputs = predictor.predict_outputs(records, batch_size, **inputs)
-        prediction = predictor.prediction(outputs, records, 0.5)
-        return [*predictor.confidence_reasons(records, prediction)]
+        records = self.networks.read(smiles, partners, fingerprint=True)
+        return [*predictor.confidence_reasons(records)]
 
     def training_similarity(self, smiles: Sequence[Molecule]) -> Array:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.

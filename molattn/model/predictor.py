@@ -166,12 +166,12 @@ class Predictor:
             guesses.append(guess_error(self.config.tasks[index], transformed, scales[index]))
         return guesses
 
-    def confidence_reasons(self, records: Records, prediction: Prediction) -> Iterator[list[str]]:
+    def confidence_reasons(self, records: Records) -> Iterator[list[str]]:
         """Yield for each molecule what the confidence of each task rests on."""
         index = self.calibrated_uncertainty().fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
         tasks = range(len(self.config.tasks))
-        similarities = prediction.task_similarity
+        similarities = index.task_similarity(prints, len(tasks))
         nearest = index.nearest(prints, NEIGHBORS)
         for record, row, (rows, _) in zip(records, similarities, nearest, strict=True):
             reasons = [[f"nearest {similarity:.2f}"] for similarity in row]
