@@ -11,13 +11,7 @@ from torch_geometric.data import Batch, Data
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import EdgeTransformerConv, TripletAggregate, TripletAttention
 from molattn.nn.pairs import triplets
-from molattn.testing import (
-    assert_batch_invariant,
-    assert_graphs_independent,
-    assert_permutation_equivariant,
-    assert_smooth,
-    assert_stable,
-)
+from molattn.testing import assert_smooth, check_module
 
 from ..conftest import DOUBLE, assert_near
 
@@ -132,11 +126,8 @@ def test_assertions_hold(make, self_loops):
         attr = torch.randn(pairs.size(1), WIDTH, dtype=DOUBLE)
         graphs.append(Data(edge_index=pairs, edge_attr=attr, num_nodes=nodes))
     layer, data = OnEdges(make()).double(), Batch.from_data_list(graphs)
-    assert_permutation_equivariant(layer, data)
-    assert_graphs_independent(layer, data)
-    assert_batch_invariant(layer, data)
+    check_module(layer, data, skip=["direction", "isolated nodes"])  # which remove edges
     assert_smooth(layer, data)
-    assert_stable(layer, data)
 
 
 @every_layer
