@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
 from molattn.evaluation.report.tables import scored_rows
-from molattn.evaluation.scores.metrics import main_metric, scored_kind
+from molattn.evaluation.scores.metrics import ScoredKind, main_metric, scored_kind
 from molattn.evaluation.scores.run_metrics import Metrics, read_metrics
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, final_folder, has_checkpoint
 from molattn.utils.files import UNFINISHED, locked
@@ -91,10 +91,10 @@ def _scores(metrics: Metrics) -> tuple[str, float | None, float | None]:
     """Return the name of the main metric, its value and that of the baseline."""
     tasks = metrics.runs[0].tasks
     rows = scored_rows(metrics.scores)
-    kinds = [scored_kind(task, metrics.scores[rows].tasks.get(task.name, {})) for task in tasks]
-    scales = {(kind, task.unit) for kind, task in zip(kinds, tasks, strict=True)}
+    scored = metrics.scores[rows].tasks
+    kinds: list[ScoredKind] = [scored_kind(task, scored.get(task.name, {})) for task in tasks]
     key, metric = main_metric(kinds[0])
-    is_mean = len(tasks) > 1 == len(scales)
+    is_mean = len(tasks) > 1 == len({*zip(kinds, (task.unit for task in tasks), strict=True)})
 
     def value(model: str) -> float | None:
         scores = metrics.scores[model]

@@ -199,7 +199,7 @@ def scaled_rows(
         scales["log10_censored"] = np.log10(above_zero(numbers, numbers[:3]))
         labels, *_, predicted = scales["log10_censored"][:, is_labeled]
         yield ScaledRows(("log10", "fold"), labels, predicted, is_labeled)
-    is_censored = (~np.isnan(bounds)).any(axis=0)
+    is_censored: Any = ~np.isnan(bounds).all(axis=0)
     for kind, scaled in scales.items():
         _, low, high, predicted = scaled[:, is_censored]
         if is_censored.any():

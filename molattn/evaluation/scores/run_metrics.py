@@ -136,8 +136,7 @@ class RunMetrics(Metrics):
     @property
     def logarithms(self) -> list[str]:
         """Names of the targets that are learned as logarithms."""
-        transforms = self.target_transforms.items()
-        return [name for name, transform in transforms if transform == _LOG_TRANSFORM]
+        return [name for name, text in self.target_transforms.items() if text == _LOG_TRANSFORM]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
