@@ -464,7 +464,7 @@ class CodedEdges(OnDevice):
 
     def dense(self) -> Tensor:
         """The features of each pair row, ``[num_pairs, D]``; 0 where the pair is no edge."""
-        return self.padded_table[self.codes]
+        return self.padded_table.index_select(0, self.codes)
 
 
 def _place_graphs(

@@ -76,6 +76,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
         {"radius": 1, "gate": True},
         {"radius": 1, "layer": "gaan", "self_loops": False},
         {"score": "gatv2", "self_loops": False},
+        {"layer_options": ("attn_bias=slopes",), "update_edges": True},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

@@ -26,6 +26,7 @@ OPTIONS = [
     {"layer": "graph_network", "gate": True, "update_edges": True},
     {"edge_value": False},
     {"layer": "grit", "walk_length": 4, "update_edges": True},
+    {"layer_options": ("attn_bias=slopes",)},
     {"layer_options": ("attn_bias=slopes",), "update_edges": True},
     {"layer": "graph_network", "layer_options": ("attn_bias=slopes",)},
     {"layer": "egt", "layer_options": ("attn_bias=slopes",)},
@@ -128,6 +129,24 @@ def test_slopes_read_the_number_of_bonds_between_atoms(name, wraps, monkeypatch)
         if form is as_batch:
             np.testing.assert_array_equal(read[0][:, -1].numpy(), expected)
         read.clear()
+
+
+def test_a_second_molecule_has_slopes_over_its_own_bonds():
+    network = replace(SMALL, layer_options=("attn_bias=slopes",))
+    model = MolAttn(MolAttnConfig(("y",), network, partner_column="solvent")).eval().double()
+    net = model.nets[0]
+    pairs = [*zip(SMILES, SMILES[::-1], strict=True)]
+
+    def halves():
+        batch = model.collate([model.featurize(*pair) for pair in pairs])
+        return net.encode(batch).chunk(2, dim=-1)
+
+    first, second = halves()
+    torch.testing.assert_close(first, second.flip(0), rtol=0, atol=1e-10)
+    with torch.no_grad():
+        for layer in net.attention_layers:
+            layer.attn_bias.slope.zero_()
+    assert not torch.allclose(halves()[1], second)
 
 
 @pytest.mark.parametrize("form", [as_rows, as_batch])

@@ -51,7 +51,7 @@ NETWORKS = {
     "gaan": {"self_loops": False, "layers": 1},
     "mat": {"radius": 3, "layers": 1, "edge_width": NetworkConfig.edge_width},
     "graph_network": {"readout": "mean+max"},
-    "egt": {"update_edges": True},
+    "egt": {"update_edges": True, "layer_options": ("attn_bias=slopes",)},
     "grit": {"layers": 1},
 }
 
@@ -83,7 +83,8 @@ def trained():
         "target_transforms": (LogTransform(), IdentityTransform(), IdentityTransform()),
         "standardize": True,
     }
-    network = NetworkConfig(**SMALL | {"layers": 1, "update_edges": True})
+    network = {"layers": 1, "update_edges": True, "layer_options": ("attn_bias=slopes",)}
+    network = NetworkConfig(**SMALL | network)
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)

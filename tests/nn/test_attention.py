@@ -11,6 +11,7 @@ from molattn.nn import (
     COMBINES,
     SCORES,
     AttentionConv,
+    DistanceSlopes,
     EdgeAttentionConv,
     EGTConv,
     GaANConv,
@@ -48,6 +49,7 @@ FORMS = {
     "codes": {"edges": "codes"},
     "keys_alone": {"edges": "codes", "edge_value": False},
     "bias": {"edges": "codes", "attn_bias": True},
+    "code_bias": {"edges": "codes", "code_bias": True},
     "gate": {"edges": "features", "edge_gate": True},
     "gated_codes": {"edges": "codes", "edge_gate": True, "attn_bias": True},
     "score_mod": {"edges": "codes", "score_mod": torch.tanh},
@@ -55,7 +57,9 @@ FORMS = {
 }
 
 
-def inputs_of(graphs, edges, edge_value=True, attn_bias=False, edge_gate=False, **_):
+def inputs_of(
+    graphs, edges, edge_value=True, attn_bias=False, edge_gate=False, code_bias=False, **_
+):
     """Leaves for each of the inputs, of which the codes are none."""
     values = dict.fromkeys(PairInputs._fields)
     for name, width in (("query", 2), ("key", 2), ("value", 1)):
@@ -69,6 +73,7 @@ def inputs_of(graphs, edges, edge_value=True, attn_bias=False, edge_gate=False, 
         values["edge_value"] = leaf(3, 2, 1) if edge_value else None
     values["attn_bias"] = leaf(graphs.num_pairs, 2) if attn_bias else None
     values["edge_gate"] = leaf(graphs.num_pairs, 2) if edge_gate else None
+    values["code_bias"] = leaf(2, 3) if code_bias else None
     return values
 
 
@@ -82,6 +87,8 @@ def runner(graphs, values, score_mod, attend, return_weights):
             for name in ("edge_key", "edge_value"):
                 if given[name] is not None:
                     given[name] = torch.nn.functional.pad(given[name], (0, 0, 0, 0, 0, 1))
+            if given["code_bias"] is not None:
+                given["code_bias"] = torch.nn.functional.pad(given["code_bias"], (0, 1))
         returned = {"return_weights": return_weights, "return_logits": return_weights}
         out = attend(graphs, PairInputs(**given), 0.7, score_mod, **returned)
         nodes = out.nodes[graphs.row_mask]
@@ -164,15 +171,17 @@ def as_edges(graphs):
     update_edges=st.booleans(),
     coded=st.booleans(),
     some=st.booleans(),
+    slopes=st.booleans(),
     sizes=SIZES,
 )
 def test_layers_equal_the_edge_list_in_values_and_derivatives(
-    score, combine, temperature, gate, update_edges, coded, some, sizes
+    score, combine, temperature, gate, update_edges, coded, some, slopes, sizes
 ):
     graphs = CompleteGraphs(sizes, self_loops=False)
     if some:  # and nodes without neighbors
         graphs = graphs.with_edges(torch.rand(graphs.num_pairs) < 0.6)
     options = {"combine": combine, "gate": gate, "update_edges": update_edges}
+    options["attn_bias"] = DistanceSlopes(2, max_distance=2) if slopes else None
     conv = EdgeAttentionConv(
         4, 4, 2, edge_dim=3, score=score, temperature=temperature, **options
     ).double()

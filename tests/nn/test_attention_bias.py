@@ -23,6 +23,8 @@ from molattn.nn import (
 )
 
 from .conftest import DOUBLE, HEADS, assert_near
+from .conv.test_edge_attention import numpy_layer
+from .test_attention import saved_bytes
 from .test_layers import gradients
 
 
@@ -105,6 +107,60 @@ def test_slopes_are_those_of_alibi_on_a_graph():
     np.testing.assert_array_equal(gradient.numpy(), [-bonds_beyond_one.sum()] * 8)
     for heads, first in ((1, [0.0]), (2, [4, 0]), (3, [4, 2, 0]), (4, [4, 2, 1, 0])):
         assert DistanceSlopes(heads, max_distance=3).slope.tolist() == first
+
+
+BONDS = np.array([0.0, 1, 2, 3, 9, -1, 1e4])  # 9 counts as 3, no path as 4, the virtual node as 1
+BEYOND_ONE = np.array([0, 0, 1, 2, 2, 3, 0])
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "gatv2"}, {"temperature": 0.5}], ids=str)
+@pytest.mark.parametrize("form", ["edges", "pairs", "codes", "codes of terms", "codes of edges"])
+def test_slopes_on_every_form_of_a_graph_are_the_equations(form, options):
+    term = DistanceSlopes(2, max_distance=3)
+    conv = EdgeAttentionConv(4, 6, 2, edge_dim=3, attn_bias=term, **options).double()
+    with torch.no_grad():
+        term.slope.copy_(torch.tensor([0.7, -0.2], dtype=DOUBLE))
+    graph = CompleteGraphs([4, 1, 6], self_loops=False)
+    graph = graph.with_edges(torch.rand(graph.num_pairs) < 0.8)
+    kinds = torch.randint(0, 7, (graph.num_edges,))
+    table, distances = torch.randn(7, 3, dtype=DOUBLE), torch.from_numpy(BONDS).unsqueeze(-1)
+    x = torch.randn(11, 4, dtype=DOUBLE)
+    arrays = (t.detach().numpy() for t in (x, graph.edge_index, table[kinds]))
+    bias = -np.outer(BEYOND_ONE[kinds.numpy()], [0.7, -0.2])
+    expected = numpy_layer(conv, *arrays, bias=bias)
+    attr = CodedEdges.from_edges(graph, kinds, table)
+    bias_attr = CodedEdges(attr.codes, distances)
+    if form == "edges":
+        given = {"edge_attr": table[kinds], "bias_attr": distances[kinds, 0]}
+        out, (_, alpha) = conv(x, graph.edge_index, return_attention_weights=True, **given)
+    else:
+        is_coded = form in ("codes", "codes of edges"), form in ("codes", "codes of terms")
+        given = [
+            coded if of_codes else coded.dense()
+            for of_codes, coded in zip(is_coded, (attr, bias_attr), strict=True)
+        ]
+        rows = graph.nodes_to_rows(x)
+        out = graph.rows_to_nodes(conv(rows, graph, given[0], bias_attr=given[1]))
+        again, (_, alpha) = conv(rows, graph, given[0], True, bias_attr=given[1])
+        assert_near(graph.rows_to_nodes(again), out)
+        alpha = graph.pairs_to_edges(alpha)
+    assert_near(out, torch.from_numpy(expected[0]))
+    assert_near(alpha, torch.from_numpy(expected[2]))
+
+
+def test_slopes_of_codes_keep_no_tensor_of_pairs():
+    graph, x = CompleteGraphs([50]), torch.randn(50, 16, requires_grad=True)
+    codes = torch.randint(0, 9, (graph.num_edges,))
+    edges = CodedEdges.from_edges(graph, codes, torch.randn(9, 16, requires_grad=True))
+    distances = CodedEdges(edges.codes, torch.arange(9.0).unsqueeze(-1))
+    plain = EdgeAttentionConv(16, 16, 8, edge_dim=16)
+    conv = EdgeAttentionConv(16, 16, 8, edge_dim=16, attn_bias=DistanceSlopes(8, 8))
+    expected, _ = saved_bytes(lambda: plain(x, graph, edges))
+    kept, out = saved_bytes(lambda: conv(x, graph, edges, bias_attr=distances))
+    assert kept < expected + 5000 < expected + graph.num_pairs * 4
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = conv(x, graph, edges, bias_attr=distances)
+    torch.testing.assert_close(mixed.float(), out, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("has_own_block", [False, True])

@@ -44,7 +44,6 @@ from molattn.nn.graph_inputs import (
     check_shape,
     edge_features,
     like_input,
-    map_edges,
     read_globals,
     read_graph,
 )
@@ -78,6 +77,7 @@ class _Terms(NamedTuple):  # see AttentionConv.attend
     edge_gate: OptTensor
     edge_value: OptTensor
     score_mod: ScoreMod
+    code_bias: OptTensor  # of each code of the edges, [H, K + 1]
 
 
 class PlainMessagePassing(MessagePassing):
@@ -368,24 +368,24 @@ class AttentionConv(PlainMessagePassing):
             return_messages: Also return the weighted values, after gate and dropout, of complete
                 graphs as :class:`~molattn.nn.dense.edge_update.PairMessages`.
         """
+        graph = self._blocks(edges)
+        code_bias = None
         if self.attn_bias is not None:
             attr = edge_attr if bias_attr is None else bias_attr
-            if isinstance(attr, Tensor) and attr.dim() == 1:
-                attr = attr.unsqueeze(-1)
-            learned = map_edges(self.attn_bias, attr).to(projected[0].dtype)
-            check_shape("attn_bias", learned, edges.num_pairs, self.heads)
-            attn_bias = add_terms(attn_bias, learned)
-        terms = _Terms(attn_bias, edge_gate, edge_value, score_mod)
-        # An empty graph has no block, and the output would have no grad_fn.
-        is_complete = isinstance(edges, CompleteGraphs)
-        if not is_complete or not edges.num_rows or edges.is_listed or self.needs_messages():
+            has_room = graph is not None and score_mod is None
+            by_code = has_room and self._adds_by_code(attr, edge_attr)
+            learned = self._learned_bias(attr, edges.num_pairs, by_code).to(projected[0].dtype)
+            code_bias = learned if by_code else None
+            attn_bias = attn_bias if by_code else add_terms(attn_bias, learned)
+        terms = _Terms(attn_bias, edge_gate, edge_value, score_mod, code_bias)
+        if graph is None:
             return self._attend_edges(projected, edges, edge_attr, terms, return_messages)
-        inputs = (projected, edges, edge_attr)
+        inputs = (projected, graph, edge_attr)
         requested = (return_weights, return_messages)
         if not self.dropout or not self.training:
             return self._attend_pairs(*inputs, terms, *requested)
         # Dropout is a random gate.
-        is_kept = torch.rand(self.heads, edges.num_pairs, device=edges.device).t() >= self.dropout
+        is_kept = torch.rand(self.heads, graph.num_pairs, device=graph.device).t() >= self.dropout
         terms = terms._replace(edge_gate=is_kept if edge_gate is None else edge_gate * is_kept)
         attended = self._attend_pairs(*inputs, terms, *requested)
         nodes = attended.nodes / (1 - self.dropout)
@@ -393,6 +393,36 @@ class AttentionConv(PlainMessagePassing):
         if messages is not None:
             messages = messages * (1 / (1 - self.dropout))
         return attended._replace(nodes=nodes, messages=messages)
+
+    def _blocks(self, edges: Edges) -> Optional[CompleteGraphs]:
+        """Return the graphs on whose blocks the layer attends; None = on the list of edges."""
+        # An empty graph has no block, and the output would have no grad_fn.
+        if not isinstance(edges, CompleteGraphs) or not edges.num_rows or edges.is_listed:
+            return None
+        return None if self.needs_messages() else edges
+
+    def _adds_by_code(self, attr: EdgeAttr, edge_attr: EdgeAttr) -> bool:
+        """Whether the products of queries with codes have room for the layer's ``attn_bias``."""
+        return (
+            isinstance(attr, CodedEdges)
+            and isinstance(edge_attr, CodedEdges)
+            and attr.codes is edge_attr.codes
+            and self.lin_edge_key is not None
+            and self.head_score.rule.pair is None
+            and self.temperature == 1
+        )
+
+    def _learned_bias(self, attr: Any, pairs: int, by_code: bool) -> Tensor:
+        """The layer's ``attn_bias`` of pairs ``[P, H]``, or of codes ``[H, K + 1]``."""
+        assert self.attn_bias is not None
+        if not isinstance(attr, CodedEdges):
+            learned = self.attn_bias(attr.unsqueeze(-1) if attr.dim() == 1 else attr)
+            check_shape("attn_bias", learned, pairs, self.heads)
+            return learned
+        learned = self.attn_bias(attr.table)
+        check_shape("attn_bias", learned, len(attr.table), self.heads)
+        of_codes = F.pad(learned.t(), (0, 1))  # heads before pairs, as blocks read them
+        return of_codes if by_code else of_codes.index_select(1, attr.codes).t()
 
     def needs_messages(self) -> bool:
         """Whether attention on complete graphs is computed on the list of their edges."""
@@ -425,8 +455,8 @@ class AttentionConv(PlainMessagePassing):
         bias = terms.attn_bias
         gate = terms.edge_gate
         query, key, value = projected
-        basis = self._basis(attr)
-        inputs = PairInputs(score.query(query), score.key(key), value, *basis, bias, gate)
+        pairs = (*self._basis(attr), bias, gate, terms.code_bias)
+        inputs = PairInputs(score.query(query), score.key(key), value, *pairs)
         returned: Any = {"return_weights": return_weights or return_messages}
         returned["return_logits"] = return_weights
         # Logits are divided by the temperature; with a bias or a score_mod they are not a product.

@@ -24,6 +24,8 @@ from molattn.nn.dense.plain import (
     sum_dtype,
 )
 
+_INPUTS = len(PairInputs._fields)
+
 
 def fused_attention(
     graph: CompleteGraphs,
@@ -80,8 +82,8 @@ class _Gradients:
 
     def __init__(self, ctx: Any, grads: Sequence[Optional[Tensor]]) -> None:
         tensors = ctx.saved_tensors  # once: activation checkpointing computes them at each access
-        inputs = PairInputs(*tensors[:8])
-        nodes, self.weights, *saved = tensors[8:]
+        inputs = PairInputs(*tensors[:_INPUTS])
+        nodes, self.weights, *saved = tensors[_INPUTS:]
         self.graph, self.scale, self.score_mod, _ = ctx.options
         self.inputs = inputs.converted()
         self.saved = iter(saved)
@@ -103,6 +105,8 @@ class _Gradients:
                 # Contiguous, or each head would be a product of its own.
                 shape = (tensor.size(1), tensor.size(0), tensor.size(2))
                 self.grads[name] = tensor.new_zeros(shape, dtype=wide)
+            elif name == "code_bias" and tensor is not None:
+                self.grads[name] = torch.zeros_like(tensor, dtype=wide)
             elif need and tensor is not None:
                 self.grads[name] = torch.empty_like(tensor)
 
@@ -142,6 +146,8 @@ class _Gradients:
             grad_scores = pairs.pool(grad, basis.size(1))
             pairs.by_node(grad_query).baddbmm_(grad_scores, basis)
             add_product(grads["edge_key"], grad_scores.mT, pairs.by_node(q))
+            if grads["code_bias"] is not None:
+                grads["code_bias"] += grad_scores.sum(dim=1)
             if grads["edges"] is not None:
                 grad_edges = pairs.by_pair(grad) @ pairs.by_row(pairs.by_node(q) @ basis.mT)
                 if slopes is not None:
@@ -187,7 +193,7 @@ def _differentiable(ctx: Any, grads: Sequence[Optional[Tensor]]) -> Any:
     def compute(*inputs: Any) -> Attended:
         return dense_attention(graph, PairInputs(*inputs), scale, score_mod, **returned)
 
-    inputs = ctx.saved_tensors[:8]
+    inputs = ctx.saved_tensors[:_INPUTS]
     needs = ctx.needs_input_grad[1:]
     return differentiable_gradients(compute, inputs, needs, grads)
 

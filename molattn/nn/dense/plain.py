@@ -39,6 +39,7 @@ class PairInputs(NamedTuple):
     edge_value: Optional[Tensor] = None  # basis of the edges' values, [M, H, V]; None = 0
     attn_bias: Optional[Tensor] = None  # term of each logit, [P, H]
     edge_gate: Optional[Tensor] = None  # factor of each weight, [P, H]
+    code_bias: Optional[Tensor] = None  # term of each code's logits, [H, M]; needs edge_key
 
     def converted(self) -> "PairInputs":
         """The same in the type in which attention is computed."""
@@ -83,7 +84,7 @@ def dense_attention(
     Args:
         graph: The layout.
         inputs: Queries, keys, values, the edges :math:`f` with their bases :math:`K, V`, the bias
-            :math:`d` and the gate :math:`g`.
+            :math:`d` and the gate :math:`g`; a bias of codes is added before :math:`\phi`.
         scale: :math:`c`.
         score_mod: :math:`\phi`, of each number by itself.
         score: A function of queries and keys ``[..., H, C]`` that returns logits ``[..., H]``, with
@@ -209,7 +210,12 @@ class BlockView:
         k = self.read(self.inputs.key)
         if self.inputs.edge_key is None:
             return torch.bmm(q, k.mT)
-        scores = self.by_node(q) @ self.inputs.edge_key.transpose(0, 1).mT
+        basis = self.inputs.edge_key.transpose(0, 1).mT
+        if self.inputs.code_bias is None:
+            scores = self.by_node(q) @ basis
+        else:
+            code_bias = self.inputs.code_bias.unsqueeze(1)
+            scores = torch.baddbmm(code_bias, self.by_node(q), basis)
         if coded:
             scores[..., -1] = _NO_EDGE
         return add_product(self.contract(scores), q, k.mT)

@@ -103,7 +103,7 @@ def test_equals_gatv2_conv_with_its_key_as_value():
     assert_same_gradients(got, expected, [x, e])
 
 
-def numpy_layer(conv, x, edge_index, e, u, batch):  # noqa: C901 (every choice of the layer)
+def numpy_layer(conv, x, edge_index, e, u=None, batch=None, bias=0.0):  # noqa: C901 (every choice of the layer)
     """The equations of the class docstring, edge by edge."""
     p = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
     heads, width = conv.heads, conv.head_channels
@@ -114,6 +114,9 @@ def numpy_layer(conv, x, edge_index, e, u, batch):  # noqa: C901 (every choice o
 
     def split(vector):
         return vector.reshape(heads, width)
+
+    def of_graph(name, i):
+        return 0 if u is None else linear(name, u[batch[i]])
 
     def rate(q, k, h):
         if conv.score in ("dot", "scaled_dot"):
@@ -139,14 +142,15 @@ def numpy_layer(conv, x, edge_index, e, u, batch):  # noqa: C901 (every choice o
     logits = np.zeros((edges, heads))
     values = np.zeros((edges, heads, width))
     for k, (s, r) in enumerate(edge_index.T):
-        query = split(linear("lin_query", x[r]) + linear("lin_global_query", u[batch[r]]))
+        query = split(linear("lin_query", x[r]) + of_graph("lin_global_query", r))
         key = linear("lin_key", x[s]) + linear("lin_edge_key", e[k])
-        key = split(key + linear("lin_global_key", u[batch[s]]))
+        key = split(key + of_graph("lin_global_key", s))
         value = linear("lin_value", x[s])
         if conv.lin_edge_value is not None:
             value = value + linear("lin_edge_value", e[k])
-        values[k] = split(value + linear("lin_global_value", u[batch[s]]))
+        values[k] = split(value + of_graph("lin_global_value", s))
         logits[k] = [rate(query[h], key[h], h) for h in range(heads)]
+    logits += bias
     out = np.zeros((nodes, conv.out_channels))
     messages = np.zeros_like(values)
     alpha = np.zeros_like(logits)
@@ -165,7 +169,8 @@ def numpy_layer(conv, x, edge_index, e, u, batch):  # noqa: C901 (every choice o
         summed = messages[mine].sum(0)
         out[i] = combine("head_combine", summed) + linear("lin_root", x[i]) + p["bias"]
     new_edges = [
-        e[k] + linear("lin_edge_out", combine("edge_combine", messages[k])) for k in range(edges)
+        e[k] + linear("lin_edge_out", combine("edge_combine", messages[k]))
+        for k in range(edges * conv.update_edges)
     ]
     return out, np.asarray(new_edges), alpha
 
