@@ -31,6 +31,7 @@ from molattn.task import Task
 from molattn.utils.devices import threads
 
 _DOMAIN_SIMILARITY = 0.4
+_MOST_REASONS = 10  # molecules
 _MOST_ATOMS = 200  # of a molecule to explain
 
 Prediction = TypedDict(
@@ -48,6 +49,9 @@ Prediction = TypedDict(
         ],
         "expected_error": NotRequired[
             Annotated[float | None, Field(description="Absolute, or the rate of wrong classes.")]
+        ],
+        "confidence_reason": NotRequired[
+            Annotated[str, Field(description="What it rests on, of at most 10 molecules.")]
         ],
         "percentile": float | None,
     },
@@ -116,8 +120,10 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         if model.features:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
+    good = [n for n, (*_, code) in enumerate(predicted) if not code]
+    if served.model.uncertainty is not None and len(good) <= _MOST_REASONS:
+        _add_reasons(served, [answers[n] for n in good], [predicted[n][0].record for n in good])
     if neighbors:
-        good = [n for n, (*_, code) in enumerate(predicted) if not code]
         fingerprints: list[Any] = [predicted[n][0].record.fingerprint for n in good]  # pyright: ignore
         for n, near in zip(good, served.model.nearest(fingerprints, neighbors), strict=True):
             answers[n]["neighbors"] = [
@@ -129,6 +135,15 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
                 for neighbor in near
             ]
     return answers
+
+
+def _add_reasons(served: ServedModel, answers: list[Molecule], records: list[Any]) -> None:
+    """Add to the predictions of molecules what their confidence rests on."""
+    reasons = served.model.predictor.confidence_reasons(records)
+    for answer, texts in zip(answers, reasons, strict=True):
+        for prediction, text in zip(answer["predictions"].values(), texts, strict=True):
+            if prediction is not None:
+                prediction["confidence_reason"] = text
 
 
 def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Prediction:

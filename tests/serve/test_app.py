@@ -79,6 +79,10 @@ def test_predictions_are_those_of_the_model(client, mixed):
     ends = mixed.predict_interval(smiles, 0.8)
     numbers = mixed.predict(smiles), *ends, mixed.training_similarity(smiles)
     graded = mixed.predict_confidence(smiles)
+    reasons = [
+        [given["confidence_reason"] for given in one["predictions"].values()] for one in good
+    ]
+    assert reasons == mixed.explain_confidence(smiles)
     for one, values, low, high, similarity, grades, errors in zip(
         good, *numbers, *graded, strict=True
     ):

@@ -224,6 +224,7 @@ export class MoleculeView {
       "Column": task.name,
       "Nearest training molecule with this label": similarity != null && `similarity ${number(similarity, 2)}`,
       "Confidence": given && confidenceText(task, this.answer).replace(" confidence", ""),
+      "Confidence rests on": given?.confidence_reason,
       "Probabilities": probabilities,
       "Measured as": card.assay,
       "Not in the data": card.limitations,
