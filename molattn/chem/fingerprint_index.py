@@ -30,9 +30,8 @@ MOST_KEPT = 100_000
 MOST_ERRORS = 10_000
 """Most training molecules whose errors are kept."""
 _LARGEST_ERROR = 4.0  # of a molecule, relative to the mean
-NEIGHBORS = 20
-"""How many training molecules the expected error depends on."""
 # Both of scripts/experiments/confidence.py, on other tables than those of the comparison.
+_NEIGHBORS = 20
 _PRIOR = 2.0  # sum of squared similarities that weighs as much as the mean of all
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _SIMILARITIES = 2**22  # at once: 32 MB
@@ -228,7 +227,7 @@ def error_nearby(
     if not is_known.any():
         return np.ones(len(similarity))
     similarity = similarity[:, is_known]
-    count = min(NEIGHBORS, similarity.shape[1])
+    count = min(_NEIGHBORS, similarity.shape[1])
     top = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
     weights = np.take_along_axis(similarity, top, axis=1) ** 2
     nearby = errors[is_known].astype(np.float64)[top]

@@ -315,9 +315,9 @@ class MolAttn(nn.Module):
     ) -> list[list[str]]:
         """Say what the confidence of each prediction rests on, a text for each molecule and task.
 
-        The similarity to the nearest training molecule, how large errors for the 20 most similar
-        ones were, and the elements, charges or the size that no training molecule has; such as
-        ``nearest 0.23; 20 training molecules nearby: 1.6 times the mean error; tin never seen``.
+        It names the similarity to the nearest training molecule, how large errors for similar ones
+        were, and the elements, charges or the size that no training molecule has, such as
+        ``nearest 0.23; errors nearby 1.60 times the mean; tin never seen``.
 
         Raises:
             ValueError: A model that is not calibrated.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.chem.fingerprint_index import NEIGHBORS, FingerprintIndex, read_fingerprints
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
@@ -23,7 +23,6 @@ from molattn.model.target_transform import own_units
 from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Prediction, Uncertainty
 from molattn.task import output_slices
-from molattn.utils.console import counted
 
 Array = NDArray[np.float64]
 
@@ -170,19 +169,17 @@ class Predictor:
         """Yield for each molecule what the confidence of each task rests on."""
         index = self.calibrated_uncertainty().fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
-        tasks = range(len(self.config.tasks))
-        similarities = index.task_similarity(prints, len(tasks))
-        nearest = index.nearest(prints, NEIGHBORS)
-        for record, row, (rows, _) in zip(records, similarities, nearest, strict=True):
-            reasons = [[f"nearest {similarity:.2f}"] for similarity in row]
-            for task in tasks if index.errors is not None else ():
-                errors = index.errors[rows, task].astype(np.float64)
-                if count := int((~np.isnan(errors)).sum()):
-                    words = f"{counted(count, 'training molecule')} nearby"
-                    reasons[task].append(f"{words}: {np.nanmean(errors):.2g} times the mean error")
-            for task in tasks if index.seen is not None else ():
-                reasons[task] += index.seen.reasons(record, self.config.featurizer, task)
-            yield ["; ".join(texts) for texts in reasons]
+        similarities, nearby = index.neighbor_errors(prints, len(self.config.tasks))
+        for record, *row in zip(records, similarities.tolist(), nearby.tolist(), strict=True):
+            reasons = []
+            for task, (similarity, error) in enumerate(zip(*row, strict=True)):
+                texts = [f"nearest {similarity:.2f}"]
+                if error != 1.0:  # as it is where errors are unknown
+                    texts.append(f"errors nearby {error:.2f} times the mean")
+                if index.seen is not None:
+                    texts += index.seen.reasons(record, self.config.featurizer, task)
+                reasons.append("; ".join(texts))
+            yield reasons
 
     def intervals(self, mean: Array, similarity: Array, level: float) -> tuple[Array, Array]:
         """Return the ends of intervals in own units, of means on the transformed scale."""

