@@ -47,8 +47,8 @@ class SeenAtoms:
 
         ``featurizer`` is that of the molecules.
         """
-        occurs = _occurring(records, featurizer).reshape(len(records), -1).astype(np.float32)
         unseen = (~self.codes).reshape(len(self.codes), -1).astype(np.float32)
+        occurs = _occurring(records, featurizer).reshape(-1, unseen.shape[1]).astype(np.float32)
         sizes = np.array([record.num_atoms for record in records], dtype=np.int64)
         return (occurs @ unseen.T > 0) | (sizes[:, None] > self.most_atoms)
 

@@ -38,6 +38,7 @@ def test_each_task_says_what_its_molecules_lack(seen, smiles, reasons, others):
     found = [[*seen.reasons(molecule[0], DEFAULT, task)] for task in (0, 1)]
     assert found == [reasons, others]
     assert seen.lacks(molecule, DEFAULT).tolist() == [[bool(reasons), bool(others)]]
+    assert seen.lacks([], DEFAULT).shape == (0, 2)  # of a run without test rows
 
 
 def test_what_training_molecules_consist_of_is_saved_with_their_fingerprints(seen):
