@@ -149,7 +149,7 @@ def assert_isolated_nodes(module: nn.Module, data: Data, **kwargs: Any) -> None:
     }
     whole = Subject(module, as_batch(graph), kwargs)
     problem = f"{whole.name} fails on isolated nodes"
-    of_nodes = [output.rows == graph.num_nodes for output in whole.outputs]
+    of_nodes = [graph.num_edges != output.rows == graph.num_nodes for output in whole.outputs]
     for when, case in cases.items():
         subject = Subject(module, as_batch(case), kwargs)
         worst = Worst(subject, None, problem, batch_norm(module) or ISOLATED)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter, softmax
 
 from molattn import testing
@@ -294,6 +295,12 @@ def test_a_layer_that_raises_is_named_with_the_check_that_it_raised_in():
     assert "raised in the check 'batching'; skip=['batching']" in error.value.__notes__[0]
     with pytest.raises(AssertionError, match="IndexError for a single node: index 3 is out"):
         testing.assert_isolated_nodes(NeedsFourNodes(), SEVERAL)
+
+
+def test_as_many_edges_of_one_direction_as_nodes_are_no_obstacle():
+    triangle = torch.tensor([[1, 0, 0, 2, 2, 1], [2, 2, 1, 1, 0, 0]])
+    data = Data(x=torch.randn(3, WIDTH), edge_index=triangle, edge_attr=torch.randn(6, 2))
+    testing.assert_edge_direction(Layer(), Batch.from_data_list([data]))
 
 
 class Handed(Layer):
