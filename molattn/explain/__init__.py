@@ -11,3 +11,5 @@ from molattn.explain.methods import METHODS as METHODS
 from molattn.explain.methods import Method as Method
 from molattn.explain.methods import MethodOptions as MethodOptions
 from molattn.explain.methods import Scores as Scores
+from molattn.explain.reach import AttentionByDistance as AttentionByDistance
+from molattn.explain.reach import attention_by_distance as attention_by_distance

@@ -1,5 +1,6 @@
 """Explain the predictions of a saved model for a table of molecules."""
 
+import base64
 import json
 import zipfile
 from collections import Counter
@@ -23,6 +24,7 @@ from molattn.explain.faithfulness import FEWEST, Faithfulness, measure_instances
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
 from molattn.explain.page import ExplanationPage, InvalidRow
+from molattn.explain.reach import AttentionByDistance, distance_shares
 from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
@@ -43,12 +45,13 @@ PAGE_FILE = "index.html"
 _PICTURES = "molecules"
 _JSON = "explanations.json"
 _WEIGHTS = "attention.npz"
+_BY_DISTANCE = "attention_by_distance.png"
 _TABLES = {
     "atoms.csv": ("row", "atom", "symbol", "smiles"),
     "bonds.csv": ("row", "atom_1", "atom_2", "smiles"),
     "other_inputs.csv": ("row", "input"),
 }
-CONTENTS = (PAGE_FILE, _PICTURES, _JSON, *_TABLES, _WEIGHTS)
+CONTENTS = (PAGE_FILE, _PICTURES, _JSON, *_TABLES, _WEIGHTS, _BY_DISTANCE)
 """Contents of a folder of explanations."""
 
 _Explained = tuple[Instance, list[Explanation]]
@@ -70,6 +73,8 @@ def explain_table(
       :attr:`molattn.data.table.Row.line`; atoms are in the order of the input and have its
       numbers, from 0;
     - ``explanations.json``, all numbers except attention and gates;
+    - ``attention_by_distance.png``, how far each head looks, if the network has attention layers:
+      :class:`molattn.explain.AttentionByDistance`, the numbers of which are in the JSON file;
     - ``attention.npz``, ``attention_ROW`` ``[layers, heads, n receivers, n senders]`` and
       ``gates_ROW`` ``[layers, heads, n]``.
 
@@ -104,7 +109,14 @@ def explain_table(
         errors = Counter(code for _, _, code, _ in files.errors)
         print_remarks(console, errors, files.groups, files.parents, files.redrawn)
         check = _check(files.sample, config, console) if config.check else None
-        files.finish(facts | {"check": None if check is None else check.to_dict()})
+        average = AttentionByDistance.of(model, files.shares, files.head_names)
+        measured = {"check": check, "attention_by_distance": average}
+        measured = {name: x and x.to_dict() for name, x in measured.items()}
+        files.finish(facts | measured)
+        if average is not None:
+            average.save(folder / _BY_DISTANCE)
+            picture = (folder / _BY_DISTANCE).read_bytes()
+            facts["attention_by_distance"] = base64.b64encode(picture).decode()
         label = _label(target, config.target)
         facts |= {"name": Path(str(table.path)).name, "target": label, "methods": meanings}
         files.page.write(folder / PAGE_FILE, facts, files.errors, check)
@@ -204,6 +216,8 @@ class _Files:
         self.sample: list[Instance] = []
         self.done = self.groups = self.parents = self.redrawn = 0
         self._rng = np.random.default_rng(0)
+        self.shares = np.zeros(())
+        self.head_names: tuple[str, ...] = ()
         self._pictures = folder / _PICTURES
         self._pictures.mkdir()
         self._no_scores = [""] * len(config.method)
@@ -232,6 +246,8 @@ class _Files:
         texts = row.table_row.cells
         cells = ["" if column is None else texts[column].strip() for column in self._shown]
         self.page.add(number, explanations, *cells)
+        self.shares = self.shares + distance_shares(explanations[0])
+        self.head_names = explanations[0].head_names
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)
         self.redrawn += instance.record.is_redrawn

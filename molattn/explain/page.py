@@ -82,8 +82,9 @@ class ExplanationPage:
         """Write the page.
 
         ``facts`` are the ``name`` of the table, ``model``, ``target``, ``methods`` with what scores
-        mean, and ``other_inputs`` of the model; ``check`` is the result of the deletion
-        and insertion tests, if they were run.
+        mean, ``other_inputs`` of the model and ``attention_by_distance``, a PNG picture in Base64,
+        if there is one; ``check`` is the result of the deletion and insertion tests, if they were
+        run.
         """
         # One module, so that it adds no global names.
         script = "\n".join(source.read_text(encoding="utf-8") for source in _SCRIPTS)
@@ -98,6 +99,7 @@ class ExplanationPage:
             errors=errors,
             most_errors=_MOST_ERRORS,
             check=check,
+            attention_by_distance=facts.get("attention_by_distance"),
             precision=f"{50 * self._largest / _LEVELS:.2g}%",
             # So that no text of the table can close the element.
             index=Markup(_json(index).replace("<", "\\u003c")),
