@@ -77,9 +77,10 @@ class NetworkConfig:
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
         update_edges: Update pair features in each block but the last.
-        layer_options: Other arguments of the layer's class, such as clip=3, attn_bias=linear (pair
-            features add to the logits, as in Graphormer) or attn_bias=slopes (each head learns how
-            far to look, as in ALiBi); in Python also a dictionary.
+        layer_options: Other arguments of the layer's class, such as clip=3; in Python also a
+            dictionary. With attn_bias=slopes each head learns how far to look, as in ALiBi, with
+            attn_bias=linear pair features add to the logits, as in Graphormer, with attn_bias=null
+            nothing does; attn_bias=auto has slopes for edge_attention.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
@@ -102,7 +103,7 @@ class NetworkConfig:
     gate: bool = False
     edge_value: bool = True
     update_edges: bool = False
-    layer_options: _Assignments = ()
+    layer_options: _Assignments = ("attn_bias=auto",)
     self_loops: bool = True
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)

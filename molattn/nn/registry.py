@@ -194,7 +194,7 @@ def check_network(network: NetworkConfig) -> None:
     check_one_of("combine", network.combine, COMBINES)
     check_one_of("head", network.head, ("auto", *PREDICTION_HEADS))
     readout_makers(network.readout)
-    if network.layer_options:
+    if network.layer_options != NetworkConfig.layer_options:
         _check_layer_options(network)
 
 
@@ -248,8 +248,11 @@ def layer_options(network: NetworkConfig) -> dict[str, Any]:
     ``edge_dim`` is not among them: it is the width of what the network makes of atom pairs.
     """
     pairs = (text.partition("=") for text in network.layer_options)
+    more = {name: yaml.safe_load(value) for name, _, value in pairs}
+    if more.get("attn_bias") == "auto":
+        more["attn_bias"] = "slopes" if network.layer == NetworkConfig.layer else None
     return {
         argument: getattr(network, name)
         for name, argument in LAYER_ARGUMENTS.items()
         if argument != "edge_dim" and getattr(network, name) != getattr(NetworkConfig, name)
-    } | {name: yaml.safe_load(value) for name, _, value in pairs}
+    } | more

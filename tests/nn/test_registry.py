@@ -14,6 +14,22 @@ from molattn.nn.registry import LAYERS, check_network, layer_options
 from molattn.task import Task
 
 
+@pytest.mark.parametrize(
+    "layer, options, term",
+    [
+        ("edge_attention", {}, "slopes"),
+        ("edge_attention", {"layer_options": ()}, None),
+        ("edge_attention", {"layer_options": ("attn_bias=null",)}, None),
+        ("egt", {}, None),
+        ("egt", {"layer_options": ("attn_bias=slopes",)}, "slopes"),
+    ],
+)
+def test_new_networks_of_edge_attention_have_slopes(layer, options, term):
+    network = NetworkConfig(layer=layer, **options)
+    check_network(network)
+    assert layer_options(network).get("attn_bias") == term
+
+
 def test_every_public_layer_is_registered():
     public = {
         thing
