@@ -276,6 +276,7 @@ def test_intervals_of_the_final_model_hold_for_other_molecules(final, table):
     # 300 scores determine the bound: a standard deviation of the coverage of 0.02.
     assert np.mean((low <= labels) & (labels <= high)) == pytest.approx(0.9, abs=0.06)
     assert model.uncertainty.calibration.parts[0].count == 300
+    assert np.isfinite(model.uncertainty.fingerprints.errors).all()  # all rows are in a fold
     assert len(model.gaussian_process.rows) == 300
     found = metrics_of(final)["final"]["uncertainty"]["logS"]
     assert found == {"count": 300, "coverage": pytest.approx(0.9, abs=0.05)}

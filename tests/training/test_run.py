@@ -105,9 +105,9 @@ def test_a_resumed_run_may_have_another_time_limit_but_no_other_option(
     assert "time limit reached (--max-hours)" in shown.getvalue()
 
 
-@pytest.mark.parametrize("predictor", ["network", "both"])
-def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor):
-    data = DataConfig(target_columns=("logS",), keep_training_molecules=True)
+@pytest.mark.parametrize("predictor, keeps", [("network", True), ("both", True), ("both", False)])
+def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor, keeps):
+    data = DataConfig(target_columns=("logS",), keep_training_molecules=True, keep_residuals=keeps)
     process = GaussianProcessConfig(predictor=predictor)
     run = train(replace(config, data=data, training=ONCE, gaussian_process=process))
     model, split = run.model, run.split
@@ -115,6 +115,11 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
     known = np.array(model.uncertainty.fingerprints.contains(prints))
     assert known[split.train].all()
     assert known[split.val].all() == (predictor == "both")
+    # Errors are those of a Gaussian process without the label of the molecule.
+    errors = model.uncertainty.fingerprints.errors
+    assert (errors is not None) == (keeps and predictor == "both")
+    if errors is not None:
+        assert errors.mean() == pytest.approx(1.0, abs=0.2)
     # Intervals are calibrated by the similarity to the training rows alone.
     calibrated = Uncertainty.fit(
         model.config,
