@@ -27,7 +27,7 @@ Rows = NDArray[np.int64]
 
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model."""
-MOST_ERRORS = 10_000
+MOST_ERRORS = 4_000
 """Most training molecules whose errors are kept."""
 _LARGEST_ERROR = 4.0  # of a molecule, relative to the mean
 # Both of scripts/experiments/confidence.py, on other tables than those of the comparison.
@@ -145,7 +145,7 @@ class FingerprintIndex:
     ) -> None:
         """Keep the absolute errors of n molecules, ``[n, T]``, NaN where unknown.
 
-        Of molecules that share a fingerprint it is the mean. Errors of more than 10,000
+        Of molecules that share a fingerprint it is the mean. Errors of more than 4,000
         fingerprints are drawn at random.
         """
         numbers = {row.tobytes(): index for index, row in enumerate(self.fingerprints)}
@@ -175,11 +175,15 @@ class FingerprintIndex:
         labeled = np.ones((len(self._sizes), tasks), bool) if self.labeled is None else self.labeled
         nearest = [np.zeros((0, tasks))]
         factors = [np.zeros((0, tasks))]
+        alike: dict[bytes, list[int]] = {}  # tasks whose errors are of the same molecules
+        for task, is_known in enumerate(~np.isnan(self.errors.T)):
+            alike.setdefault(is_known.tobytes(), []).append(task)
         for similarity in self._to_all(molecules):
             columns = [similarity[:, rows].max(axis=1, initial=0.0) for rows in labeled.T]
             nearest.append(np.stack(columns, axis=1))
-            columns = [error_nearby(similarity, errors) for errors in self.errors.T]
-            factors.append(np.stack(columns, axis=1))
+            factors.append(np.ones((len(similarity), tasks)))
+            for group in alike.values():
+                factors[-1][:, group] = errors_nearby(similarity, self.errors[:, group])
         return np.concatenate(nearest), np.concatenate(factors)
 
     def nearest(
@@ -215,21 +219,21 @@ class FingerprintIndex:
         return np.array([*map(len, self.fingerprints)], dtype=np.float64)
 
 
-def error_nearby(
+def errors_nearby(
     similarity: NDArray[np.float64], errors: NDArray[np.float16]
 ) -> NDArray[np.float64]:
-    """Return how large errors are near n molecules, ``[n]``, by the similarity to m others.
+    """Return how large errors are near n molecules, ``[n, T]``, by the similarity to m others.
 
-    See :meth:`FingerprintIndex.neighbor_errors`; ``errors`` are relative, NaN where unknown,
-    ``[m]``, and ``similarity`` is ``[n, m]``.
+    See :meth:`FingerprintIndex.neighbor_errors`; ``errors`` are relative, NaN where unknown, which
+    is of the same molecules for all tasks, ``[m, T]``, and ``similarity`` is ``[n, m]``.
     """
-    is_known = ~np.isnan(errors)
+    is_known = ~np.isnan(errors[:, 0])
     if not is_known.any():
-        return np.ones(len(similarity))
+        return np.ones((len(similarity), errors.shape[1]))
     similarity = similarity[:, is_known]
     count = min(_NEIGHBORS, similarity.shape[1])
     top = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
-    weights = np.take_along_axis(similarity, top, axis=1) ** 2
+    weights = np.take_along_axis(similarity, top, axis=1)[:, :, None] ** 2
     nearby = errors[is_known].astype(np.float64)[top]
     return (_PRIOR + (weights * nearby).sum(axis=1)) / (_PRIOR + weights.sum(axis=1))
 

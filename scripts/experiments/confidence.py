@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 from molattn.chem import Split, group_split, same_cluster, same_molecule, same_scaffold, time_split
-from molattn.chem.fingerprint_index import FingerprintIndex, error_nearby
+from molattn.chem.fingerprint_index import FingerprintIndex, errors_nearby
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.model.confidence import CONFIDENCES, grades, guess_error
@@ -139,7 +139,7 @@ def compare(kept: Arrays) -> Iterator[dict[str, Any]]:
         index = FingerprintIndex([np.arange(row, dtype=np.uint16) for row in range(len(learned))])
         index.set_errors(index.fingerprints, np.abs(labels[learned] - kept["unseen"])[:, None])
         assert index.errors is not None
-        nearby = error_nearby(to_learned, index.errors[:, 0])[:, None]
+        nearby = errors_nearby(to_learned, index.errors)
         rules["r^s, nearby"] = rules["r^s"] * nearby
         bound = ConformalScores.from_scores(scores[:, 0]).bound(0.9)
         half_widths = {"exp(1 - s)": bound * np.exp(1.0 - nearest)}

@@ -37,3 +37,17 @@ def test_errors_are_kept_with_two_digits_and_the_mean_of_equal_molecules(index):
         np.testing.assert_allclose(kept[size], error / (3.777 / 3), atol=0.006)
     read = FingerprintIndex.from_arrays(load(index.to_bytes()))
     np.testing.assert_array_equal(read.errors, index.errors)
+
+
+def test_each_task_has_the_errors_of_its_own_molecules():
+    prints = read_fingerprints(CHAINS + RINGS)
+    errors = np.random.default_rng(0).uniform(1.0, 2.0, (20, 3))
+    errors[:10, 1] = np.nan
+    together = FingerprintIndex.from_fingerprints(prints)
+    together.set_errors(prints, errors)
+    found = together.neighbor_errors(["CCCCN", "c1ccccc1N"], 3)[1]
+    for task in range(3):
+        alone = FingerprintIndex.from_fingerprints(prints)
+        alone.set_errors(prints, errors[:, [task]])
+        expected = alone.neighbor_errors(["CCCCN", "c1ccccc1N"], 1)[1]
+        np.testing.assert_allclose(found[:, [task]], expected)
