@@ -80,7 +80,7 @@ class NetworkConfig:
         layer_options: Other arguments of the layer's class, such as clip=3; in Python also a
             dictionary. With attn_bias=slopes each head learns how far to look, as in ALiBi, with
             attn_bias=linear pair features add to the logits, as in Graphormer, with attn_bias=null
-            nothing does; attn_bias=auto has slopes for edge_attention.
+            nothing does; attn_bias=auto has slopes for edge_attention. Other options replace it.
         self_loops: Let an atom attend to itself.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).

@@ -92,7 +92,9 @@ def load_pretrained(
         )
     copied = {name: getattr(pretrained, name) for name in _PRETRAINED_OPTIONS}
     inherited = [
-        f"{name} {value}" for name, value in copied.items() if value != getattr(network, name)
+        f"{name} {value}"
+        for name, value in copied.items()
+        if value not in (getattr(network, name), ())
     ]
     if inherited:
         weights = replace(weights, inherited=f" with its {', '.join(inherited)}")

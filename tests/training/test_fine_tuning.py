@@ -272,6 +272,8 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     found, weights = load_pretrained(replace(config, network=given))
     assert weights.inherited == " with its width 8, heads 2, layers 2, edge_width 4"
     assert found.network == replace(SMALL, dropout=0.5, head="fourier")
+    packaged, weights = load_pretrained(config_of(table, "base"))
+    assert (packaged.network.layer_options, weights.inherited) == ((), "")
     assert load_pretrained(found)[0] == found
     for option, value in (("edge_width", 8), ("heads", 4)):
         with pytest.raises(InputError) as error:
