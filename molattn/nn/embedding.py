@@ -69,9 +69,11 @@ class CodeEmbedding(nn.Module):
         if not plain and codes.device.type == "cpu" and codes.numel():
             low, high = codes.aminmax(dim=0)
             if low.min() < 0 or bool((high >= torch.tensor(self.sizes)).any()):
+                least = f" and down to {low.tolist()}" if low.min() < 0 else ""
                 raise IndexError(
-                    f"codes: got up to {high.tolist()}, expected less than {list(self.sizes)}; "
-                    "were they made by another featurizer, or without max_distance?"
+                    f"codes: got up to {high.tolist()}{least}, expected less than "
+                    f"{list(self.sizes)} and at least 0; were they made by another featurizer, or "
+                    "without max_distance or no_path?"
                 )
         codes = codes.long() + self.offsets
         if plain:

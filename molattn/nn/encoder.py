@@ -185,7 +185,7 @@ class Encoder(Resettable):
             if (of_block := _of_graph(edge_index, name)) is not graph:
                 nodes = as_rows(like_input(nodes, x, graph), of_block)
                 graph = of_block
-            more = {"bias_attr": edges.get(name)} if _has_bias(block) else {}
+            more = {"bias_attr": edges.get(name)} if has_bias(block) else {}
             more |= {
                 option: _of_graph(value, name)
                 for option, value in options.items()
@@ -206,7 +206,7 @@ def _of_graph(value: Any, name: Optional[str]) -> Any:
     return value.get(name) if isinstance(value, dict) else value
 
 
-def _has_bias(block: Any) -> bool:
+def has_bias(block: Any) -> bool:
     """Whether the logits of a block's layer have a term of edges, the module ``attn_bias``."""
     layer = getattr(block.conv, "conv", block.conv)  # of a wrapped one
     layer = getattr(layer, "attention", layer)

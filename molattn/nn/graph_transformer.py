@@ -10,7 +10,7 @@ from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.dense.linear import Linear
-from molattn.nn.encoder import AttentionBlock
+from molattn.nn.encoder import AttentionBlock, has_bias
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Nodes, edge_features, edge_list, one_set
 from molattn.nn.normalization import make_norm, normalize_rows
 
@@ -106,7 +106,10 @@ class GraphTransformerBlock(AttentionBlock):
         x = one_set(x)
         edges, values = edge_list(edge_index)
         graphs = _graphs(x, edges, batch)
-        e = edge_features(values if edge_attr is None else edge_attr)
+        edge_attr = values if edge_attr is None else edge_attr
+        if has_bias(self) and options.get("bias_attr") is None:
+            options["bias_attr"] = edge_attr  # a distance is none once it is normalized
+        e = edge_features(edge_attr)
         node = normalize_rows(self.norm_conv, x, edge_index, batch)
         edge = normalize_rows(self.norm_edges, e, edge_index, batch, of_pairs=True)
         update = self.attend(node, edge_index, edge, batch, **options)

@@ -33,7 +33,8 @@ def attend_without_sources(
     x, graph, edge_attr = inputs
     edges, values = edge_list(graph)
     edge_attr = values if edge_attr is None else edge_attr
-    is_sent = _draw_senders(edges, x, batch, dropout)[edges.edge_index[0]]
+    row = int(getattr(conv, "flow", None) == "target_to_source")  # of senders
+    is_sent = _draw_senders(edges, x, batch, dropout)[edges.edge_index[row]]
     if isinstance(edges, CompleteGraphs):
         is_sent = edges.edges_to_pairs(is_sent)
         update = conv(x, edges.with_edges(is_sent), edge_attr, **options)

@@ -224,6 +224,22 @@ def test_other_layers_of_an_encoder_have_no_features_of_terms():
         )
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_term_in_a_block_by_itself_reads_edges_that_are_not_normalized(is_sparse):
+    bias = DistanceSlopes(2, max_distance=9)
+    conv = EdgeAttentionConv(6, 6, 2, edge_dim=3, attn_bias=bias)
+    read = []
+    bias.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    edge_index = torch.tensor([[1, 0, 2, 1], [0, 1, 1, 2]])  # by receiver, as in a matrix
+    e = torch.tensor([[0.0, 1, 1], [0, 1, 1], [1, 0, 2], [0, 1, 1]])
+    graph = (edge_index, e)
+    if is_sparse:
+        options = {"size": (3, 3, 3), "is_coalesced": True, "check_invariants": True}
+        graph = (torch.sparse_coo_tensor(edge_index.flip(0), e, **options),)
+    GraphTransformerBlock(conv, 6, 3)(torch.randn(3, 6), *graph)
+    assert torch.equal(read[0], e)
+
+
 def test_a_wrapped_layer_reads_edges_that_no_block_changes():
     layer = Layer(EdgeAttentionConv, complete_graphs=False)
     options = {"edge_dim": 3, "attn_bias": "slopes", "update_edges": True}

@@ -61,6 +61,11 @@ def test_gradients_by_sample_and_hessians():
     torch.testing.assert_close(hessian, second)
 
 
+def test_a_code_below_0_is_named():
+    with pytest.raises(IndexError, match=r"up to \[2, 1\] and down to \[0, -1\], expected less"):
+        CodeEmbedding([3, 2], 4)(torch.tensor([[2, -1], [0, 1]]))
+
+
 def test_fixed_features_stay_when_parameters_are_reset():
     table, values = torch.tensor([[0, 1], [1, 0]]), torch.arange(12.0).view(4, 3)
     embed = FixedPairEmbedding(table, [2, 2], values, torch.ones(3))

@@ -8,6 +8,7 @@ from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import (
     LAYERS,
     AttentionBlock,
+    EdgeAttentionConv,
     EGTConv,
     Encoder,
     GraphTransformerBlock,
@@ -91,6 +92,20 @@ def test_all_forms_of_a_graph_lose_the_same_senders(name, coded, only_some):
     attr = pairs if coded else pairs.dense()
     rows = encoder(graph.nodes_to_rows(x), graph, attr, **reads)
     assert_near(graph.rows_to_nodes(rows), listed)
+
+
+def test_a_layer_that_sends_from_the_second_row_loses_those_senders():
+    forward = EdgeAttentionConv(NODES, NODES, 2, edge_dim=EDGES)
+    backward = EdgeAttentionConv(NODES, NODES, 2, edge_dim=EDGES, flow="target_to_source")
+    backward.load_state_dict(forward.state_dict())
+    graph = CompleteGraphs([3, 5]).edge_index[:, ::3]
+    x, e = torch.randn(8, NODES), torch.randn(graph.size(1), EDGES)
+    outputs = []
+    for conv, edge_index in ((forward, graph), (backward, graph.flip(0))):
+        torch.manual_seed(1)
+        block = AttentionBlock(conv, NODES, source_dropout=0.5)
+        outputs.append(block.attend(x, edge_index, e, None))
+    torch.testing.assert_close(*outputs)
 
 
 def test_a_sparse_matrix_loses_the_senders_of_its_list():
