@@ -140,6 +140,8 @@ def assert_isolated_nodes(module: nn.Module, data: Data, **kwargs: Any) -> None:
     node; outputs, and their gradients, must be finite.
     """
     graph: Any = max(graphs_of(data), key=lambda graph: len(graph_of_nodes(graph)))
+    if graph.edge_index is None:
+        raise NotApplicableError("data: got no edge_index")
     joined = graph.edge_index.amax(0) < graph.num_nodes - 1
     no_edges = graph.edge_subgraph(joined & ~joined)
     cases = {

@@ -260,7 +260,8 @@ def graph_of_nodes(data: Data) -> Tensor:
 def graph_of_rows(data: Any) -> dict[int, Tensor]:
     """For a tensor with a row for each node, edge or graph: the graph of each row."""
     graphs = torch.arange(data.num_graphs, device=data.batch.device)
-    rows = (data.batch, data.batch[data.edge_index[1].long()], graphs)
+    receivers = [] if data.edge_index is None else data.edge_index[1].long()
+    rows = (data.batch, data.batch[receivers], graphs)
     graph_of = {len(graph): graph for graph in rows}
     if len(graph_of) < 3:
         counts = [len(graph) for graph in rows]

@@ -314,3 +314,19 @@ def test_a_layer_that_tells_left_from_right_fails_for_reflections_alone():
     testing.assert_rotation_equivariant(Handed().double(), molecule)
     with pytest.raises(AssertionError, match="not equivariant"):
         testing.assert_rotation_equivariant(Handed().double(), molecule, reflections=True)
+
+
+class Cloud(nn.Module):
+    """Sound, of distances alone."""
+
+    def forward(self, x, pos, batch=None):
+        batch = batch if batch is not None else torch.zeros(len(x), dtype=torch.long)
+        distance = (pos.unsqueeze(0) - pos.unsqueeze(1)).square().sum(dim=-1)
+        return (-distance).exp() * (batch.unsqueeze(0) == batch.unsqueeze(1)) @ x
+
+
+def test_graphs_without_edges_are_checked():
+    clouds = [Data(x=torch.randn(n, WIDTH), pos=torch.randn(n, 3)) for n in (4, 1, 3)]
+    report = check_module(Cloud(), Batch.from_data_list(clouds))
+    skipped = {name for name, outcome in report.items() if outcome != "passed"}
+    assert skipped == {"padding", "direction", "isolated nodes"}
