@@ -36,7 +36,8 @@ REASONS: dict[ReasonCode, str] = {
     "read as single).",
     "sanitize": "RDKit's sanitization fails for another reason.",
     "standardize": "RDKit cannot standardize the molecule (`--standardize`).",
-    "no_parent": "No organic fragment (one with a carbon atom), and thus no parent to predict.",
+    "no_parent": "No organic fragment (with carbon other than carbonate), and thus no parent to "
+    "predict.",
     "metal_complex": "No parent: a metal, other than the usual cations of salts, or a carbanion is "
     "drawn apart from what it may be bonded to (`--as-given` predicts it as written).",
     "organic_mixture": "No parent: several organic molecules that are not usual counterions or "

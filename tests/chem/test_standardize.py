@@ -144,7 +144,9 @@ def test_the_parent_of_a_salt_is_its_free_form(salt, free):
         np.testing.assert_allclose(found.numbers, plain.numbers, rtol=1e-6)
 
 
-@pytest.mark.parametrize("text", "[Na+].[Cl-] O N.O=S(=O)(O)O N[Pt](N)(Cl)Cl [Br-]".split())
+@pytest.mark.parametrize(
+    "text", "[Na+].[Cl-] O N[Pt](N)(Cl)Cl [Br-] [Li+].[Li+].[O-]C([O-])=O".split()
+)
 def test_a_molecule_without_carbon_has_no_parent(text):
     read = MoleculeReader(Featurizer.default(), standardize="parent")
     assert [one.code for one in read([text, Chem.MolFromSmiles(text)])] == ["no_parent"] * 2
@@ -158,7 +160,11 @@ ASPIRIN, CAFFEINE = "CC(=O)Oc1ccccc1C(=O)O", "Cn1c(=O)c2c(ncn2C)n(C)c1=O"
     [
         ("CN1CCCN=C1/C=C/c1cccs1.O=C(O)c1cc2ccccc2c(Cc2c(O)c(C(=O)O)cc3ccccc23)c1O", 0),  # pyrantel
         ("OC(CN1CCCCC1)C.O=C([O-])/C=C\\C(=O)O.[H+]", 0),
-        ("CCN.Cc1ccc(S(=O)(=O)O)cc1", 1),  # bases are removed before acids
+        ("CCN.Cc1ccc(S(=O)(=O)O)cc1", 0),  # acids are removed before bases
+        ("OC(=O)c1ccccc1O.C[N+](C)(C)CCO", 0),  # but those that are often active
+        ("C1CNCCN1.O=C(O)CC(O)(CC(=O)O)C(=O)O", 0),
+        (f"C1CNCCN1.{ASPIRIN}", 1),
+        ("CN1CCCC1c1cccnc1.[NH4+].[O-]C(O)=O", 0),
         (f"{CAFFEINE}.O=C(O)CC(O)(CC(=O)O)C(=O)O", 0),
         (f"O=C(O)c1ccccc1O.{CAFFEINE}.[Na]", 1),
         (f"C[N+](C)(C)CCO.{ASPIRIN[:-1]}[O-]", 1),
