@@ -194,7 +194,7 @@ def check_network(network: NetworkConfig) -> None:
     check_one_of("combine", network.combine, COMBINES)
     check_one_of("head", network.head, ("auto", *PREDICTION_HEADS))
     readout_makers(network.readout)
-    if network.layer_options != NetworkConfig.layer_options:
+    if network.layer_options not in ((), NetworkConfig.layer_options):
         _check_layer_options(network)
 
 
