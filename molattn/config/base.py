@@ -114,11 +114,11 @@ def check_unused(config: object, *rules: tuple[bool, str, str]) -> None:
     """Raise an ``InputError`` for an option of a section that is set and has no effect.
 
     ``rules``: of each whether it applies, the options that have no effect then, separated by
-    spaces, and the reason, such as ``needs --folds``.
+    spaces, and the reason, such as ``needs --folds``. An option without values is not set.
     """
     for applies, names, reason in rules:
         for name in names.split():
-            if applies and getattr(config, name) != getattr(type(config), name):
+            if applies and getattr(config, name) not in (getattr(type(config), name), ()):
                 raise InputError(reason, option=name)
 
 
@@ -178,6 +178,8 @@ class RunConfig:
         format_path = str if with_paths else lambda path: Path(path).name
         words = ["molattn", command, *map(format_path, files)]
         for name, value in self.changes().items():
+            if value == ():  # as a pretrained model has it: no words
+                continue
             option = "--" + name.replace("_", "-")
             if isinstance(value, bool):
                 words.append(option if value else option.replace("--", "--no-", 1))

@@ -274,6 +274,9 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     assert found.network == replace(SMALL, dropout=0.5, head="fourier")
     packaged, weights = load_pretrained(config_of(table, "base"))
     assert (packaged.network.layer_options, weights.inherited) == ((), "")
+    assert "--layer-options" not in packaged.command_line("train")
+    process = GaussianProcessConfig(predictor="gaussian_process")
+    replace(packaged, gaussian_process=process, training=SupervisedConfig())  # is no error
     assert load_pretrained(found)[0] == found
     for option, value in (("edge_width", 8), ("heads", 4)):
         with pytest.raises(InputError) as error:
