@@ -79,7 +79,8 @@ def check_module(
         except AssertionError as error:
             failures.append(f"{name}: {error}")
         except Exception as error:
-            error.add_note(f"raised in the check {name!r}; skip=[{name!r}] leaves it out")
+            dtype = "" if name == "stability" else " (in float64)"
+            error.add_note(f"raised in the check {name!r}{dtype}; skip=[{name!r}] leaves it out")
             raise
     if failures:
         raise AssertionError("\n".join([f"{len(failures)} of the checks failed", *failures]))

@@ -29,7 +29,7 @@ _WRONG = (
 )
 _MISSING = (
     "the parameter is not used in forward, is detached, or has no effect on this data (attention "
-    "over a single edge, units that are all off)"
+    "over a single edge, units that are all off); if this is meant, name it in `unused`"
 )
 _INFINITE = "sqrt, norm or a division at 0, log(0), or a masked softmax of nothing but -inf"
 _OVERFLOW = (

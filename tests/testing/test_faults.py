@@ -292,7 +292,9 @@ class NeedsFourNodes(Layer):
 def test_a_layer_that_raises_is_named_with_the_check_that_it_raised_in():
     with pytest.raises(IndexError) as error:
         check_module(NeedsFourNodes(), SEVERAL)
-    assert "raised in the check 'batching'; skip=['batching']" in error.value.__notes__[0]
+    assert (
+        "raised in the check 'batching' (in float64); skip=['batching']" in error.value.__notes__[0]
+    )
     with pytest.raises(AssertionError, match="IndexError for a single node: index 3 is out"):
         testing.assert_isolated_nodes(NeedsFourNodes(), SEVERAL)
 
