@@ -203,7 +203,7 @@ def _by_graph(make: Makers, names: Iterable[Optional[str]]) -> dict[Any, Callabl
 
 def _of_graph(value: Any, name: Optional[str]) -> Any:
     """The value for the graph of this name."""
-    return value.get(name) if isinstance(value, dict) else value
+    return value[name] if isinstance(value, dict) else value
 
 
 def has_bias(block: Any) -> bool:

@@ -190,6 +190,13 @@ def test_a_list_of_bonds_and_a_layout_of_pairs_are_mixed(norm, molecules):
     torch.testing.assert_close(got, expected)
 
 
+def test_a_graph_that_is_missing_is_named(molecules):
+    x, graphs, edge_attr = molecules
+    encoder = Encoder({"bonds": Neighbors, "pairs": Neighbors}, 2, WIDTH).double()
+    with pytest.raises(KeyError, match="pairs"):
+        encoder(x, {"bonds": graphs["bonds"]}, edge_attr)
+
+
 def test_terms_of_logits_read_the_first_edges_of_their_own_graph(molecules):
     x, graphs, edge_attr = molecules
     bias = AttentionBias(PathBias(2, 1))
