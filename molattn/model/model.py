@@ -316,8 +316,8 @@ class MolAttn(nn.Module):
         """Say what the confidence of each prediction rests on, a text for each molecule and task.
 
         It names the similarity to the nearest training molecule, how large errors for similar ones
-        were, and the elements, charges or the size that no training molecule has, such as
-        ``nearest 0.23; errors nearby 1.60 times the mean; tin never seen``.
+        were, or the elements, charges or the size that no training molecule has, such as
+        ``nearest 0.43; errors nearby 1.60 times the mean`` or ``nearest 0.23; tin never seen``.
 
         Raises:
             ValueError: A model that is not calibrated.

@@ -174,10 +174,10 @@ class Predictor:
             reasons = []
             for task, (similarity, error) in enumerate(zip(*row, strict=True)):
                 texts = [f"nearest {similarity:.2f}"]
-                if error != 1.0:  # as it is where errors are unknown
-                    texts.append(f"errors nearby {error:.2f} times the mean")
                 if index.seen is not None:
                     texts += index.seen.reasons(record, self.config.featurizer, task)
+                if len(texts) == 1 and error != 1.0:  # as it is where errors are unknown
+                    texts.append(f"errors nearby {error:.2f} times the mean")
                 reasons.append("; ".join(texts))
             yield reasons
 
