@@ -304,8 +304,7 @@ class TrainConfig(RunConfig):
         start = self.fine_tuning.init_from
         # The network of another model is checked when that is loaded.
         is_known = start in ("auto", "none", "base", "base-large", "base-minimol", "base-small")
-        # Without layer_options, of which those models have none where new networks have a default.
-        names = {option.name for option in fields(NetworkConfig)} - {"layer_options"}
+        names = {option.name for option in fields(NetworkConfig)}
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {option.name for option in fields(SupervisedConfig)} - {"seed", "threads", "device"}
         check_unused(self.training, (True, " ".join(sorted(names)), reason))
