@@ -336,7 +336,7 @@ class MoleculesConfig(MoleculeLimits, FileOptions):
     Args:
         smiles_column: Column of SMILES.
         exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets: those
-            of the same connectivity, of salts also the largest fragment.
+            of the same connectivity, of salts also without usual counterions and solvents.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
