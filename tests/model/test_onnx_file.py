@@ -15,6 +15,7 @@ from molattn import InputError, MolAttn, MolAttnConfig
 from molattn.chem import OnnxInputs
 from molattn.cli import main
 from molattn.config import NetworkConfig
+from molattn.evaluation.report.tables import format_score
 from molattn.model.onnx_file import to_onnx
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
@@ -141,7 +142,8 @@ def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_pa
     scores = trained.run_scores.metrics.scores
     assert f"left out: the Gaussian process ({share:.0%} of the prediction), prediction" in said
     alone, whole = (scores[name].tasks["y"]["rmse"] for name in ("network", "test"))
-    assert f"rmse of y: {alone:.3f} of the network alone, {whole:.3f} of the whole model" in said
+    texts = f"{format_score(alone)} of the network alone, {format_score(whole)} of the whole model"
+    assert f"rmse of y: {texts}" in said
     of_file = session_of(file.read_bytes()).get_modelmeta().custom_metadata_map["molattn"]
     assert json.loads(of_file)["network_weights"] == {"y": pytest.approx(1.0 - share, abs=1e-6)}
     expected = {"network": {"y": {"rmse": alone}}, "test": {"y": {"rmse": whole}}}
