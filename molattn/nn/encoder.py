@@ -69,7 +69,7 @@ class AttentionBlock(Resettable):
         self, x: Nodes, edge_index: Any, edge_attr: Optional[Tensor] = None, **options: Any
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Update nodes ``[N, channels]``, and edges where the layer does; it gets the options."""
-        nodes = one_set(x)
+        nodes = as_rows(one_set(x), edge_index)
         graph = (edge_index, options.get("batch"))
         node = normalize_rows(self.norm_conv, nodes, *graph)
         update = self.attend(node, edge_index, edge_attr, graph[1], **options)
@@ -77,7 +77,7 @@ class AttentionBlock(Resettable):
             update, edge_attr = update
         nodes = nodes + self.dropout(update)
         node = normalize_rows(self.norm_ff, nodes, *graph)
-        return nodes + self.dropout(self.ff(node)), edge_attr
+        return like_input(nodes + self.dropout(self.ff(node)), x, edge_index), edge_attr
 
     def attend(
         self, x: Tensor, edge_index: Any, edge_attr: EdgeAttr, batch: OptTensor, /, **options: Any

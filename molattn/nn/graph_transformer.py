@@ -11,7 +11,16 @@ from torch_geometric.utils import scatter
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.dense.linear import Linear
 from molattn.nn.encoder import AttentionBlock, has_bias
-from molattn.nn.graph_inputs import EdgeAttr, Edges, Nodes, edge_features, edge_list, one_set
+from molattn.nn.graph_inputs import (
+    EdgeAttr,
+    Edges,
+    Nodes,
+    as_rows,
+    edge_features,
+    edge_list,
+    like_input,
+    one_set,
+)
 from molattn.nn.normalization import make_norm, normalize_rows
 
 
@@ -103,8 +112,9 @@ class GraphTransformerBlock(AttentionBlock):
         ``batch`` is the graph of each node of a list of edges, read with ``virtual_node``,
         ``drop_path``, ``source_dropout`` and norms of graphs; None = one graph.
         """
-        x = one_set(x)
         edges, values = edge_list(edge_index)
+        inputs = x
+        x = as_rows(one_set(x), edges)
         graphs = _graphs(x, edges, batch)
         edge_attr = values if edge_attr is None else edge_attr
         if has_bias(self) and options.get("bias_attr") is None:
@@ -123,7 +133,8 @@ class GraphTransformerBlock(AttentionBlock):
             graph_index = edges.rows_to_nodes(index)
             mean = scatter(nodes, graph_index, 0, count, "mean").index_select(0, index)
             x = self._add(x, self.act(self.lin_virtual(mean)), graphs)
-        x = self._add(x, self.ff(normalize_rows(self.norm_ff, x, edge_index, batch)), graphs)
+        node = normalize_rows(self.norm_ff, x, edge_index, batch)
+        x = like_input(self._add(x, self.ff(node), graphs), inputs, edges)
         if self.triplet is not None:
             pairs = normalize_rows(self.norm_triplet, e, edge_index, batch, of_pairs=True)
             e = self._add(e, self.triplet(pairs, edge_index), graphs, edges)

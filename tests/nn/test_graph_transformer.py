@@ -202,3 +202,22 @@ def test_a_residual_block_has_one_set_of_nodes(block):
     torch.testing.assert_close(made((x, x), edge_index, edge_attr), made(x, edge_index, edge_attr))
     with pytest.raises(ValueError, match="x: got senders and receivers"):
         made((x, x.clone()), edge_index, edge_attr)
+
+
+@pytest.mark.parametrize("norm, dropout", [("layer", 0.0), ("batch", 0.0), ("layer", 0.5)])
+@pytest.mark.parametrize("has_edges", [False, True])
+def test_a_block_on_complete_graphs_takes_nodes_in_the_form_of_pyg(norm, dropout, has_edges):
+    graph = CompleteGraphs([1, 4, 3])
+    options = {"norm": norm, "source_dropout": dropout}
+    block = AttentionBlock(EGTConv(NODES, NODES, 2, edge_dim=EDGES), NODES, **options)
+    if has_edges:
+        conv = EGTConv(NODES, NODES, 2, edge_dim=EDGES, update_edges=True)
+        options |= {"virtual_node": True, "drop_path": dropout}
+        block = GraphTransformerBlock(conv, NODES, EDGES, **options)
+    x, e = torch.randn(8, NODES), torch.randn(graph.num_pairs, EDGES)
+    torch.manual_seed(1)
+    of_rows = block(graph.nodes_to_rows(x), graph, e)
+    torch.manual_seed(1)
+    nodes, edges = block(x, graph, e)
+    torch.testing.assert_close(nodes, graph.rows_to_nodes(of_rows[0]))
+    torch.testing.assert_close(graph.pairs_to_edges(edges), graph.pairs_to_edges(of_rows[1]))
