@@ -228,10 +228,13 @@ class Network(nn.Module):
     def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
         """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
         options: dict[str, EdgeAttr] = {}
-        if self.has_slopes and isinstance(codes, CodedEdges):
-            options["bias_attr"] = replace(codes, table=self.distance_of_pair(codes.table))
-        elif self.has_slopes:
-            options["bias_attr"] = self.distance_of_pair(codes)
+        # An encoder that was put in the place of the first has no slopes.
+        if self.has_slopes and isinstance(self.encoder, Encoder):
+            options["bias_attr"] = (
+                replace(codes, table=self.distance_of_pair(codes.table))
+                if isinstance(codes, CodedEdges)
+                else self.distance_of_pair(codes)
+            )
         if self.reads_degree or self.walk_length:
             bonds = map_edges(self.bond_of_pair, codes)[:, 0]
         if self.reads_degree:
