@@ -70,6 +70,10 @@ class DistanceSlopes(Resettable):
     as that. Pairs without a path (below 0) count as one bond more than ``max_distance``; the
     virtual node of :class:`~molattn.graph.AddDummyNode` (from 10,000) as bonded to all.
 
+    Any number in the column is read as a distance, also a bond's code or an embedding's component:
+    make pairs by :class:`~molattn.graph.CompleteGraph`, and give a layer that reads embeddings the
+    distances as ``bias_attr``.
+
     Example:
         >>> slopes = DistanceSlopes(4, max_distance=8)
         >>> slopes(torch.tensor([[1.0], [3.0]]))[1, :3].tolist()
