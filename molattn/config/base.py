@@ -164,11 +164,11 @@ class RunConfig:
         return options
 
     def changes(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, by name."""
+        """Return the options that have values, other than their defaults, by name."""
         return {
             name: value
             for name, option in self.options().items()
-            if (value := getattr(getattr(self, option.section), name)) != option.default
+            if (value := getattr(getattr(self, option.section), name)) not in (option.default, ())
         }
 
     def command_line(self, command: str, *, with_paths: bool = False) -> str:
@@ -178,8 +178,6 @@ class RunConfig:
         format_path = str if with_paths else lambda path: Path(path).name
         words = ["molattn", command, *map(format_path, files)]
         for name, value in self.changes().items():
-            if value == ():  # as a pretrained model has it: no words
-                continue
             option = "--" + name.replace("_", "-")
             if isinstance(value, bool):
                 words.append(option if value else option.replace("--", "--no-", 1))
