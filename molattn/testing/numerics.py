@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_geometric.data import Data
 
 from .subject import (
+    INTEGERS,
     NotApplicableError,
     Output,
     Subject,
@@ -21,6 +22,7 @@ from .subject import (
     graph_of_nodes,
     graphs_of,
     matched,
+    step,
 )
 
 _WRONG = (
@@ -136,8 +138,8 @@ def assert_isolated_nodes(module: nn.Module, data: Data, **kwargs: Any) -> None:
     """Assert that isolated nodes, graphs without edges and single nodes have finite outputs.
 
     From the largest graph of ``data``, the edges of its last node are removed, then all edges, then
-    all nodes but the first. The module must not fail; outputs of nodes must have a row for each
-    node; outputs, and their gradients, must be finite.
+    all nodes but the first, unless there are other indices of nodes. The module must not fail;
+    outputs of nodes must have a row for each node; outputs, and their gradients, must be finite.
     """
     graph: Any = max(graphs_of(data), key=lambda graph: len(graph_of_nodes(graph)))
     if graph.edge_index is None:
@@ -147,9 +149,15 @@ def assert_isolated_nodes(module: nn.Module, data: Data, **kwargs: Any) -> None:
     cases = {
         "for a graph whose last node is isolated": graph.edge_subgraph(joined),
         "for a graph without edges": no_edges,
-        "for a single node": no_edges.subgraph(torch.tensor([0], device=joined.device)),
     }
     whole = Subject(module, as_batch(graph), kwargs)
+    if not any(
+        isinstance(value, Tensor) and value.dtype in INTEGERS and step(graph, name, value) > 0
+        for name, value in whole.read.items()
+        if name != "edge_index"
+    ):  # PyG's subgraph leaves other indices of nodes, such as pair_index, as they are
+        single = no_edges.subgraph(torch.tensor([0], device=joined.device))
+        cases["for a single node"] = single
     problem = f"{whole.name} fails on isolated nodes"
     of_nodes = [graph.num_edges != output.rows == graph.num_nodes for output in whole.outputs]
     for when, case in cases.items():

@@ -332,3 +332,16 @@ def test_graphs_without_edges_are_checked():
     report = check_module(Cloud(), Batch.from_data_list(clouds))
     skipped = {name for name, outcome in report.items() if outcome != "passed"}
     assert skipped == {"padding", "direction", "isolated nodes"}
+
+
+class Pairs(Layer):
+    def forward(self, x, edge_index, edge_attr, batch, pair_index):
+        far = x[pair_index[0]]
+        return super().forward(x, edge_index, edge_attr, batch).index_add(0, pair_index[1], far)
+
+
+def test_a_layer_that_reads_other_pairs_than_edges_passes():
+    molecules = SEVERAL.to_data_list()
+    for data in molecules:
+        data.pair_index = torch.ones(data.num_nodes, data.num_nodes).nonzero().t()
+    assert check_module(Pairs(), Batch.from_data_list(molecules))["isolated nodes"] == "passed"
