@@ -20,6 +20,7 @@ from molattn.graph.complete import join_pairs
 from molattn.graph.transforms import random_walks
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.config import MolAttnConfig
+from molattn.nn.attention_bias import DistanceSlopes
 from molattn.nn.dense.linear import Linear
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder
@@ -77,7 +78,8 @@ class Network(nn.Module):
         self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
-        self.has_slopes = encoder is None and layer_options(net).get("attn_bias") == "slopes"
+        modules = self.encoder.modules()
+        self.has_slopes = any(isinstance(module, DistanceSlopes) for module in modules)
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
@@ -228,7 +230,7 @@ class Network(nn.Module):
     def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
         """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
         options: dict[str, EdgeAttr] = {}
-        # An encoder that was put in the place of the first has no slopes.
+        # Encoders of other classes may not take distances.
         if self.has_slopes and isinstance(self.encoder, Encoder):
             options["bias_attr"] = (
                 replace(codes, table=self.distance_of_pair(codes.table))
