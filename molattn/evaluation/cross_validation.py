@@ -337,9 +337,18 @@ def _out_of_fold_results(
         mean = pd.DataFrame([fact.get("coverage_at", {}) for fact in facts]).mean()
         levels[task.name] = {"coverage_at": {str(level): float(x) for level, x in mean.items()}}
     unknown = np.full_like(labels, np.nan)
-    similarities = unknown[:, 0], similarity
-    others = *[unknown] * 3, *similarities, unknown.astype(str), unknown, similarity
-    return task_results(Prediction(predicted, *others), labels, tasks, scores, levels)
+    prediction = Prediction(
+        prediction=predicted,
+        low=unknown,
+        high=unknown,
+        std=unknown,
+        similarity=unknown[:, 0],
+        task_similarity=similarity,
+        confidence=unknown.astype(str),
+        expected_error=unknown,
+        closeness=similarity,
+    )
+    return task_results(prediction, labels, tasks, scores, levels)
 
 
 def _write_predictions(
