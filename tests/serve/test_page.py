@@ -524,9 +524,14 @@ def test_the_editor_has_the_molecule_of_the_address(opened, address):
     with opened(address=f"{address}#smiles=c1ccncc1") as page:
         area = page.locator("#editor canvas").last
         wait_until(lambda: area.evaluate(_HAS_BLUE))
-        box = area.bounding_box()
-        page.mouse.click(box["x"] + 20, box["y"] + 20)
-        wait_until(lambda: page.input_value("#smiles") != "c1ccncc1")
+
+        def draws_an_atom():  # a click is lost while the page still moves
+            box = area.bounding_box()
+            page.mouse.click(box["x"] + 20, box["y"] + 20)
+            page.wait_for_timeout(500)
+            return page.input_value("#smiles") != "c1ccncc1"
+
+        wait_until(draws_an_atom)
         mol = Chem.MolFromSmiles(page.input_value("#smiles"))
         assert mol.HasSubstructMatch(Chem.MolFromSmiles("c1ccncc1"))
 
