@@ -78,8 +78,7 @@ class Network(nn.Module):
         self.bond_of_pair = FixedPairEmbedding(*pairs, bonded, torch.zeros(1))
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
-        modules = self.encoder.modules()
-        self.has_slopes = any(isinstance(module, DistanceSlopes) for module in modules)
+        self.has_slopes = DistanceSlopes in map(type, self.encoder.modules())
         if readout is None or isinstance(readout, Aggregation):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
