@@ -490,8 +490,7 @@ def test_drawing_writes_smiles_and_moves_values(opened):
         page.fill("#smiles", "CCO one\nCCN two")
         area = page.locator("#editor canvas").last
         wait_until(lambda: area.evaluate(_HAS_BLUE))  # nitrogen of the line of the cursor
-        box = page.locator("#editor canvas").last.bounding_box()
-        page.mouse.click(box["x"] + 20, box["y"] + 20)
+        area.click(position={"x": 20, "y": 20})
         wait_until(lambda: not page.input_value("#smiles").endswith("two"))
         first, second = page.input_value("#smiles").split("\n")
         assert first == "CCO one"
@@ -499,9 +498,7 @@ def test_drawing_writes_smiles_and_moves_values(opened):
         predict(page, "CC")
         page.click("text=What if I change it?")
         area = page.locator(".what-if .editor canvas").last
-        area.wait_for()
-        box = area.bounding_box()
-        page.mouse.click(box["x"] + 20, box["y"] + 20)
+        area.click(position={"x": 20, "y": 20})
         page.locator(".moved").first.wait_for()
         assert page.input_value("#changed-smiles") not in ("", "CC")
 
@@ -525,9 +522,8 @@ def test_the_editor_has_the_molecule_of_the_address(opened, address):
         area = page.locator("#editor canvas").last
         wait_until(lambda: area.evaluate(_HAS_BLUE))
 
-        def draws_an_atom():  # a click is lost while the page still moves
-            box = area.bounding_box()
-            page.mouse.click(box["x"] + 20, box["y"] + 20)
+        def draws_an_atom():  # the page moves once, to the results, when it has predicted
+            area.click(position={"x": 20, "y": 20})
             page.wait_for_timeout(500)
             return page.input_value("#smiles") != "c1ccncc1"
 
