@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from molattn.evaluation.report.tables import (
     MODELS,
+    few_labels,
     format_interval,
     score_cell,
     scored_rows,
@@ -55,7 +56,10 @@ def make_headline(tasks: Sequence[Task], metrics: Metrics, folder: Path) -> Head
     command = f"molattn predict {name} molecules.csv --output predictions.csv"
     if isinstance(metrics, CrossValidationMetrics) and metrics.final is None:
         command = ""  # there is no model of all rows
-    return Headline(scores, _conclusion(tasks, metrics), command)
+    conclusion = _conclusion(tasks, metrics)
+    if few := few_labels(metrics):
+        conclusion += f" {few[0].upper()}{few[1:]}."
+    return Headline(scores, conclusion, command)
 
 
 def _conclusion(tasks: Sequence[Task], metrics: Metrics) -> str:

@@ -34,6 +34,7 @@ from molattn.evaluation.report.tables import (
     format_score,
     interval_table,
     is_exchangeable,
+    proposed_folds,
     score_tables,
     scored_rows,
     split_text,
@@ -181,6 +182,7 @@ def write_run_page(
         scored=scored_rows(metrics.scores),
         has_intervals=has_test and bool(metrics.scores["test"].mean["intervals"]),
         kept=_kept_epochs(run),
+        proposal=proposed_folds(metrics, data),
         figures=_figures(folder, points),
         tasks=[
             worst_molecules(run.table, run.split.test, result) for result in results[:_MOST_TASKS]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from molattn.evaluation.scores.metrics import (
     score_tasks,
     scored_kind,
 )
-from molattn.evaluation.scores.run_metrics import Metrics, RunMetrics
+from molattn.evaluation.scores.run_metrics import FoldMetrics, Metrics, RunMetrics
 from molattn.model.confidence import CONFIDENCES
 from molattn.task import Task, TaskKind
 from molattn.utils.console import counted, decimals, print_line
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from molattn.inference.predict import PredictedTable
 
 _FEWEST_GRADED = 20  # rows of a grade whose errors are compared
+_FEWEST_SCORED = 30  # labels, below which scores depend much on chance
+_MOST_NAMED = 3  # tasks with few labels
+_FEW_ROWS = 300
+_FEW_TESTED = 100
 _RESAMPLES = 1000  # of the bootstrap
 _FIRST_WORD = re.compile("(log10|median|within) ")  # of headings that take two lines
 MODELS = {
@@ -44,11 +49,15 @@ MODELS = {
 
 
 class ScoreTable(NamedTuple):
-    """A table of scores: a title, a row for each task and model, and a note below it."""
+    """A table of scores: a title, a row for each task and model, and a note below it.
+
+    ``labels`` is the number of labels in the scores of a run; 0 in other tables.
+    """
 
     title: str
     frame: pd.DataFrame
     note: str = ""
+    labels: int = 0
 
 
 class TableContent(NamedTuple):
@@ -176,8 +185,39 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
             ]
             if len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1:
                 rows.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
-            tables.append(_score_table(content, scored_rows(scores), rows, compared))
+            table = _score_table(content, scored_rows(scores), rows, compared)
+            if "censored" not in content.title:
+                labels = sum(first[task.name].get("count", 0) for task in compared)
+                table = table._replace(labels=labels)
+            tables.append(table)
     return tables
+
+
+def few_labels(metrics: Metrics) -> str:
+    """Return which tasks are scored on fewer than 30 labels, "" if none is.
+
+    Of a cross-validation, these are the labels of all folds.
+    """
+    counts = Counter[str]()
+    for run in metrics.runs:
+        if not isinstance(run, FoldMetrics) or run.repeat == 1:
+            tasks = run.scores[scored_rows(run.scores)].tasks
+            counts.update({name: scores["count"] for name, scores in tasks.items()})
+    few = [f"{n} of {quoted(name)}" for name, n in counts.items() if n < _FEWEST_SCORED]
+    if not few:
+        return ""
+    more = f" and {counted(len(few) - _MOST_NAMED, 'more task')}" * (len(few) > _MOST_NAMED)
+    line = f"scores of fewer than {_FEWEST_SCORED} labels depend much on chance"
+    return f"{line}: {', '.join(few[:_MOST_NAMED])}{more}"
+
+
+def proposed_folds(run: RunMetrics, data: DataConfig) -> str:
+    """Return a proposal to cross-validate a run of few rows, "" of many or if it has folds."""
+    is_small = run.rows_used < _FEW_ROWS or 0 < run.rows_test < _FEW_TESTED
+    if not is_small or data.folds is not None or data.split_column is not None:
+        return ""
+    options = "--folds 5" + " --validation-size 0" * (data.split != "time")
+    return f"few rows ({run.rows_used:,}; test: {run.rows_test:,}): {options} tests each of them"
 
 
 def contents_of(task: Task, scores: Mapping[str, Any]) -> list[TableContent]:
@@ -311,7 +351,9 @@ def print_scores(metrics: Metrics, config: TrainConfig, console: Console) -> Non
     for name, counts in metrics.censored.items():
         labels = counted(counts["count"], "censored test label")
         print_line(console, f"{quoted(name)}: {labels}, {counts['permitted']:,} on the right side")
-    for line in leakage_warnings([run.leakage for run in metrics.runs]):
+    lines = [few_labels(metrics), proposed_folds(metrics.runs[0], config.data)]
+    lines += leakage_warnings([run.leakage for run in metrics.runs])
+    for line in filter(None, lines):
         print_line(console, line)
     for line in confidence_remarks(metrics):
         print_line(console, line)

@@ -3,9 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from molattn.config import DataConfig
 from molattn.evaluation.report.headline import make_headline
+from molattn.evaluation.report.tables import proposed_folds
 from molattn.evaluation.scores.metrics import TaskScores
-from molattn.evaluation.scores.run_metrics import CrossValidationMetrics, FinalMetrics, RunMetrics
+from molattn.evaluation.scores.run_metrics import (
+    CrossValidationMetrics,
+    FinalMetrics,
+    FoldMetrics,
+    RunMetrics,
+)
 from molattn.task import Task
 
 Y, CLASS = Task("y", unit="mg"), Task("toxic", "binary", ("no", "yes"))
@@ -15,8 +22,9 @@ def run_metrics(scores):
     return RunMetrics(scores={name: TaskScores(tasks, {}) for name, tasks in scores.items()})
 
 
-def scores(value, low=None, high=None):
-    return {"y": {"rmse": value, "intervals": low and {"rmse": [low, high]}}}
+def scores(value, low=None, high=None, count=30):
+    intervals = low and {"rmse": [low, high]}
+    return {"y": {"count": count, "rmse": value, "intervals": intervals}}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +50,8 @@ def test_a_logarithm_has_its_scores_ratios_and_censored_labels_in_the_headline()
         names = ("rmse", "log10_rmse", "median_fold_error", "within_2_fold", "within_3_fold")
         values = dict(zip(names, (1000.0 / error, error, 2.17, 0.48, 0.7), strict=True))
         censored = {"censored_permitted": permitted, "log10_censored_rmse": 2 * error}
-        return {"y": {**values, **censored, "intervals": {"log10_rmse": [0.4, 0.5]}}}
+        intervals = {"log10_rmse": [0.4, 0.5]}
+        return {"y": {"count": 49, **values, **censored, "intervals": intervals}}
 
     metrics = run_metrics({"test": on_log10(0.433, 0.75), "random_forest": on_log10(0.561, 0.0)})
     headline = make_headline([Y], metrics, Path("a"))
@@ -59,7 +68,8 @@ def test_a_logarithm_has_its_scores_ratios_and_censored_labels_in_the_headline()
 
 
 def test_a_higher_auc_is_better_and_tasks_are_counted():
-    own = {**scores(0.5, 0.4, 0.6), "toxic": {"roc_auc": 0.8, "intervals": {"roc_auc": [0.7, 0.9]}}}
+    toxic = {"count": 40, "roc_auc": 0.8, "intervals": {"roc_auc": [0.7, 0.9]}}
+    own = {**scores(0.5, 0.4, 0.6), "toxic": toxic}
     constant = {**scores(0.55), "toxic": {"roc_auc": 0.5}}
     headline = make_headline(
         [Y, CLASS], run_metrics({"test": own, "baseline": constant}), Path("a.unfinished")
@@ -69,8 +79,49 @@ def test_a_higher_auc_is_better_and_tasks_are_counted():
     assert headline.command.split()[2] == "a"
 
 
+def test_a_headline_of_few_labels_says_so():
+    few = {**scores(0.5, count=4), "toxic": {"count": 29, "roc_auc": 0.8}}
+    forest = {**scores(0.6), "toxic": {"roc_auc": 0.5}}
+    metrics = run_metrics({"test": few, "random_forest": forest})
+    conclusion = make_headline([Y, CLASS], metrics, Path("a")).conclusion
+    words = "Scores of fewer than 30 labels depend much on chance: 4 of 'y', 29 of 'toxic'."
+    assert conclusion.endswith(words)
+
+
+def test_labels_of_all_folds_count():
+    tested = [
+        FoldMetrics(scores={"test": TaskScores(scores(0.5, count=20), {})}, repeat=repeat)
+        for repeat in (1, 1, 2, 2)
+    ]
+    mean = {"y": {"rmse": {"mean": 0.5, "sd": 0.1, "rounds": 4}}}
+    summary = CrossValidationMetrics(scores={"test": TaskScores(mean, {})}, folds=tested)
+    assert "fewer than 30" not in make_headline([Y], summary, Path("cv")).conclusion
+    summary = replace(summary, folds=tested[1:])
+    assert "chance: 20 of 'y'." in make_headline([Y], summary, Path("cv")).conclusion
+
+
+@pytest.mark.parametrize(
+    "used, tested, options, proposed",
+    [
+        (299, 100, {}, "--folds 5 --validation-size 0 tests"),
+        (990, 99, {}, "--folds 5 --validation-size 0 tests"),
+        (299, 100, {"split": "time"}, "--folds 5 tests"),
+        (299, 0, {"test_size": 0.0}, "test: 0"),
+        (1000, 100, {}, ""),
+        (1000, 0, {"test_size": 0.0}, ""),
+        (50, 10, {"folds": 5}, ""),
+        (50, 10, {"split_column": "set"}, ""),
+    ],
+)
+def test_a_run_of_few_rows_proposes_folds(used, tested, options, proposed):
+    run = RunMetrics(rows_used=used, rows_test=tested)
+    line = proposed_folds(run, DataConfig(**options))
+    assert proposed in line
+    assert bool(line) == bool(proposed)
+
+
 def test_without_a_final_model_a_cross_validation_has_no_command():
-    mean = {"y": {"rmse": {"mean": 0.5, "sd": 0.1, "rounds": 3}}}
+    mean = {"y": {"count": 30, "rmse": {"mean": 0.5, "sd": 0.1, "rounds": 3}}}
     other = {"y": {"rmse": {"mean": 0.6, "sd": 0.1, "rounds": 3}}}
     metrics = CrossValidationMetrics(
         scores={"test": TaskScores(mean, {}), "random_forest": TaskScores(other, {})}
