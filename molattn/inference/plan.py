@@ -113,7 +113,8 @@ def plan_table(
     by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
     ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
     ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
-    With ``config.goal`` the acquisition is the probability to meet it, whatever is chosen before.
+    With ``config.goal`` the acquisition is the probability that a measurement meets it, whatever is
+    chosen before.
     Molecules of the training data, molecules with a value in the column of the target, repeated
     molecules and rows with an error are left out. A model
     that was saved without identities or noises, such as ``admet``, takes stereoisomers of training
@@ -171,7 +172,7 @@ class _Target:
         self.acquisition = config.acquisition if self.goal is None else "greedy"
 
     def _merit(self, mean: Array, std: Array) -> Array:
-        """Return what is acquired: the probability to meet the goal, without a goal the mean."""
+        """Return what is acquired: the mean, or how likely a measurement meets the goal."""
         if self.goal is None:
             return mean
         low, high = (
@@ -257,7 +258,7 @@ class _Target:
         mean, std = predicted[:, indices]
         variance = std**2 / (covariance.diagonal() + noise)  # of the signal, by the intervals
         scaled = covariance * np.sqrt(np.outer(variance, variance))
-        merit = self._merit(mean, np.sqrt(scaled.diagonal()))
+        merit = self._merit(mean, std)
         candidates = Candidates(merit, scaled, variance * noise, costs[indices])
         batch = select_batch(candidates, config.count, self.best, self.acquisition)
         return {
