@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
@@ -113,8 +114,9 @@ class PlanConfig(PredictConfig):
     Args:
         count: Number of molecules to choose.
         target: Property to improve, if the model has several.
-        goal: What to look for: "above X", "below X" or "X to Y" in the unit of the target, best
-            first those that are the most likely to be there; or best, the highest values.
+        goal: What to look for: "above X" (">X"), "below X" ("<X") or "X to Y" in the unit of the
+            target, best first those that are the most likely to be there; or best, the highest
+            values.
         minimize: Low values are the good ones, not high ones.
         acquisition: upper_confidence_bound (mean + standard deviation), expected_improvement over
             the best training label, uncertainty (standard deviation), or greedy (mean).
@@ -141,9 +143,16 @@ class PlanConfig(PredictConfig):
             message = "needs --goal, or --acquisition expected_improvement or uncertainty"
             raise InputError(message, option="cost_column")
 
+    @property
+    def goal_words(self) -> list[str]:
+        """The words of the goal, with ``above`` for > and >=, and ``below`` for < and <=."""
+        return re.sub(
+            r"^\s*(?:(>=?|≥)|<=?|≤)", lambda sign: "above " if sign[1] else "below ", self.goal
+        ).split()
+
     def goal_range(self) -> tuple[float, float] | None:
         """Return the lowest and the highest value that meet the goal; None = the best values."""
-        words = self.goal.split()
+        words = self.goal_words
         if words == ["best"]:
             return None
         match words:

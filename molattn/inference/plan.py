@@ -279,7 +279,7 @@ class _Target:
             goal = f"{side} {self.measured:.3g}, the best of training"
         else:
             probability = merit
-            words = self.config.goal.split()
+            words = self.config.goal_words
             goal = " ".join(["from"] * ("to" in words) + words)
         likely = "<1%" if probability < 0.01 else f"{probability:.0%}"
         reason = f"{likely} likely to be {goal}"

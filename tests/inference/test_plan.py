@@ -136,7 +136,7 @@ def test_a_goal_orders_by_the_probability_to_meet_it(run):
         ("5 to 7.5", lambda length: (length > 5.0) & (length < 7.5)),
         ("-1e3 to 1e3", lambda length: length > 0.0),
     ):
-        found = plan(run, "--goal", goal)
+        found = plan(run, "--goal", goal.replace("above ", ">"))
         assert len(found) == len(best)
         probability = found["acquisition"]
         assert probability.between(0.0, 1.0).all()
@@ -160,11 +160,41 @@ def test_probabilities_between_are_exact_in_both_tails():
 
 @pytest.mark.parametrize(
     "goal",
-    ["", "above", "above x", "6 to 5", "5 to 5", "-5", "above nan", "above inf", "below 1 2"],
+    [
+        "",
+        "above",
+        "above x",
+        "6 to 5",
+        "5 to 5",
+        "-5",
+        "above nan",
+        "above inf",
+        "below 1 2",
+        ">>5",
+        "5>",
+        ">1 to 2",
+    ],
 )
 def test_a_goal_that_is_no_range_is_refused(goal):
     with pytest.raises(InputError, match=f"goal: got '{goal}', expected best"):
         PlanConfig(goal=goal)
+
+
+@pytest.mark.parametrize(
+    "goal, words, ends",
+    [
+        (">1000", "above 1000", (1000.0, np.inf)),
+        (" >= 5", "above 5", (5.0, np.inf)),
+        ("≥5", "above 5", (5.0, np.inf)),
+        ("<-6", "below -6", (-np.inf, -6.0)),
+        ("<= -6", "below -6", (-np.inf, -6.0)),
+        ("≤ 1e-3", "below 1e-3", (-np.inf, 1e-3)),
+    ],
+)
+def test_a_goal_may_have_signs_for_above_and_below(goal, words, ends):
+    config = PlanConfig(goal=goal)
+    assert config.goal_range() == ends
+    assert " ".join(config.goal_words) == words
 
 
 def test_what_contradicts_a_goal_is_refused():
