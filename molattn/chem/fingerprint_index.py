@@ -145,8 +145,8 @@ class FingerprintIndex:
     ) -> None:
         """Keep the absolute errors of n molecules, ``[n, T]``, NaN where unknown.
 
-        Of molecules that share a fingerprint it is the mean. Errors of more than 4,000
-        fingerprints are drawn at random.
+        Of molecules that share a fingerprint it is the mean. Of more than 4,000 fingerprints so
+        many are drawn at random, in turn for each task of those with its errors.
         """
         numbers = {row.tobytes(): index for index, row in enumerate(self.fingerprints)}
         index = np.array([numbers.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int64)
@@ -157,8 +157,8 @@ class FingerprintIndex:
         means = sums.sum(axis=0) / np.maximum(counts.sum(axis=0), 1.0)
         relative = np.full(sums.shape, np.nan)
         np.divide(sums, counts * means, out=relative, where=counts * means > 0.0)
-        drawn = np.random.default_rng(seed).permutation(len(relative))[MOST_ERRORS:]
-        relative[drawn] = np.nan
+        order = np.random.default_rng(seed).permutation(len(relative))
+        relative[interleaved(order, counts > 0.0)[MOST_ERRORS:]] = np.nan
         self.errors = relative.clip(max=_LARGEST_ERROR).round(2).astype(np.float16)
 
     def neighbor_errors(

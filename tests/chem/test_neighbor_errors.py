@@ -39,6 +39,18 @@ def test_errors_are_kept_with_two_digits_and_the_mean_of_equal_molecules(index):
     np.testing.assert_array_equal(read.errors, index.errors)
 
 
+def test_a_task_with_few_errors_keeps_all_of_them(monkeypatch):
+    monkeypatch.setattr("molattn.chem.fingerprint_index.MOST_ERRORS", 10)
+    prints = read_fingerprints(CHAINS + RINGS)
+    errors = np.ones((20, 2))
+    errors[4:, 1] = np.nan
+    index = FingerprintIndex.from_fingerprints(prints)
+    index.set_errors(prints, errors)
+    is_kept = ~np.isnan(index.errors)
+    assert is_kept.any(axis=1).sum() == 10
+    assert is_kept[:, 1].sum() == 4
+
+
 def test_each_task_has_the_errors_of_its_own_molecules():
     prints = read_fingerprints(CHAINS + RINGS)
     errors = np.random.default_rng(0).uniform(1.0, 2.0, (20, 3))
