@@ -317,7 +317,9 @@ class MolAttn(nn.Module):
 
         It names the similarity to the nearest training molecule, how large errors for similar ones
         were, or the elements, charges or the size that no training molecule has, such as
-        ``nearest 0.43; errors nearby 1.60 times the mean`` or ``nearest 0.23; tin never seen``.
+        ``nearest 0.43; errors nearby 1.60 times the mean`` or ``nearest 0.23; tin never seen``. Of
+        a class it names the error that is expected at least at this similarity, whatever the
+        probability: ``nearest 0.43; expected error at least 0.10``.
 
         Raises:
             ValueError: A model that is not calibrated.

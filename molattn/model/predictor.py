@@ -13,7 +13,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, quoted
-from molattn.model.confidence import grades, guess_error
+from molattn.model.confidence import grades, guess_error, least_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
 from molattn.model.kernel import KernelInputs
@@ -21,7 +21,7 @@ from molattn.model.networks import Networks, Records
 from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import own_units
 from molattn.model.training_set import TrainingMolecule, TrainingSet
-from molattn.model.uncertainty import Prediction, Uncertainty
+from molattn.model.uncertainty import Prediction, ProbabilityScaling, Uncertainty
 from molattn.task import output_slices
 
 Array = NDArray[np.float64]
@@ -167,17 +167,23 @@ class Predictor:
 
     def confidence_reasons(self, records: Records) -> Iterator[list[str]]:
         """Yield for each molecule what the confidence of each task rests on."""
-        index = self.calibrated_uncertainty().fingerprints
+        uncertainty = self.calibrated_uncertainty()
+        index = uncertainty.fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
         similarities, nearby = index.neighbor_errors(prints, len(self.config.tasks))
-        for record, *row in zip(records, similarities.tolist(), nearby.tolist(), strict=True):
+        least = self.guess_errors() * least_error(similarities)
+        parts = uncertainty.calibration.parts
+        numbers = (similarities.tolist(), nearby.tolist(), least.tolist())
+        for record, *row in zip(records, *numbers, strict=True):
             reasons = []
-            for task, (similarity, error) in enumerate(zip(*row, strict=True)):
+            for task, (similarity, error, floor) in enumerate(zip(*row, strict=True)):
                 texts = [f"nearest {similarity:.2f}"]
                 if index.seen is not None:
                     texts += index.seen.reasons(record, self.config.featurizer, task)
                 if len(texts) == 1 and error != 1.0:  # as it is where errors are unknown
                     texts.append(f"errors nearby {error:.2f} times the mean")
+                elif len(texts) == 1 and isinstance(parts[task], ProbabilityScaling):
+                    texts.append(f"expected error at least {floor:.2f}")
                 reasons.append("; ".join(texts))
             yield reasons
 

@@ -107,7 +107,7 @@ def test_each_confidence_says_what_it_rests_on_and_is_low_for_what_was_never_see
     reasons = model.explain_confidence(smiles)
     assert reasons[0][0].startswith("nearest 1.00; errors nearby ")
     assert reasons[0][0].endswith(" times the mean")
-    assert reasons[0][2] == "nearest 1.00"
+    assert reasons[0][2] == "nearest 1.00; expected error at least 0.01"
     assert {text.partition("; ")[2] for text in reasons[1]} == {"tin never seen"}
     confidence, errors = model.predict_confidence(smiles)
     assert (confidence[1] == "low").all()
@@ -119,6 +119,18 @@ def test_each_confidence_says_what_it_rests_on_and_is_low_for_what_was_never_see
     predict_table(tmp_path / "model", tmp_path / "new.csv", tmp_path / "out.csv", options)
     rows = rows_of(tmp_path / "out.csv")
     assert [[row[f"{task.name}_confidence_reason"] for task in TASKS] for row in rows] == reasons
+
+
+def test_the_confidence_of_a_class_names_the_least_error_of_its_similarity(model):
+    model.calibrate(HELD_OUT, labels(), KNOWN)
+    reasons = model.explain_confidence(NEW)
+    similarity = model.training_similarity(NEW)
+    assert (similarity < 0.9).any()
+    least = 0.5 * (1 / 3) ** (similarity / 0.3)
+    assert [texts[2] for texts in reasons] == [
+        f"nearest {value:.2f}; expected error at least {error:.2f}"
+        for value, error in zip(similarity, least, strict=True)
+    ]
 
 
 def test_too_few_labels_give_no_confidence_and_say_so_once(model):
