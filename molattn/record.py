@@ -36,6 +36,8 @@ class MoleculeRecord:
         targets: See :class:`molattn.chem.pretraining_targets.PretrainingTarget`.
         edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
             by receiver, then sender, ``int32 [2, E]``; None = all pairs.
+        sites: Which atoms the atoms and bonds of the input are, see
+            :class:`molattn.chem.sites.Sites`.
         is_redrawn: Whether it, or the second molecule, was read in another drawing, see
             :func:`molattn.chem.drawings.redrawn`.
     """
@@ -54,6 +56,7 @@ class MoleculeRecord:
     standardized: str | None = None
     targets: Any = None
     edge_index: NDArray[np.int32] | None = None
+    sites: Any = None
     is_redrawn: bool = False
 
     @property

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from molattn.errors import InputError, quoted
 
 TaskKind = Literal["regression", "binary", "multiclass"]
+Level = Literal["atom", "bond"]
+"""What a site is, whose property is predicted beside those of molecules."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ def output_slices(tasks: Sequence[Task]) -> list[slice]:
         slices.append(slice(start, start + task.num_outputs))
         start += task.num_outputs
     return slices
+
+
+def count_outputs(tasks: Sequence[Task]) -> int:
+    """Return the number of outputs of all tasks."""
+    return sum(task.num_outputs for task in tasks)
 
 
 def interleaved(order: NDArray[np.int64], labeled: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from molattn.chem.fingerprints import SubstructureCounter, morgan_fingerprint
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import Standardize, is_fast, read_molecule, standardized_smiles
 from molattn.chem.parse import Molecule, atom_numbers, check_list, quiet
+from molattn.chem.sites import find_sites, with_hydrogens
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -147,6 +148,8 @@ class MoleculeReader:
         unify: Whether to read usual drawings of a molecule as one, see
             :func:`molattn.chem.drawings.redrawn`.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
+        sites: Whether to find the atoms and bonds of the input in the graph.
+        hydrogens: Whether all hydrogens are atoms of the graph; other fields do without them.
         cache_size: How many records to keep for equal texts in later rows.
         num_workers: Processes that read the molecules, some blocks ahead, with the same result; 0
             reads them in this one.
@@ -158,6 +161,8 @@ class MoleculeReader:
     standardize: Standardize = False
     unify: bool = True
     radius: int | None = None
+    sites: bool = False
+    hydrogens: bool = False
     cache_size: int = 256
     num_workers: int = 0
     _cache: dict[Source, _Read] = field(default_factory=dict, init=False)  # the latest last
@@ -224,19 +229,27 @@ class MoleculeReader:
         parsed = [reading for reading in read if isinstance(reading, tuple)]
         mols = [mol for mol, _ in parsed]
         pieces = [cut(mol) for mol in mols]
-        records = iter(self.featurizer.many(mols, self.radius, pieces))
+        graphs = mols
+        if self.hydrogens:
+            graphs = [with_hydrogens(mol) for mol in mols]
+        graph_pieces = [cut(graph) for graph in graphs] if self.hydrogens else pieces
+        records = zip(graphs, self.featurizer.many(graphs, self.radius, graph_pieces), strict=True)
         later = [n for n, (_, fields) in enumerate(parsed) if fields is None]
         later_fields = iter(self.fields.many([mols[n] for n in later], [pieces[n] for n in later]))
         results: list[_Read] = []
-        for reading in read:
+        for molecule, reading in zip(molecules, read, strict=True):
             if isinstance(reading, tuple):
                 mol, fields = reading
+                graph, record = next(records)
                 fields = next(later_fields) if fields is None else fields
                 if self.standardize:
                     fields["standardized"] = standardized_smiles(mol)
                 if is_redrawn(mol):
                     fields["is_redrawn"] = True
-                reading = replace(next(records), **fields)
+                if self.sites:
+                    drawn = getattr(molecule, "smiles", molecule)  # of a prepared molecule
+                    fields["sites"] = find_sites(drawn, mol, graph)
+                reading = replace(record, **fields)
             results.append(reading)
         return results
 
@@ -269,6 +282,7 @@ class MoleculeReader:
             "molecules as they are drawn": not self.unify,
             "standard forms": self.standardize is True,
             "pairs within a radius": self.radius is not None,
+            "atoms and bonds in order": self.sites,
         }
         return [*names, *compress(others, others.values())]
 

@@ -130,7 +130,7 @@ class TrainOptions:
 
     def print_target(self, config: TrainConfig, console: "Console") -> None:
         """Print which column is the target where none is given."""
-        if not self.data.target_columns:
+        if not self.data.target_columns and config.data.target_columns:
             names = ", ".join(config.data.target_columns)
             print_line(console, f"target: {names} (others: --target-columns)")
 

@@ -149,6 +149,8 @@ class DataConfig(TableColumns):
     size of 0): each model is then calibrated by the predictions of the others.
 
     Args:
+        atom_target_columns: Columns to predict with a list in each cell, a value for each atom.
+        bond_target_columns: Likewise, a value for each bond.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
         target_transform: Transform of each regression target; auto: none, log or yeo_johnson.
@@ -173,6 +175,8 @@ class DataConfig(TableColumns):
         auxiliary_weight: Weight of each auxiliary column in the loss.
     """
 
+    atom_target_columns: Names = field(default=(), metadata=COMMON)
+    bond_target_columns: Names = ()
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
@@ -203,6 +207,12 @@ class DataConfig(TableColumns):
         needs = "needs --auxiliary-columns"
         check_unused(
             self,
+            (
+                bool(self.site_columns),
+                "partner_column standardize auxiliary_columns"
+                + " folds" * (self.only_fold is None),
+                "cannot be used with --atom-target-columns or --bond-target-columns",
+            ),
             (not self.auxiliary_columns, "auxiliary_data auxiliary_weight", needs),
             (
                 self.split_column is not None,
@@ -233,12 +243,16 @@ class DataConfig(TableColumns):
         for name in ("target_units", "task_weights"):
             self._check_length(name, 0)
         self._check_length("relation_columns", 0, targets + len(self.auxiliary_columns))
-        self._check_length("task", 0, 1, targets + len(self.auxiliary_columns))
+        columns = len(self.target_columns) + len(self.site_columns)
+        self._check_length("task", 0, 1, targets + len(self.auxiliary_columns), columns)
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
         used |= {self.time_column, *self.target_columns, *self.feature_columns}
         used |= {*self.relation_columns[:targets]}
+        if both := used & {*self.site_columns}:
+            message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
+            raise InputError(message, option="atom_target_columns")
         if both := used & {*self.auxiliary_columns}:
             message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
             raise InputError(message, option="auxiliary_columns")
@@ -263,6 +277,11 @@ class DataConfig(TableColumns):
             auxiliary_data=None,
             auxiliary_weight=type(self).auxiliary_weight,
         )
+
+    @property
+    def site_columns(self) -> tuple[str, ...]:
+        """The columns of labels of atoms, then of bonds."""
+        return self.atom_target_columns + self.bond_target_columns
 
     @property
     def trains_final(self) -> bool:

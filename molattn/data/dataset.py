@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,8 +17,8 @@ from rich.console import Console
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import Fingerprint, SubstructureCounter
-from molattn.chem.limits import read_molecule
-from molattn.chem.parse import NO_LIMITS
+from molattn.chem.limits import read_mol_block, read_molecule
+from molattn.chem.parse import NO_LIMITS, mol_of_mol_block
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.chem.split import Split
 from molattn.config import DataConfig
@@ -34,11 +35,12 @@ from molattn.data.labels import (
     read_targets,
     weight,
 )
+from molattn.data.site_labels import SiteLabels, has_hydrogen_labels, read_site_labels
 from molattn.data.store import BASELINE, MOST_BASELINE_ROWS
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
-from molattn.task import Task, check_columns
+from molattn.task import Level, Task, check_columns
 from molattn.utils.console import counted, print_line, print_remarks, row_progress
 from molattn.utils.spooled_list import Selection, SpooledList
 
@@ -65,6 +67,8 @@ class Molecules:
     weights: NDArray[np.float64] | None = None  # [n]; None = equal
     features: NDArray[np.float64] | None = None  # feature columns in own units, [n, F]
     bounds: NDArray[np.float64] | None = None  # of censored labels, lower and upper, [2, n, T]
+    # Labels of their atoms and bonds.
+    sites: Mapping[Level, SiteLabels] = field(default_factory=dict[Level, SiteLabels])
 
     @property
     def labels_or_bounds(self) -> NDArray[np.float64]:
@@ -83,6 +87,7 @@ class Molecules:
             weights,
             None if self.features is None else self.features[rows],
             None if self.bounds is None else self.bounds[:, rows],
+            {level: labels.molecules(rows) for level, labels in self.sites.items()},
         )
 
 
@@ -119,6 +124,7 @@ class TrainingTable(Molecules):
     # The rows with auxiliary labels, of this file and of ``auxiliary_data``, as a table whose
     # targets these are. A row of this file may be in both.
     auxiliary: "TrainingTable | None" = None
+    hydrogens: bool = False  # whether hydrogens are atoms of the graphs, as some have labels
     dates: Dates = NO_DATES  # of a split by time, in the order of the rows without a time column
     is_by_time: bool = False  # rows from the first test row on are in its future
 
@@ -131,6 +137,11 @@ class TrainingTable(Molecules):
     def rows_in(self) -> int:
         """Number of rows in the file; rows with auxiliary labels alone do not count."""
         return len(self.rows) + len(self.skipped)
+
+    @property
+    def all_tasks(self) -> tuple[Task, ...]:
+        """The tasks of molecules, of atoms and of bonds."""
+        return (*self.tasks, *(task for labels in self.sites.values() for task in labels.tasks))
 
     @property
     def learned_tasks(self) -> tuple[Task, ...]:
@@ -252,14 +263,23 @@ def _read_table(
     undated = [] if dates is None else np.flatnonzero(dates.is_missing).tolist()
     errors = dict.fromkeys(undated, ("no_date", f"no date in column {quoted(config.time_column)}"))
     targets, faults = read_targets(table, complete, columns, config)
-    check_columns([labels.task for labels in targets])
     numbers = [np.fmax(labels.values, np.fmax(*labels.bounds)) for labels in targets]
-    unlabeled = np.flatnonzero(np.isnan(numbers).all(axis=0)).tolist()
+    site_columns = [index for indices in columns.sites.values() for index in indices]
+    has_sites = [
+        any(not is_missing(row.cells[index]) for index in site_columns) for row in complete
+    ]
+    is_unlabeled = np.array([np.isnan(values) for values in [*numbers]]).all(axis=0)
+    unlabeled = np.flatnonzero(is_unlabeled & ~np.array(has_sites)).tolist()
     errors |= {number: faults[number][0] for number in unlabeled}
     labeled = [number for number in range(len(complete)) if number not in errors]
     options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
     fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
-    reader = MoleculeReader(featurizer, fields, config, radius=radius, cache_size=20_000, **options)
+    options |= {"radius": radius, "cache_size": 20_000, "sites": bool(columns.sites)}
+    if columns.sites:
+        labeled_rows = [complete[number] for number in labeled]
+        molecules = (_molecule(row, columns) for row in labeled_rows)
+        options["hydrogens"] = has_hydrogen_labels(labeled_rows, molecules, columns.sites)
+    reader = MoleculeReader(featurizer, fields, config, **options)
     print_missing(table, reader, console, has_partner=columns.partner is not None)
     records, refused = _read_molecules(reader, complete, labeled, columns, console)
     errors |= refused
@@ -269,6 +289,12 @@ def _read_table(
     if not records:
         raise _no_usable_row(table, config, skipped)
     usable = [number for number in labeled if number not in errors]
+    sites = dict[Level, SiteLabels]()
+    for level, indices in columns.sites.items():
+        selected = Selection(complete, usable)
+        sites[level], misread = read_site_labels(table, selected, records, indices, level, config)
+        for position, reasons in misread.items():
+            faults.setdefault(usable[position], []).extend(reasons)
     rows = ((complete[number], why) for number in usable for why in faults.get(number, ()))
     unreadable = [
         SkippedRow(
@@ -278,7 +304,8 @@ def _read_table(
         for row, (code, reason) in rows
     ]
     read = _labeled(table, columns, Selection(complete, usable), records, usable, targets, skipped)
-    read = replace(read, unreadable=unreadable)
+    read = replace(read, unreadable=unreadable, sites=sites, hydrogens=reader.hydrogens)
+    check_columns(read.all_tasks)
     return read if dates is None else _dated(read, dates, usable, config)
 
 
@@ -351,7 +378,7 @@ def _read_molecules(
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
     errors: dict[int, tuple[ReasonCode, str]] = {}
     selected = Selection(rows, indices)
-    molecules = (row.structure(columns.smiles) for row in selected)
+    molecules = (_molecule(row, columns) for row in selected)
     read = reader(molecules, _cells(selected, columns.partner))
     with row_progress(console, "reading molecules", len(indices)) as advance:
         for index, record in zip(indices, read, strict=True):
@@ -361,6 +388,13 @@ def _read_molecules(
             else:
                 records.append(record)
     return records, errors
+
+
+def _molecule(row: Row, columns: TrainingColumns) -> Any:
+    """Return the structure of a row; with labels of atoms, in the order of its mol block."""
+    structure = row.structure(columns.smiles)
+    has_order = bool(columns.sites and row.block)
+    return (read_mol_block(row.block, mol_of_mol_block) if has_order else None) or structure
 
 
 def _labeled(
@@ -373,8 +407,10 @@ def _labeled(
     skipped: list[SkippedRow],
 ) -> TrainingTable:
     """Join the usable rows, their molecules and their numbers."""
-    values = np.column_stack([labels.values[usable] for labels in targets])
-    bounds = np.stack([labels.bounds[:, usable] for labels in targets], axis=-1)
+    none = np.zeros((3, len(usable), 0))  # of a table of labels of atoms or bonds alone
+    numbers = [np.stack([labels.values, *labels.bounds])[:, usable, None] for labels in targets]
+    values, *bounds = np.concatenate([none, *numbers], axis=-1)
+    bounds = np.stack(bounds)
     for labels, column in zip(targets, values.T, strict=True):
         if np.isnan(column).all():
             name = quoted(labels.task.name)
@@ -420,7 +456,7 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
     Lines of auxiliary columns follow. With a ``config``, a line names the option that decides what
     the labels do not tell.
     """
-    lines = []
+    lines = [line for labels in table.sites.values() for line in labels.describe()]
     for index, task in enumerate(table.tasks):
         labels = table.targets[:, index]
         labels = labels[~np.isnan(labels)]
@@ -507,11 +543,12 @@ def _complete_rows(
     others = columns.partner, columns.split, columns.time
     inputs = [columns.smiles, *numbers, *(index for index in others if index is not None)]
     numbers += columns.targets
+    labels = [*columns.targets, *chain.from_iterable(columns.sites.values())]
     for row in table:
         for index in numbers if row.commas else ():
             row.cells[index] = row.numeral(index)
-        is_labeled = not all(is_missing(row.cells[index]) for index in columns.targets)
-        row = row.checked(inputs if is_labeled else [*inputs, *columns.targets])
+        is_labeled = not all(is_missing(row.cells[index]) for index in labels)
+        row = row.checked(inputs if is_labeled else [*inputs, *labels])
         text = row.cells[columns.smiles]
         code = row.code
         reason = row.reason
@@ -527,7 +564,7 @@ def _complete_rows(
             continue
         groups += row.has_stereo_groups(text)
         # The structure of a store, but no mol block, which the SMILES stands for.
-        molecule = None if row.block else row.molecule
+        molecule = None if row.block and not columns.sites else row.molecule
         rows.append(row._replace(values=None, molecule=molecule, commas=()))
     print_remarks(console, Counter(), groups)
     return rows, skipped

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import isnan, nan
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from molattn.config.data import DataConfig, TaskChoice
 from molattn.data.table import PLUS_MINUS, Row, Table, Uncalculated, listed, name_column
 from molattn.errors import InputError, ReasonCode, check_one_of, quoted
-from molattn.task import Task
+from molattn.task import Level, Task
 from molattn.utils.console import counted
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
@@ -181,6 +181,7 @@ class TrainingColumns(NamedTuple):
     weight: int | None
     split: int | None
     time: int | None
+    sites: dict[Level, list[int]]  # columns of labels of atoms and of bonds
 
 
 def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
@@ -205,13 +206,16 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         next(iter(columns(f"{name}_column")), None)
         for name in ("partner", "weight", "split", "time")
     )
+    levels: tuple[Level, ...] = get_args(Level)
+    sites = {level: columns(f"{level}_target_columns") for level in levels}
     if leaked := {*targets} & {smiles, partner, weight, *features, *relations}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
             "--weight-column, --feature-columns or --relation-columns)"
         )
-    return TrainingColumns(smiles, targets, relations, features, partner, weight, split, time)
+    used = {level: indices for level, indices in sites.items() if indices}
+    return TrainingColumns(smiles, targets, relations, features, partner, weight, split, time, used)
 
 
 def with_target(table: Table, config: DataConfig) -> DataConfig:
@@ -222,7 +226,7 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     Raises:
         InputError: No column is left, or more than one.
     """
-    if config.target_columns:
+    if config.target_columns or config.site_columns:
         return config
     structure = table.column(config.smiles_column, "--smiles-column")
     used = {config.partner_column, config.weight_column, config.split_column, config.time_column}
@@ -257,7 +261,7 @@ def read_targets(
                 for cell, sign in zip(cells, relations, strict=True)
             ]
         try:
-            labels = _read_labels(table.header[index], number, cells, relations, config)
+            labels = read_labels(table.header[index], number, cells, relations, config)
         except LabelError as error:
             same = (row for row, cell in enumerate(cells) if cell.strip() == error.text.strip())
             row = next(same) if error.row is None else error.row
@@ -279,7 +283,7 @@ def read_targets(
     return targets, faults
 
 
-def _read_labels(
+def read_labels(
     name: str,
     number: int,
     cells: Sequence[str],

@@ -89,14 +89,21 @@ def check_labels(table: TrainingTable, split: Split, config: DataConfig) -> None
                 f"{table.path}, column {quoted(config.weight_column)}: the weight of every {name} "
                 "row is 0"
             )
-        if len(rows) and np.isnan(table.targets[weighted][:, counts]).all():
+        has_sites = any(
+            not np.isnan(labels.molecules(weighted).targets).all()
+            for labels in table.sites.values()
+        )
+        if len(rows) and not has_sites and np.isnan(table.targets[weighted][:, counts]).all():
             raise InputError(
                 f"{table.path}: no {name} row has {label} of a target with a nonzero weight "
                 "(--task-weights)"
             )
-    learned = table.targets[_weighted(table, split.train)]
-    for task, labels in zip(table.tasks, learned.T, strict=True):
-        if np.isnan(labels).all():
+    learned = _weighted(table, split.train)
+    columns = [*table.targets[learned].T]
+    for labels in table.sites.values():
+        columns += [*labels.molecules(learned).targets.T]
+    for task, values in zip(table.all_tasks, columns, strict=True):
+        if np.isnan(values).all():
             raise InputError(
                 f"{table.path}, column {quoted(task.name)}: no training row has {label}"
             )

@@ -96,6 +96,7 @@ def find_target(
     Of a multiclass task without a class, it is the most probable class of the predictions for the
     molecule; without these, the first class. ``option`` is what a message calls the name.
     """
+    model.check_predicts_molecules()
     tasks = model.config.tasks
     if name is None:
         name = tasks[0].name

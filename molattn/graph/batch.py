@@ -45,6 +45,22 @@ class ListedGraphs(OnDevice):
 
 
 @dataclass(frozen=True)
+class BatchSites(OnDevice):
+    """The atoms and bonds of the inputs of a batch, molecule after molecule; -1 = not in the graph.
+
+    Args:
+        atoms: The node of each atom, ``int64 [A]``.
+        bonds: Both nodes of each bond, ``int64 [2, B]``.
+    """
+
+    atoms: Tensor
+    bonds: Tensor
+
+    def _map(self, move: Callable[[Any], Any]) -> Self:
+        return replace(self, atoms=move(self.atoms), bonds=move(self.bonds))
+
+
+@dataclass(frozen=True)
 class MoleculeBatch(OnDevice):
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`), or as lists of edges.
 
@@ -61,6 +77,7 @@ class MoleculeBatch(OnDevice):
         numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
         partners: The distinct second molecules; None = no second molecules.
         partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
+        sites: The atoms and bonds of the inputs, of a model that predicts them.
     """
 
     x: Tensor
@@ -70,6 +87,7 @@ class MoleculeBatch(OnDevice):
     numbers: Optional[Tensor] = None
     partners: Optional["MoleculeBatch"] = None
     partner_index: Optional[Tensor] = None
+    sites: Optional[BatchSites] = None
 
     @property
     def num_graphs(self) -> int:
@@ -131,6 +149,7 @@ def collate(
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,
+        _batch_sites(records),
     )
 
 
@@ -195,6 +214,24 @@ def _listed(
     batch = np.repeat(np.arange(len(sizes)), sizes)
     graphs = ListedGraphs(torch.from_numpy(edge_index), torch.from_numpy(batch), tuple(sizes))
     return np.concatenate([record.atoms for record in records]), graphs, pairs
+
+
+def _batch_sites(records: Sequence[MoleculeRecord]) -> Optional[BatchSites]:
+    """Number the atoms and bonds of the inputs by the nodes of the batch."""
+    if not (sites := _of_all(records, "sites")):
+        return None
+    starts = np.cumsum([0, *(record.num_atoms for record in records[:-1])])
+    joined = (
+        np.concatenate(
+            [
+                np.where(index < 0, -1, index + start)
+                for index, start in zip(indices, starts, strict=True)
+            ],
+            axis=-1,
+        )
+        for indices in ([site.atoms for site in sites], [site.bonds for site in sites])
+    )
+    return BatchSites(*map(torch.from_numpy, joined))
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:

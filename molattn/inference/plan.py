@@ -142,6 +142,7 @@ class _Target:
     """A target of a model, transformed, and with its sign changed where small values are better."""
 
     def __init__(self, model: MolAttn, config: PlanConfig) -> None:
+        model.check_predicts_molecules()
         tasks = model.config.tasks
         names = [task.name for task in model.config.tasks]
         if config.target is None and len(tasks) > 1:

@@ -33,6 +33,7 @@ from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.readable import headings
+from molattn.model.sites import SiteColumns, predict_sites
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -111,12 +112,14 @@ def predict_table(
         if tally.lengths:
             for line in _shift_lines(tally, model):
                 print_line(console, line)
-    else:
+    elif model.config.tasks:
         print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks = model.config.tasks
     width = len(model.config.output_names)
-    numbers = np.array(tally.labeled).reshape(-1, width + 3 * len(tasks))
-    labels = numbers[:, width:].reshape(-1, 3, len(tasks))
+    columns = width + 3 * len(tasks)
+    rows = len(tally.labeled) // max(1, columns)
+    numbers = np.array(tally.labeled).reshape(rows, columns)
+    labels = numbers[:, width:].reshape(rows, 3, len(tasks))
     target, *bounds = np.moveaxis(labels, 1, 0)
     return PredictedTable(tally, tasks, numbers[:, :width], target, model, np.stack(bounds))
 
@@ -251,6 +254,10 @@ def prediction_spec(
             for name, kind in fields.items()
         }
         more_cells.append(partial(_neighbor_cells, model, neighbors, [*fields]))
+    if model.config.site_tasks:
+        sites = SiteColumns(model.config, model.site_calibration)
+        names |= dict.fromkeys(sites.columns, "string")
+        more_cells.append(partial(_site_cells, model, sites, level, batch_size))
     if explain_confidence:
         if model.uncertainty is None:
             message = "the model is not calibrated, and thus has no confidence"
@@ -298,6 +305,14 @@ def _predictions(
             yield [[*columns.cells(prediction, row), *chain.from_iterable(cells)]]
         else:
             yield "not_finite"
+
+
+def _site_cells(
+    model: MolAttn, columns: SiteColumns, level: float, batch_size: int, predicted: _Predicted
+) -> Iterator[list[str]]:
+    """Yield the lists of predictions of the atoms and bonds of each row."""
+    arguments = model.networks, model.site_calibration, predicted.records, level, batch_size
+    return columns.cells(predict_sites(*arguments))
 
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:

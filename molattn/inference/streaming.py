@@ -311,7 +311,7 @@ class _RowReader:
             raise InputError("the model takes one molecule per row", option="partner_column")
         table.check_featurizer(model.featurizer)
         self._reader = model.reader(fields, config)
-        self._in_order = fields.symbols
+        self._in_order = fields.symbols or bool(model.site_tasks)
         self._smiles = table.column(config.smiles_column, "--smiles-column")
         partner = config.partner_column or model.partner_column
         self._partner = None if partner is None else table.column(partner, "--partner-column")

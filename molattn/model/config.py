@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from annotated_types import Interval, MinLen
+from annotated_types import Interval
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from molattn.chem import Featurizer
@@ -21,7 +21,7 @@ from molattn.config.base import NonNegativeInt, Unique, checked
 from molattn.errors import InputError, quoted
 from molattn.model.target_transform import AnyTransform, IdentityTransform
 from molattn.nn.registry import check_network
-from molattn.task import Task
+from molattn.task import Level, Task
 from molattn.version import __version__
 
 FORMAT = 1
@@ -46,7 +46,7 @@ def _items(pairs: Any) -> Any:
     return tuple(pairs.items()) if isinstance(pairs, Mapping) else pairs
 
 
-_Tasks = Annotated[tuple[Task, ...], BeforeValidator(_tasks), MinLen(1)]
+_Tasks = Annotated[tuple[Task, ...], BeforeValidator(_tasks)]
 _Names = Annotated[
     tuple[str, ...], BeforeValidator(lambda x: (x,) if isinstance(x, str) else x), Unique
 ]
@@ -63,6 +63,9 @@ class MolAttnConfig:
 
     Args:
         tasks: The properties to predict; a string is a regression of that name.
+        atom_tasks: Properties of atoms to predict, likewise.
+        bond_tasks: Properties of bonds to predict, likewise.
+        hydrogens: Whether all hydrogens are atoms of the graph.
         network: Options of the network. The head ``auto`` is replaced by the one for these tasks.
         featurizer: Atom and bond features.
         features: Names of extra molecule features given in the table, concatenated to the readout.
@@ -100,6 +103,9 @@ class MolAttnConfig:
     unify_drawings: bool = True
     imports: tuple[str, ...] = ()
     auxiliary_columns: tuple[str, ...] = ()
+    atom_tasks: _Tasks = ()
+    bond_tasks: _Tasks = ()
+    hydrogens: bool = False
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"
@@ -109,7 +115,9 @@ class MolAttnConfig:
         network = self.network
         transforms = self.target_transforms or (IdentityTransform(),) * len(tasks)
         object.__setattr__(self, "target_transforms", transforms)
-        columns = [name for task in tasks for name in task.columns]
+        columns = [name for task in self.all_tasks for name in task.columns]
+        if not columns:
+            raise InputError("tasks: got none, expected at least one")
         for option, names in (("tasks", self.targets), ("outputs", columns)):
             if twice := [name for name, count in Counter(names).items() if count > 1]:
                 raise InputError(f"{option}: got {quoted(twice[0])} twice, expected distinct names")
@@ -122,7 +130,8 @@ class MolAttnConfig:
             raise InputError("kernels: got descriptors, but the model has no descriptors")
         check_network(network)
         if network.head == "auto":
-            head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
+            has_numbers = any(task.kind == "regression" for task in self.all_tasks)
+            head = "both" if has_numbers else "fourier"
             object.__setattr__(self, "network", replace(network, head=head))
         _ = self.calculator  # raises if a descriptor is unknown
 
@@ -143,7 +152,11 @@ class MolAttnConfig:
     def reader(self, fields: Fields, limits: MoleculeLimits | None = None) -> MoleculeReader:
         """Return a reader of molecules for the networks."""
         options = self.standardize, self.unify_drawings, self.network.radius
-        return MoleculeReader(self.featurizer, fields, limits or MoleculeLimits(), *options)
+        return MoleculeReader(
+            *(self.featurizer, fields, limits or MoleculeLimits(), *options),
+            sites=bool(self.site_tasks),
+            hydrogens=self.hydrogens,
+        )
 
     @property
     def has_partner(self) -> bool:
@@ -168,6 +181,17 @@ class MolAttnConfig:
         names = ("feature columns", "descriptors", "Morgan counts")
         groups = zip(names, ends, sizes, strict=True)
         return {name: slice(end - size, end) for name, end, size in groups if size}
+
+    @property
+    def site_tasks(self) -> dict[Level, tuple[Task, ...]]:
+        """The tasks of atoms and of bonds, without a level that has none."""
+        levels: dict[Level, tuple[Task, ...]] = {"atom": self.atom_tasks, "bond": self.bond_tasks}
+        return {level: tasks for level, tasks in levels.items() if tasks}
+
+    @property
+    def all_tasks(self) -> tuple[Task, ...]:
+        """The tasks of molecules, of atoms and of bonds."""
+        return (*self.tasks, *self.atom_tasks, *self.bond_tasks)
 
     @property
     def targets(self) -> tuple[str, ...]:

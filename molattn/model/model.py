@@ -27,10 +27,12 @@ from molattn.model.outputs import mean_of_members
 from molattn.model.predictor import Predictor
 from molattn.model.readable import prediction_frame
 from molattn.model.scaling import Scaling, number_type
+from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import Endpoint, TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.record import MoleculeRecord
+from molattn.task import Level
 from molattn.utils.registry import IMPORTED
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class MolAttn(nn.Module):
     training_set: TrainingSet | None = None  # distribution of the training labels, molecules
     endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
+    site_calibration: SiteCalibration | None = None  # of predictions of atoms and bonds
 
     def __init__(
         self,
@@ -183,6 +186,12 @@ class MolAttn(nn.Module):
         """Set mean and standard deviation of extra features, ``[config.num_numbers]`` each."""
         self.scaling.set_features(mean, scale)
 
+    def check_predicts_molecules(self) -> None:
+        """Raise an InputError if the model predicts atoms and bonds alone."""
+        if not self.config.tasks:
+            message = "the model predicts atoms and bonds alone, which molattn predict writes"
+            raise InputError(f"{message}; expected one that predicts molecules")
+
     def freeze(self, what: int | Freeze) -> None:
         """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`."""
         for net in self.networks.members:
@@ -252,6 +261,29 @@ class MolAttn(nn.Module):
         records = predictor.networks.read(smiles, partners)
         outputs = predictor.predict_outputs(records, batch_size, features=features)
         return predictor.values_of_members(outputs) if members else predictor.values(outputs)
+
+    def predict_atoms(
+        self, smiles: Sequence[Molecule], batch_size: int = 256, *, level: float = 0.9
+    ) -> SitePrediction:
+        """Predict the atoms of molecules, in the order of the input.
+
+        Of a model whose graphs have all hydrogens, those that the input leaves implicit follow the
+        other atoms of a molecule. ``level`` is the nominal coverage of the intervals.
+        """
+        return self._predict_sites(smiles, batch_size, level)["atom"]
+
+    def predict_bonds(
+        self, smiles: Sequence[Molecule], batch_size: int = 256, *, level: float = 0.9
+    ) -> SitePrediction:
+        """Predict the bonds of molecules, in the order of the input; see :meth:`predict_atoms`."""
+        return self._predict_sites(smiles, batch_size, level)["bond"]
+
+    def _predict_sites(
+        self, smiles: Sequence[Molecule], batch_size: int, level: float
+    ) -> dict[Level, SitePrediction]:
+        networks = self.networks
+        records = networks.reader(None).all(smiles)
+        return predict_sites(networks, self.site_calibration, records, level, batch_size)
 
     def predict_frame(
         self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
@@ -450,6 +482,7 @@ class MolAttn(nn.Module):
         joined.config = replace(joined.config, members=len(nets), kernels=())
         joined.uncertainty = None  # it describes the errors of one member
         joined.gaussian_process = None  # its kernel reads the embedding of one member
+        joined.site_calibration = None
         joined.training_set = None  # the others may have other rows
         joined.endpoints = {}
         joined.nets = nn.ModuleList(nets)
@@ -464,6 +497,7 @@ class MolAttn(nn.Module):
         files: dict[str, bytes] = {}
         for part in (self.uncertainty, self.gaussian_process, self.training_set):
             files |= {} if part is None else part.to_files(self.config)
+        files |= {} if self.site_calibration is None else self.site_calibration.to_files()
         if self.endpoints:
             endpoints = to_json(dict(self.endpoints), dict[str, Endpoint], indent=1)
             files[artefact.ENDPOINTS_FILE] = endpoints
@@ -479,7 +513,7 @@ class MolAttn(nn.Module):
         A new folder is written and renamed: if this is interrupted, the previous model stays. A
         ``README.md`` lists the predicted properties, with ``scores`` of each task by its name.
         """
-        self.to_files().save(Path(folder), artefact.model_card(self.config.tasks, scores or {}))
+        self.to_files().save(Path(folder), artefact.model_card(self.config.all_tasks, scores or {}))
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **parts: nn.Module | None) -> "MolAttn":
@@ -511,6 +545,7 @@ class MolAttn(nn.Module):
             if model.config != config:
                 raise ValueError("got custom parts, but the model was saved without any")
             files.load_weights(model)
+            model.site_calibration = SiteCalibration.from_files(files)
             model.uncertainty = Uncertainty.from_files(files, config)
             model.training_set = TrainingSet.from_files(files, config)
             model.gaussian_process = GaussianProcessHead.from_files(files, config)

@@ -28,6 +28,8 @@ from molattn.nn.graph_inputs import EdgeAttr, EdgeList, Edges, edge_features, ma
 from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
+from molattn.nn.site_head import SiteHead, bond_vectors
+from molattn.task import Level, count_outputs
 
 
 class Network(nn.Module):
@@ -91,7 +93,11 @@ class Network(nn.Module):
         self.register_buffer("projection", None)
         widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
         self.has_known_head = head is None
-        self.head = PREDICTION_HEADS[net.head](*widths, net.head_dropout) if head is None else head
+        if head is None and self.num_outputs:
+            head = PREDICTION_HEADS[net.head](*widths, net.head_dropout)
+        self.head = head
+        self.levels = tuple(config.site_tasks)
+        self.site_heads = self._make_site_heads(config)
 
     def _make_encoder(self, config: MolAttnConfig) -> Encoder:
         net = config.network
@@ -105,8 +111,19 @@ class Network(nn.Module):
             root_weight=False,  # the residual branch carries the receiver itself
             **layer_options(net),
         )
-        last = partial(make, update_edges=False)
+        # The head of bonds alone reads the edges of the last block.
+        last = None if config.bond_tasks else partial(make, update_edges=False)
         return Encoder(make, net.layers, net.width, dropout=net.dropout, make_last=last)
+
+    def _make_site_heads(self, config: MolAttnConfig) -> nn.ModuleDict:
+        net = config.network
+        edge_dim = self.pair_embedding.weight.size(1)
+        channels = {"atom": self.atom_width, "bond": 2 * self.atom_width + edge_dim}
+        heads = {
+            level: SiteHead(channels[level], net.width, count_outputs(tasks), net.dropout)
+            for level, tasks in config.site_tasks.items()
+        }
+        return nn.ModuleDict(heads)
 
     @property
     def molecule_width(self) -> int:
@@ -137,6 +154,8 @@ class Network(nn.Module):
         A registered head predicts in double precision on a CPU: predictions of a rare target
         differ little, and are sums of large terms.
         """
+        if self.head is None:
+            return molecules.new_zeros(len(molecules), 0)
         # A custom head need not take features where there are none.
         inputs = (molecules,) if features is None else (molecules, features)
         in_double = self.has_known_head and not self.training and molecules.dtype is torch.float32
@@ -195,6 +214,59 @@ class Network(nn.Module):
         Returns:
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
         """
+        return self.encode_graphs(batch)[:2]
+
+    def site_head(self, level: Level) -> SiteHead:
+        """The head of atoms or of bonds."""
+        head = self.site_heads[level]
+        assert isinstance(head, SiteHead)
+        return head
+
+    def predict_sites(
+        self, batch: MoleculeBatch, atoms: Tensor, edges: EdgeAttr
+    ) -> dict[Level, Tensor]:
+        """Predict atoms and bonds in scaled units and logits, given :meth:`encode_graphs`.
+
+        Returns:
+            By level, ``atom`` or ``bond``, ``[sites, outputs]`` in the order of ``batch.sites``;
+            what is predicted of a site that is not in the graph means nothing.
+        """
+        sites = batch.sites
+        assert sites is not None
+        outputs: dict[Level, Tensor] = {}
+        for level in self.levels:
+            vectors = atoms[sites.atoms]
+            if level == "bond":
+                first, second = sites.bonds.clamp(min=0)
+                pairs = [(first, second), (second, first)]
+                of_bonds = (self._edges_between(batch, edges, torch.stack(pair)) for pair in pairs)
+                vectors = bond_vectors(atoms[first], atoms[second], *of_bonds)
+            outputs[level] = self.site_head(level)(vectors)
+        return outputs
+
+    def _edges_between(self, batch: MoleculeBatch, edges: EdgeAttr, pairs: Tensor) -> Tensor:
+        """Take the edges ``[n, edge_dim]`` from senders to receivers ``[2, n]``."""
+        graph = batch.edge_index
+        if isinstance(graph, CompleteGraphs) and self.reads_blocks:
+            positions = graph.pair_rows(pairs)
+        else:  # sorted by receiver, then sender
+            count = len(graph.batch)
+            senders, receivers = graph.edge_index
+            positions = torch.searchsorted(receivers * count + senders, pairs[1] * count + pairs[0])
+            positions = positions.clamp(max=max(0, len(senders) - 1))
+        if isinstance(edges, CodedEdges):
+            return edges.padded_table[edges.codes[positions]]
+        assert edges is not None
+        return edges[positions]
+
+    def encode_graphs(self, batch: MoleculeBatch | Data) -> tuple[Tensor, Tensor, EdgeAttr]:
+        """Represent each atom and edge of the first molecules; see :meth:`encode`.
+
+        Returns:
+            Vectors ``[N, atom_width]``, the molecule of each atom, ``int64 [N]``, and, of a network
+            with a head of bonds, the edges after the last block; those of complete graphs are pair
+            rows.
+        """
         x = self.atom_embedding(batch.x)
         codes = batch.edge_attr
         assert codes is not None
@@ -202,7 +274,8 @@ class Network(nn.Module):
             edge_index = batch["edge_index"]
             self._check_self_loops(edge_index, len(x))
             index = x.new_zeros(len(x), dtype=torch.long) if batch.batch is None else batch.batch
-            return self._encode_edges(x, edge_index, codes, index), index
+            nodes, edges = self._encode_edges(x, edge_index, codes, index)
+            return nodes, index, edges
         graph = batch.edge_index
         if isinstance(graph, CompleteGraphs) and self.reads_blocks:
             if codes.is_floating_point():
@@ -210,25 +283,34 @@ class Network(nn.Module):
             else:
                 codes = CodedEdges(codes.long(), batch.pair_codes)
                 edges = replace(codes, table=self.pair_embedding(codes.table))
-            return graph.rows_to_nodes(self.encode_pairs(x, graph, edges, codes)), graph.batch
+            rows, edges = self._encode(x, graph, edges, codes)
+            return graph.rows_to_nodes(rows), graph.batch, edges
         if isinstance(graph, CompleteGraphs):
             x = graph.rows_to_nodes(x)
             codes = graph.pairs_to_edges(codes)
         if not codes.is_floating_point():
             codes = batch.pair_codes[codes.long()]
-        return self._encode_edges(x, graph.edge_index, codes, graph.batch), graph.batch
+        nodes, edges = self._encode_edges(x, graph.edge_index, codes, graph.batch)
+        return nodes, graph.batch, edges
 
-    def _encode_edges(self, x: Tensor, edge_index: Tensor, codes: Tensor, index: Tensor) -> Tensor:
-        """Encode atoms ``[N, width]`` of a graph whose edges are listed."""
+    def _encode_edges(
+        self, x: Tensor, edge_index: Tensor, codes: Tensor, index: Tensor
+    ) -> tuple[Tensor, EdgeAttr]:
+        """Encode atoms ``[N, width]`` of a graph whose edges are listed, and the edges."""
         graph = EdgeList(edge_index, index)
-        out = self.encode_pairs(x, graph, self.pair_embedding(codes), codes)
+        out, edges = self._encode(x, graph, self.pair_embedding(codes), codes)
         if out.shape != (expected := (len(x), self.atom_width)):
             raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
-        return out
+        return out, edges
 
     def encode_pairs(self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr) -> Tensor:
         """Encode atoms ``[R, width]``, of embeddings of atoms and pairs, and codes of pairs."""
-        options: dict[str, EdgeAttr] = {}
+        return self._encode(x, graph, edges, codes)[0]
+
+    def _encode(
+        self, x: Tensor, graph: Edges, edges: EdgeAttr, codes: EdgeAttr
+    ) -> tuple[Tensor, EdgeAttr]:
+        options: dict[str, Any] = {}
         # Encoders of other classes may not take distances.
         if self.has_slopes and isinstance(self.encoder, Encoder):
             options["bias_attr"] = (
@@ -245,9 +327,14 @@ class Network(nn.Module):
             of_atoms, of_pairs = self.walk_embedding
             x = x + of_atoms(graph.pairs_to_receivers(walks * walks[:, :1], len(x)))  # of i = j
             edges = edge_features(edges) + of_pairs(walks)
+        updates_edges = "bond" in self.site_heads and isinstance(self.encoder, Encoder)
+        if updates_edges:
+            options["return_edges"] = True
         if isinstance(graph, EdgeList):
-            return self.encoder(x, graph.edge_index, edge_attr=edges, **options)
-        return self.encoder(x, graph, edges, **options)
+            encoded = self.encoder(x, graph.edge_index, edge_attr=edges, **options)
+        else:
+            encoded = self.encoder(x, graph, edges, **options)
+        return encoded if updates_edges else (encoded, edges)
 
     def _check_self_loops(self, edge_index: Tensor, atoms: int) -> None:
         """Raise if a PyG graph has other self loops than the model; not where that would wait."""

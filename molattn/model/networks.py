@@ -17,8 +17,10 @@ from molattn.graph import MoleculeBatch, collate
 from molattn.model.config import MolAttnConfig
 from molattn.model.kernel import KernelInputs
 from molattn.model.network import Network
+from molattn.model.outputs import class_probabilities
 from molattn.model.scaling import Scaling, table_features
 from molattn.record import MoleculeRecord
+from molattn.task import Level, count_outputs
 from molattn.utils.devices import finish, to_device, to_host
 
 Array = NDArray[np.float64]
@@ -160,6 +162,39 @@ class Networks:
         embedding = torch.cat(embeddings).float().numpy()
         inputs = KernelInputs.of_records(self.config, records, embedding, array)
         return torch.cat(outputs).double().transpose(0, 1).numpy(), inputs
+
+    @torch.inference_mode()
+    def predict_sites(self, records: Records, batch_size: int = 256) -> dict[Level, Array]:
+        """Predict atoms and bonds in own units and probabilities, the mean over members.
+
+        Returns:
+            By level ``[S, outputs]``, in the order of :class:`molattn.chem.sites.Sites`; NaN of a
+            site that is not in the graph.
+        """
+        tasks = self.config.site_tasks
+        outputs = {level: [self._empty(count_outputs(tasks[level]))] for level in tasks}
+        with self.evaluating():
+            for batch, _ in self._batches(records, batch_size):
+                for level, values in self._site_values(batch).items():
+                    outputs[level].append(to_host(values))
+        return {level: torch.cat(values).double().numpy() for level, values in outputs.items()}
+
+    def _site_values(self, batch: MoleculeBatch) -> dict[Level, Tensor]:
+        sites = batch.sites
+        assert sites is not None
+        probable: dict[Level, list[Tensor]] = {level: [] for level in self.config.site_tasks}
+        for net in self.members:
+            atoms, _, edges = net.encode_graphs(batch)
+            for level, outputs in net.predict_sites(batch, atoms, edges).items():
+                in_own_units = net.site_head(level).in_own_units(outputs).double()
+                tasks = self.config.site_tasks[level]
+                probable[level].append(class_probabilities(in_own_units, tasks))
+        values = {}
+        for level, of_members in probable.items():
+            index = sites.atoms[None] if level == "atom" else sites.bonds
+            is_absent = (index < 0).any(dim=0).unsqueeze(-1)
+            values[level] = torch.stack(of_members).mean(dim=0).masked_fill(is_absent, torch.nan)
+        return values
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""

@@ -198,6 +198,7 @@ def to_onnx(model: MolAttn, test_scores: TestScores | None = None) -> tuple[byte
         InputError: A model whose networks cannot be exported, with the reason.
         ImportError: The package onnx or onnxscript is missing.
     """
+    model.check_predicts_molecules()
     net = model.config.network
     obstacle = ""
     if parts := ", ".join(kind for _, kind in model.config.custom_parts):

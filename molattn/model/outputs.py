@@ -27,7 +27,7 @@ def class_logits(outputs: Tensor, task: Task) -> Tensor:
 
 def class_probabilities(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     """Convert logits ``[..., num_outputs]``, in double precision, to probabilities."""
-    converted = []
+    converted = [outputs[..., :0]]
     for task, columns in zip(tasks, output_slices(tasks), strict=True):
         values = outputs[..., columns]
         if task.kind == "binary":
@@ -42,7 +42,7 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
     """Return the mean over members, the first axis, and the logits of mean probabilities."""
     if len(outputs) == 1:
         return outputs[0]
-    means = []
+    means = [outputs[0][..., :0]]
     for task, columns in zip(tasks, output_slices(tasks), strict=True):
         values = outputs[..., columns]
         if task.kind == "regression":

@@ -138,7 +138,7 @@ class Predictor:
                 likeliest = columns.start + values[:, columns].argmax(axis=1)
                 std[:, index] = members[:, rows, likeliest].std(axis=0, ddof=1)
         # Each training molecule has a label.
-        nearest = similarity.max(axis=1)
+        nearest = similarity.max(axis=1, initial=-math.inf)
         grade = confidence, error
         return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
 

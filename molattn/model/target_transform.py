@@ -156,8 +156,9 @@ TRANSFORMS: dict[str, type[TargetTransform]] = {
 
 def transformed_labels(labels: Tensor, transforms: Sequence[TargetTransform]) -> Tensor:
     """Transform labels ``[n, T]`` of T tasks; class indices and NaN stay as they are."""
-    columns = zip(labels.unbind(dim=1), transforms, strict=True)
-    return torch.stack([transform.forward(column) for column, transform in columns], dim=1)
+    columns = zip(labels.split(1, dim=1), transforms, strict=False)
+    transformed = [transform.forward(column) for column, transform in columns]
+    return torch.cat([labels[:, :0], *transformed], dim=1)
 
 
 def own_units(
@@ -166,7 +167,7 @@ def own_units(
     """Convert transformed regressions ``[..., num_outputs]`` to own units; classes stay."""
     slices = zip(output_slices(tasks), transforms, strict=True)
     values = [transform.inverse(outputs[..., columns]) for columns, transform in slices]
-    return torch.cat(values, dim=-1)
+    return torch.cat([outputs[..., :0], *values], dim=-1)
 
 
 def _power(x: Tensor, power: float) -> Tensor:

@@ -196,7 +196,7 @@ def calibrated_outputs(outputs: Tensor, tasks: Sequence[Task], parts: Sequence[P
 
     ``parts`` are the calibrations of the tasks; empty = probabilities are not calibrated.
     """
-    converted = []
+    converted = [outputs[:, :0]]
     for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         values = outputs[:, columns]
         scaling = parts[index] if parts else None

@@ -166,9 +166,13 @@ class Encoder(Resettable):
         x: Tensor,
         edge_index: Any,
         edge_attr: Union[EdgeAttr, dict[str, Any]] = None,
+        *,
+        return_edges: bool = False,
         **options: Any,
-    ) -> Tensor:
+    ) -> Any:
         """Encode nodes ``[N, channels]``; each block gets the options.
+
+        With ``return_edges``, the edges follow as the last block that updates them returns them.
 
         Terms of logits read the edges given here in all blocks, or ``bias_attr`` among the options.
         With several graphs, the edges and options of each are values of a dictionary; all blocks
@@ -193,7 +197,10 @@ class Encoder(Resettable):
             }
             nodes, updated[name] = block(nodes, graph, updated.get(name), **more)
         nodes = normalize_rows(self.norm, nodes, graph, more.get("batch"))
-        return like_input(nodes, x, graph)
+        encoded = like_input(nodes, x, graph)
+        if not return_edges:
+            return encoded
+        return encoded, updated if is_dict else updated[self.graphs[0]]
 
 
 def _by_graph(make: Makers, names: Iterable[Optional[str]]) -> dict[Any, Callable[[], nn.Module]]:

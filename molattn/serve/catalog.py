@@ -184,7 +184,9 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
                 f"{path}: another model is named {name!r} too, expected folders whose last parts "
                 "differ"
             )
-        models[name] = ServedModel(name, MolAttn.from_pretrained(folder).to(device))
+        model = MolAttn.from_pretrained(folder).to(device)
+        model.check_predicts_molecules()
+        models[name] = ServedModel(name, model)
     return Catalog(models)
 
 

@@ -1,9 +1,10 @@
 """Loaders of molecules in batches, which can resume within an epoch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -12,11 +13,32 @@ from torch import Tensor
 
 from molattn.data.dataset import Molecules
 from molattn.graph import MoleculeBatch
+from molattn.graph.complete import OnDevice
 from molattn.model.model import MolAttn
 from molattn.model.scaling import number_type
+from molattn.task import Level
 from molattn.utils.process_group import num_processes, process_rank
 
 MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
+
+
+@dataclass(frozen=True)
+class SiteTargets(OnDevice):
+    """Labels of the atoms or bonds of a batch.
+
+    Args:
+        targets: In own units or class indices, NaN where missing or censored, ``[S, T]``.
+        bounds: Of censored labels, ``[2, S, T]``; None = no label is censored.
+        molecule: The molecule of each, ``int64 [S]``.
+    """
+
+    targets: Tensor
+    bounds: Tensor | None
+    molecule: Tensor
+
+    def _map(self, move: Callable[[Any], Any]) -> Self:
+        bounds = None if self.bounds is None else move(self.bounds)
+        return SiteTargets(move(self.targets), bounds, move(self.molecule))
 
 
 class LabeledBatch(NamedTuple):
@@ -32,6 +54,8 @@ class LabeledBatch(NamedTuple):
     features: Tensor | None
     bounds: Tensor | None
     atoms: Tensor | None
+    atom_targets: SiteTargets | None = None
+    bond_targets: SiteTargets | None = None
 
 
 class ResumableLoader(ABC):
@@ -119,7 +143,11 @@ class LabeledLoader(ResumableLoader):
     def _atoms(self) -> list[Tensor]:
         """The output of a frozen encoder for each molecule; empty if it is not kept."""
         # A subclass may compute something else of a batch.
-        if type(self._model) is not MolAttn or not self._model.networks.has_frozen_encoder:
+        if (
+            self._molecules.sites
+            or type(self._model) is not MolAttn
+            or not self._model.networks.has_frozen_encoder
+        ):
             return []
         records = self._molecules.records
         sizes = [record.num_atoms for record in records]
@@ -165,4 +193,19 @@ class LabeledLoader(ResumableLoader):
             else torch.tensor(molecules.features[rows], dtype=dtype),
             bounds,
             torch.cat([self._atoms[row] for row in rows]) if self._atoms else None,
+            *(self._site_targets(level, rows, is_empty) for level in get_args(Level)),
         )
+
+    def _site_targets(
+        self, level: Level, rows: NDArray[np.int64], is_empty: bool
+    ) -> SiteTargets | None:
+        if (labels := self._molecules.sites.get(level)) is None:
+            return None
+        labels = labels.molecules(rows)
+        dtype = number_type()
+        targets = torch.tensor(labels.targets, dtype=dtype)
+        bounds = None if labels.bounds is None else torch.tensor(labels.bounds, dtype=dtype)
+        if is_empty:
+            targets.fill_(torch.nan)
+            bounds = None
+        return SiteTargets(targets, bounds, torch.from_numpy(labels.molecule))

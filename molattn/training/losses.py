@@ -4,14 +4,18 @@ A loss is a sum and the weight to divide it by, so that the losses of batches ad
 the whole data. A missing label is NaN in the target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from molattn.config import SupervisedConfig
+from molattn.data.site_labels import SiteLabels
 from molattn.model.model import MolAttn
+from molattn.nn.graph_inputs import EdgeAttr
 from molattn.task import Task, output_slices
 from molattn.training.batches import LabeledBatch
 from molattn.training.fine_tuning import FineTuningPlan
@@ -39,11 +43,18 @@ class Objective(nn.Module):
 class LabeledObjective(Objective):
     """The loss of a model on labeled molecules."""
 
-    def __init__(self, model: MolAttn, loss: "TaskLoss", plan: FineTuningPlan) -> None:
+    def __init__(
+        self,
+        model: MolAttn,
+        loss: "TaskLoss | None",
+        plan: FineTuningPlan,
+        site_losses: Mapping[str, "TaskLoss"] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.plan = plan
+        self.site_losses = nn.ModuleDict(site_losses)
 
     @property
     def trained(self) -> MolAttn:
@@ -52,17 +63,51 @@ class LabeledObjective(Objective):
 
     def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
         """Return the loss and the weight; see :class:`Objective`."""
-        if batch.atoms is None:
+        atoms = batch.atoms
+        edges = None
+        if self.site_losses:
+            (net,) = self.model.networks.members
+            atoms, _, edges = net.encode_graphs(batch.molecules)
+        total = weight = torch.zeros((), device=batch.targets.device)
+        if self.loss is not None:
+            total, weight = self._molecule_loss(batch, self.loss, atoms)
+        if self.site_losses:
+            assert atoms is not None
+            for loss, of_sites in self._site_losses(batch, atoms, edges):
+                total = total + loss
+                weight = weight + of_sites
+        return total, summed(weight)
+
+    def _molecule_loss(
+        self, batch: LabeledBatch, loss: "TaskLoss", atoms: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        networks = self.model.networks
+        if atoms is None:
             output = self.model(batch.molecules, batch.features)
         else:
-            networks = self.model.networks
-            (output,) = networks.member_outputs(batch.molecules, batch.features, batch.atoms)
+            (output,) = networks.member_outputs(batch.molecules, batch.features, atoms)
         scale = self.model.scaling.scaled_labels
         bounds = batch.bounds
         if bounds is not None:
             bounds = torch.stack([scale(limits) for limits in bounds])
-        total, weight = self.loss(output, scale(batch.targets), batch.weights, bounds)
-        return total, summed(weight)
+        return loss(output, scale(batch.targets), batch.weights, bounds)
+
+    def _site_losses(
+        self, batch: LabeledBatch, atoms: Tensor, edges: EdgeAttr
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        (net,) = self.model.networks.members
+        outputs = net.predict_sites(batch.molecules, atoms, edges)
+        targets = {"atom": batch.atom_targets, "bond": batch.bond_targets}
+        for level in net.levels:
+            labels = targets[level]
+            assert labels is not None
+            loss = self.site_losses[level]
+            head = net.site_head(level)
+            columns = loss.get_buffer("outputs")
+            mean, scale = (values[columns] for values in (head.mean, head.scale))
+            bounds = None if labels.bounds is None else (labels.bounds - mean) / scale
+            weights = None if batch.weights is None else batch.weights[labels.molecule]
+            yield loss(outputs[level], (labels.targets - mean) / scale, weights, bounds)
 
 
 class TaskLoss(nn.Module):
@@ -160,6 +205,18 @@ class TaskLoss(nn.Module):
             return functional.huber_loss(output, target, reduction="none")
         function = functional.l1_loss if self.config.loss == "mae" else functional.mse_loss
         return function(output, target, reduction="none")
+
+
+def make_site_loss(labels: SiteLabels, config: SupervisedConfig) -> TaskLoss:
+    """Return the loss of atoms or bonds: a molecule's labels weigh one on average over molecules.
+
+    Many labels of atoms thus do not outweigh those of molecules beside them.
+    """
+    weights = []
+    for column in labels.labels_or_bounds.T:
+        molecules = labels.molecule[~np.isnan(column)]
+        weights.append(len(np.unique(molecules)) / len(molecules))
+    return TaskLoss(labels.tasks, config, torch.from_numpy(labels.targets), weights)
 
 
 def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:

@@ -161,7 +161,8 @@ def resolve(
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
     """
     remarks = []
-    only_classes = all(task.kind != "regression" for task in table.learned_tasks)
+    learned_tasks = {*table.learned_tasks, *table.all_tasks}
+    only_classes = all(task.kind != "regression" for task in learned_tasks)
     training = config.training
     tuning = config.fine_tuning
     epochs = training.num_epochs
@@ -186,15 +187,21 @@ def resolve(
         standardize=config.data.standardize,
         imports=tuple(IMPORTED),
         auxiliary_columns=config.data.auxiliary_columns,
+        hydrogens=table.hydrogens,
+        **{f"{level}_tasks": labels.tasks for level, labels in table.sites.items()},
     )
-    keeps_head = base is not None and _fits_head(model, base, config.data.target_transform)
+    keeps_head = (
+        base is not None
+        and not table.sites
+        and _fits_head(model, base, config.data.target_transform)
+    )
     if base and keeps_head and not _have_logarithms(base.model.config, table, split):
         keeps_head = False
         remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
     if tuning.freeze == "auto":
         tables = (table,) if table.auxiliary is None else (table, table.auxiliary)
         labels = sum(np.count_nonzero(~np.isnan(source.targets)) for source in tables)
-        few = only_classes and labels <= _FEW_LABELS
+        few = only_classes and labels <= _FEW_LABELS and not table.sites
         is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
         freezes = base is not None and few and is_default and not keeps_head
         tuning = replace(tuning, freeze="encoder" if freezes else "none")

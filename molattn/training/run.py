@@ -35,6 +35,7 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.sites import SiteCalibration, SiteLabeled
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
@@ -43,7 +44,7 @@ from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
 from molattn.training.gaussian_process import add_gaussian_process, sample_rows
 from molattn.training.loop import NO_HOOKS, Hooks, check_processes, fit
-from molattn.training.losses import LabeledObjective, TaskLoss
+from molattn.training.losses import LabeledObjective, TaskLoss, make_site_loss
 from molattn.training.resolve import (
     ResolvedConfig,
     differences_from_default,
@@ -212,13 +213,18 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
     if process_rank():
         return model, histories, np.zeros((0, 0, 0))
     with threads(config.training.threads):
+        if table.sites:
+            with step_progress(job.console, "calibrating"):
+                model.site_calibration = _calibrate_sites(model, job)
+        model.versions = {name: version(name) for name in ("molattn", "rdkit")}
+        if not table.tasks:
+            return model, histories, np.zeros((len(model.nets), len(split.val), 0))
         with step_progress(job.console, "Gaussian process"):
             outputs, rows, errors = add_gaussian_process(model, config, table, split, job.console)
         fingerprints = training_fingerprints(config, table, split)
         if len(rows):
             fingerprints.set_errors(table.fingerprints(rows), errors)
         model.training_set = _training_set(config, table, split, fingerprints)
-        model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if len(split.val):
             with step_progress(job.console, "calibrating"):
                 _calibrate(model, job, outputs, fingerprints)
@@ -270,14 +276,18 @@ def _fit_network(
     if job.table.auxiliary is not None:
         weights = weights or (1.0,) * len(job.table.tasks)
         weights += (data.auxiliary_weight,) * len(job.table.auxiliary.tasks)
-    loss = TaskLoss(model.config.tasks, config, targets, weights)
+    tasks = model.config.tasks
+    loss = TaskLoss(tasks, config, targets, weights) if tasks else None
     if folder is not None:
         folder.mkdir(exist_ok=True)
     callbacks = job.hooks.callbacks
     if job.config.training.ensemble > 1:
         callbacks = deepcopy(callbacks)  # early stopping counts from the start of each member
+    site_losses = {
+        level: make_site_loss(labels, config) for level, labels in training.sites.items()
+    }
     return fit(
-        LabeledObjective(model, loss, plan),
+        LabeledObjective(model, loss, plan, site_losses),
         LabeledLoader(model, training, size, config.seed),
         LabeledLoader(model, validation, size) if len(job.split.val) else None,
         config,
@@ -372,6 +382,20 @@ def _calibrate(
         print_line(job.console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(job.console, f"{unusable} validation rows without a finite prediction")
+
+
+def _calibrate_sites(model: MolAttn, job: TrainingJob) -> SiteCalibration:
+    """Calibrate the intervals of atoms and bonds by the validation rows."""
+    held_out = job.table.molecules(job.split.val)
+    predictions = model.networks.predict_sites(held_out.records)
+    labels = {
+        level: SiteLabeled(labels.targets, labels.molecule)
+        for level, labels in held_out.sites.items()
+    }
+    calibration = SiteCalibration.fit(model.config, predictions, labels)
+    for line in calibration.lines():
+        print_line(job.console, line)
+    return calibration
 
 
 def training_fingerprints(

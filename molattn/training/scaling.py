@@ -40,6 +40,13 @@ def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransfo
         targets = transformed_labels(torch.from_numpy(targets), transforms).numpy()
     model.set_target_scaling(*target_scaling(targets, model.config.tasks), transforms)
     model.set_feature_scaling(*number_scaling(rows.records, rows.features))
+    for level, labels in rows.sites.items():
+        mean, scale = target_scaling(labels.labels_or_bounds, labels.tasks)
+        sizes = [task.num_outputs for task in labels.tasks]
+        for net in model.networks.members:
+            head = net.site_head(level)
+            head.mean.copy_(torch.from_numpy(np.repeat(mean, sizes)))
+            head.scale.copy_(torch.from_numpy(np.repeat(scale, sizes)))
 
 
 def target_scaling(targets: Array, tasks: Sequence[Task]) -> tuple[Array, Array]:
@@ -49,7 +56,7 @@ def target_scaling(targets: Array, tasks: Sequence[Task]) -> tuple[Array, Array]
     """
     mean = np.nanmean(targets, axis=0)
     scale = np.nanstd(targets, axis=0)
-    is_number = np.array([task.kind == "regression" for task in tasks])
+    is_number = np.array([task.kind == "regression" for task in tasks], dtype=bool)
     does_vary = is_number & _varies(mean, scale)
     return np.where(is_number, mean, 0.0), np.where(does_vary, scale, 1.0)
 

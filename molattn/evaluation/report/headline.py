@@ -70,11 +70,13 @@ def _conclusion(tasks: Sequence[Task], metrics: Metrics) -> str:
     if key is None:
         return "No baseline was scored: whether a simpler model does as well is not known."
     is_folded = isinstance(metrics, CrossValidationMetrics)
-    comparisons = [_comparison(task, metrics.scores, key) for task in tasks]
+    compared = [task for task in tasks if task.name in metrics.scores[key].tasks]
+    comparisons = [_comparison(task, metrics.scores, key) for task in compared]
     better = sum(gain > 0 for gain, _ in comparisons)
     clearly = sum(clear for _, clear in comparisons)
     name = f"the {_BASELINES[key]}"
     if len(tasks) > 1:
+        tasks = compared
         outside = "" if is_folded else f", clearly in {clearly}"
         return f"Better than {name} in {better} of {counted(len(tasks), 'task')}{outside}."
     scores = metrics.scores[key].tasks[tasks[0].name]

@@ -72,5 +72,5 @@ def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder
         conclusion=make_headline(tasks, metrics, folder).conclusion,
         files="\n".join(files),
     )
-    card = model_card(model.config.tasks, scores) + text
+    card = model_card(model.config.all_tasks, scores) + text
     write_file(folder / "model" / "README.md", card.encode())

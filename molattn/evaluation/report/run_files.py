@@ -162,7 +162,7 @@ def write_run_page(
     It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
     tasks.
     """
-    tasks = run.table.tasks
+    tasks = metrics.tasks
     data = run.config.data
     level = run.config.report.interval
     has_test = "test" in metrics.scores
@@ -340,6 +340,10 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
             if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
                 counts[-1] += f", {censored:,} censored"
         yield target_label(task), counts
+    for labels in run.table.sites.values():
+        of_splits = [(~np.isnan(labels.molecules(rows).targets)).sum(axis=0) for rows in run.split]
+        for task, counts in zip(labels.tasks, np.stack(of_splits, axis=1), strict=True):
+            yield f"{target_label(task)} ({labels.level}s)", [f"{count:,}" for count in counts]
     if (auxiliary := run.table.auxiliary) is not None:
         learned = select_auxiliary_rows(run.table, run.split).learned
         label_counts = (~np.isnan(auxiliary.targets[learned])).sum(0)

@@ -180,7 +180,14 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
             is_regression = compared[0].kind == "regression"
             alike = [task for task in tasks if (task.kind == "regression") == is_regression]
             rows = [
-                (target_label(task), {key: scores[key].tasks[task.name] for key in models})
+                (
+                    target_label(task),
+                    {
+                        key: scores[key].tasks[task.name]
+                        for key in models
+                        if task.name in scores[key].tasks
+                    },
+                )
                 for task in compared
             ]
             if len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1:
@@ -190,7 +197,27 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
                 labels = sum(first[task.name].get("count", 0) for task in compared)
                 table = table._replace(labels=labels)
             tables.append(table)
-    return tables
+    return [*tables, *_molecule_tables(tasks, scores, models)]
+
+
+def _molecule_tables(
+    tasks: Sequence[Task], scores: Mapping[str, TaskScores], models: Sequence[str]
+) -> Iterator[ScoreTable]:
+    """Yield the scores of atoms and bonds that are means over molecules, if there are some."""
+    headings = {"molecule_mae": "mean MAE", "molecule_accuracy": "mean accuracy"}
+    for key, heading in headings.items():
+        rows = [
+            {
+                "task": target_label(task),
+                "model": _model_label(model, task.kind),
+                heading: format_score(scores[model].tasks[task.name][key]),
+            }
+            for task in tasks
+            for model in models
+            if key in scores[model].tasks.get(task.name, {})
+        ]
+        if rows:
+            yield ScoreTable(f"{scored_rows(scores)} means over molecules", pd.DataFrame(rows))
 
 
 def few_labels(metrics: Metrics) -> str:
@@ -214,7 +241,7 @@ def few_labels(metrics: Metrics) -> str:
 def proposed_folds(run: RunMetrics, data: DataConfig) -> str:
     """Return a proposal to cross-validate a run of few rows, "" of many or if it has folds."""
     is_small = run.rows_used < _FEW_ROWS or 0 < run.rows_test < _FEW_TESTED
-    if not is_small or data.folds is not None or data.split_column is not None:
+    if not is_small or data.folds or data.split_column is not None or data.site_columns:
         return ""
     options = "--folds 5" + " --validation-size 0" * (data.split != "time")
     return f"few rows ({run.rows_used:,}; test: {run.rows_test:,}): {options} tests each of them"

@@ -96,7 +96,7 @@ def score_tasks(
     target: Array,
     tasks: Sequence[Task],
     *,
-    resamples: int = 0,
+    resamples: int | Iterable[Array] = 0,
     seed: int = 0,
     logarithms: Collection[str] = (),
     bounds: Array | None = None,
@@ -109,14 +109,15 @@ def score_tasks(
         target: Values or indices of classes, NaN where missing or censored, ``[n, T]``.
         tasks: The T tasks.
         resamples: Number of bootstrap samples for the confidence intervals, fewer of very many
-            rows; 0 = no intervals.
+            rows; 0 = no intervals. Or the samples, as of :func:`resamplings`.
         seed: Seed of the samples.
         logarithms: Names of regressions that are scored on log10 too. Labels and predictions that
             are not above 0 count as half of the smallest label that is.
         bounds: Lower and upper bounds of censored labels, NaN where there is none, ``[2, n, T]``.
             The distance of a prediction to a bound is 0 on the permitted side.
     """
-    samples = resamplings(len(target), resamples, seed)
+    is_count = isinstance(resamples, int)
+    samples = resamplings(len(target), resamples, seed) if is_count else resamples
     values = sample_scores(prediction, target, tasks, samples, logarithms=logarithms, bounds=bounds)
     scores = {}
     for index, task in enumerate(tasks):
@@ -164,6 +165,18 @@ def sample_scores(
                 drawn = _values(metric, rows.target, rows.prediction, weights[:, rows.mask])
                 values[name][key] = np.append(values[name].get(key, np.zeros(0)), drawn)
     return values
+
+
+def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:
+    """Predict the mean of labels ``[n, T]``, or the frequency of each class, for all test rows."""
+    outputs = []
+    for index, task in enumerate(tasks):
+        labels = targets[~np.isnan(targets[:, index]), index]
+        if task.kind == "multiclass":
+            outputs += [np.mean(labels == label) for label in range(len(task.classes))]
+        else:
+            outputs.append(labels.mean())
+    return np.tile(np.asarray(outputs, dtype=np.float64), (rows, 1))
 
 
 class ScaledRows(NamedTuple):

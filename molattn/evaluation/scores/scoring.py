@@ -18,10 +18,12 @@ from molattn.data.store import MOST_BASELINE_ROWS
 from molattn.evaluation.scores.metrics import (
     TaskScores,
     above_zero,
+    constant_prediction,
     replaced_lines,
     score_tasks,
 )
 from molattn.evaluation.scores.run_metrics import RunMetrics
+from molattn.evaluation.scores.site_scores import with_site_scores
 from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
@@ -104,16 +106,18 @@ def score_run(
     test = predictor.prediction(outputs, molecules.records, level)
     metrics = RunMetrics(interval_level=level, **_facts(run))
     logarithms = metrics.logarithms if logarithms is None else logarithms
-    if len(run.split.test):
+    if len(run.split.test) and table.tasks:
         scorer = _Scorer.of(run, run.split.test, test.prediction, logarithms, console)
         metrics = _with_test_scores(metrics, scorer, test, outputs)
         metrics = _with_part_scores(metrics, scorer, *networks)
-    if len(run.split.val):
+    if len(run.split.val) and table.tasks:
         held_out = table.molecules(run.split.val).records
         validation = predictor.prediction(run.validation_outputs, held_out, level).prediction
         scorer = _Scorer.of(run, run.split.val, validation, logarithms, None)
         scores = {"validation": scorer.score("molattn", validation)}
         metrics = replace(metrics, scores={**metrics.scores, **scores})
+    if table.sites:
+        metrics = with_site_scores(metrics, run)
     not_finite = int((~np.isfinite(test.prediction).all(axis=1)).sum())
     if not_finite:
         rows = counted(not_finite, "test row")
@@ -177,7 +181,7 @@ def _facts(run: TrainingRun) -> dict[str, Any]:
     transforms = zip(table.tasks, model.config.target_transforms, strict=True)
     names = ("rows_train", "rows_validation", "rows_test")
     return {
-        "tasks": table.tasks,
+        "tasks": table.all_tasks,
         "target_transforms": {
             task.name: transform.describe()
             for task, transform in transforms
@@ -336,18 +340,6 @@ def score_confidence(
                 means = {key: float(column[is_graded].mean()) for key, column in columns.items()}
                 scores.setdefault(task.name, {})[name] = {"count": int(is_graded.sum()), **means}
     return scores
-
-
-def constant_prediction(tasks: Sequence[Task], targets: Array, rows: int) -> Array:
-    """Predict the mean of labels ``[n, T]``, or the frequency of each class, for all test rows."""
-    outputs = []
-    for index, task in enumerate(tasks):
-        labels = targets[~np.isnan(targets[:, index]), index]
-        if task.kind == "multiclass":
-            outputs += [np.mean(labels == label) for label in range(len(task.classes))]
-        else:
-            outputs.append(labels.mean())
-    return np.tile(np.asarray(outputs, dtype=np.float64), (rows, 1))
 
 
 def forest_prediction(

@@ -1,0 +1,153 @@
+"""Scores of predictions of atoms and bonds, over sites and over molecules."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.data.site_labels import SiteLabels
+from molattn.evaluation.scores.metrics import (
+    Scores,
+    TaskScores,
+    constant_prediction,
+    resamplings,
+    score_tasks,
+)
+from molattn.evaluation.scores.run_metrics import RunMetrics
+from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
+from molattn.task import output_slices
+from molattn.training.run import TrainingRun
+
+Array = NDArray[np.float64]
+
+_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+def with_site_scores(metrics: RunMetrics, run: TrainingRun) -> RunMetrics:
+    """Add the scores of atoms and bonds of the test and validation rows to those of a run.
+
+    Metrics are of all labeled sites, and their confidence intervals of bootstrap samples of
+    molecules. ``molecule_mae`` (``molecule_accuracy`` of classes) is the mean over molecules.
+    """
+    config = run.config.report
+    splits = {"test": run.split.test, "validation": run.split.val}
+    for name, rows in splits.items():
+        if not len(rows):
+            continue
+        molecules = run.table.molecules(rows)
+        calibration = run.model.site_calibration
+        level = config.interval
+        predictions = predict_sites(run.model.networks, calibration, molecules.records, level)
+        for site, prediction in predictions.items():
+            labels = _predicted_labels(molecules.sites[site], prediction)
+            resamples = config.bootstrap if name == "test" else 0
+            seed = run.config.training.seed
+            metrics = _with(metrics, name, _scores(labels, prediction.outputs, resamples, seed))
+            if name == "test":
+                intervals = score_intervals(labels, prediction, calibration, level)
+                metrics = replace(metrics, uncertainty={**metrics.uncertainty, **intervals})
+            if name == "test" and config.baselines:
+                training = run.table.sites[site].molecules(run.split.train).targets
+                constant = constant_prediction(labels.tasks, training, len(labels.targets))
+                scores = _scores(labels, constant, resamples, seed)
+                metrics = _with(metrics, "baseline", scores)
+    return metrics
+
+
+def _with(metrics: RunMetrics, name: str, scores: TaskScores) -> RunMetrics:
+    if name in metrics.scores:
+        tasks = {**metrics.scores[name].tasks, **scores.tasks}
+        scores = TaskScores(tasks, mean_scores(tasks))
+    return replace(metrics, scores={**metrics.scores, name: scores})
+
+
+def mean_scores(tasks: Mapping[str, Scores]) -> Scores:
+    """Return the mean of each metric over the tasks for which it is defined, without intervals."""
+    names = dict.fromkeys(name for scores in tasks.values() for name in scores)
+    means: Scores = {"intervals": {}}
+    for name in names.keys() - {"intervals"}:
+        values = [scores[name] for scores in tasks.values() if scores.get(name) is not None]
+        means[name] = float(np.mean(values)) if values else None
+        means["intervals"][name] = None
+    return means
+
+
+def _predicted_labels(labels: SiteLabels, prediction: SitePrediction) -> SiteLabels:
+    """Return labels without those of sites that are not in the graph."""
+    is_predicted = np.isfinite(prediction.outputs).all(axis=1, keepdims=True)
+    bounds = labels.bounds
+    bounds = None if bounds is None else np.where(is_predicted, bounds, np.nan)
+    return replace(labels, targets=np.where(is_predicted, labels.targets, np.nan), bounds=bounds)
+
+
+def _scores(labels: SiteLabels, outputs: Array, resamples: int, seed: int) -> TaskScores:
+    outputs = np.nan_to_num(outputs)
+    molecule = labels.molecule
+    samples = resamplings(len(outputs), resamples, seed, molecule)
+    options: Any = {"resamples": samples, "bounds": labels.bounds}
+    scores = score_tasks(outputs, labels.targets, labels.tasks, **options)
+    for index, (task, columns) in enumerate(
+        zip(labels.tasks, output_slices(labels.tasks), strict=True)
+    ):
+        targets = labels.targets[:, index]
+        if task.kind == "regression":
+            values = np.abs(outputs[:, columns.start] - targets)
+        else:
+            both = outputs[:, columns]
+            both = np.hstack([1.0 - both, both]) if task.kind == "binary" else both
+            values = np.where(np.isnan(targets), np.nan, both.argmax(axis=1) == targets)
+        means = molecule_means(values, molecule)
+        name = "molecule_mae" if task.kind == "regression" else "molecule_accuracy"
+        scores.tasks[task.name][name] = float(means.mean()) if len(means) else None
+    return scores
+
+
+def molecule_means(values: Array, molecule: NDArray[np.int64]) -> Array:
+    """Return the mean of the sites of each molecule that has some; NaN are left out."""
+    is_defined = ~np.isnan(values)
+    sums = np.bincount(molecule[is_defined], values[is_defined])
+    counts = np.bincount(molecule[is_defined])
+    return sums[counts > 0] / counts[counts > 0]
+
+
+def score_intervals(
+    labels: SiteLabels,
+    prediction: SitePrediction,
+    calibration: SiteCalibration | None,
+    level: float,
+) -> Mapping[str, Mapping[str, Any]]:
+    """Score the intervals of regressions as those of molecules; coverage is a mean over molecules.
+
+    Its standard deviation is that of both means, over test and over calibration molecules.
+    """
+    scores: dict[str, dict[str, Any]] = {}
+    molecule = labels.molecule
+    for index, (task, columns) in enumerate(
+        zip(labels.tasks, output_slices(labels.tasks), strict=True)
+    ):
+        errors_of_task = calibration and calibration.scores.get(task.name)
+        if not errors_of_task:
+            continue
+        errors = np.abs(labels.targets[:, index] - prediction.outputs[:, columns.start])
+        coverage = {}
+        for at in (*_LEVELS, level):
+            within = np.where(np.isnan(errors), np.nan, errors <= errors_of_task.bound(at))
+            coverage[at] = molecule_means(within, molecule)
+        is_defined = bool(len(coverage[level])) and np.isfinite(errors_of_task.bound(level))
+        counts = len(coverage[level]), errors_of_task.molecules
+        sd = float(np.std(coverage[level]) * np.sqrt(sum(1.0 / n for n in counts)))
+        scores[task.name] = {
+            "count": int((~np.isnan(errors)).sum()),
+            "coverage": float(coverage[level].mean()) if is_defined else None,
+            "coverage_expected": level if is_defined else None,
+            "coverage_sd": sd if is_defined else None,
+            "mean_width": 2.0 * errors_of_task.bound(level) if is_defined else None,
+            "coverage_at": {
+                f"{at:g}": float(coverage[at].mean())
+                for at in _LEVELS
+                if len(coverage[at]) and np.isfinite(errors_of_task.bound(at))
+            },
+        }
+    return scores

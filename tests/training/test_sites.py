@@ -1,0 +1,137 @@
+"""Training on labels of atoms and bonds, from lists in cells to predictions."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from rdkit import Chem
+
+import molattn
+from molattn.errors import InputError
+from molattn.evaluation.scores.run_metrics import read_metrics
+from molattn.inference import predict_table
+
+ELECTRONEGATIVITY = {"H": 2.2, "C": 2.55, "N": 3.04, "O": 3.44, "F": 3.98, "Cl": 3.16}
+PARTS = ["C", "CC", "O", "N", "C(F)", "C(Cl)", "C(=O)", "C(C)"]
+SMALL = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "init_from": "none"}
+SMALL |= {"bootstrap": 10, "device": "cpu", "dropout": 0.0}
+
+
+def molecules(count=40):
+    rng = np.random.default_rng(0)
+    return [f"C{''.join(rng.choice(PARTS, 3))}C" for _ in range(count)]
+
+
+def atom_values(smiles):
+    return [ELECTRONEGATIVITY[a.GetSymbol()] for a in Chem.MolFromSmiles(smiles).GetAtoms()]
+
+
+def bond_values(smiles):
+    values = atom_values(smiles)
+    bonds = Chem.MolFromSmiles(smiles).GetBonds()
+    return [abs(values[b.GetBeginAtomIdx()] - values[b.GetEndAtomIdx()]) for b in bonds]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    smiles = molecules()
+    columns = {"en": [*map(atom_values, smiles)], "polarity": [*map(bond_values, smiles)]}
+    return pd.DataFrame({"smiles": smiles, **columns, "logS": np.arange(40) / 10.0})
+
+
+@pytest.fixture(scope="module")
+def run(frame):
+    columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    options = {"epochs": 15, "batch_size": 8, "learning_rate": 0.02, "validation_size": 0.3}
+    return molattn.train(frame, [], **columns, **options, **SMALL)
+
+
+def test_small_model_learns_the_electronegativity(run):
+    assert run.scores["en"]["rmse"] < 0.15
+    assert run.scores["polarity"]["rmse"] < 0.25
+    assert 0.0 < run.scores["en"]["molecule_mae"] < 0.1
+
+
+def test_predictions_are_lists_in_the_order_of_the_atoms(run, tmp_path):
+    path = tmp_path / "predicted.csv"
+    (tmp_path / "new.csv").write_text("smiles\nCC(F)OC\n[H]OC\nwrong\n")
+    predict_table(run.model, tmp_path / "new.csv", path)
+    predicted = pd.read_csv(path)
+    values = json.loads(predicted["en_predicted"][0])
+    np.testing.assert_allclose(values, [2.55, 2.55, 3.98, 3.44, 2.55], atol=0.4)
+    assert json.loads(predicted["en_predicted"][1])[0] is None
+    assert len(json.loads(predicted["polarity_low"][0])) == 4
+    assert predicted["error"][2] == "name"
+
+
+def test_intervals_are_scored_by_molecule(run):
+    scores = run.run_scores.metrics.uncertainty["en"]
+    assert scores["coverage_expected"] == 0.9
+    assert 0.5 <= scores["coverage"] <= 1.0
+    prediction = run.model.predict_atoms(["CCO"], level=0.9)
+    np.testing.assert_allclose(prediction.high - prediction.low, scores["mean_width"], rtol=1e-6)
+
+
+def test_saved_run_reads_like_the_run(run, tmp_path):
+    run.save(tmp_path / "run")
+    metrics = read_metrics(tmp_path / "run")
+    assert [task.name for task in metrics.tasks] == ["en", "polarity"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "RMSE, en" in page
+    loaded = molattn.MolAttn.from_pretrained(tmp_path / "run")
+    ours, theirs = (model.predict_bonds(["CCO"]) for model in (run.model, loaded))
+    np.testing.assert_array_equal(ours.outputs, theirs.outputs)
+    assert "`en`: regression" in (tmp_path / "run" / "model" / "README.md").read_text()
+
+
+def test_atoms_are_learned_beside_molecules_and_with_gaps(frame):
+    gaps = [[None, *values[1:]] for values in frame["en"]]
+    table = frame.assign(en=gaps)
+    table.loc[3, "en"] = ""
+    run = molattn.train(table, ["logS"], atom_target_columns=["en"], epochs=1, **SMALL)
+    assert {*run.scores} == {"logS", "en"}
+    assert run.model.predict(["CCO"]).shape == (1, 1)
+    labels = sum(len(values) - 1 for row, values in enumerate(gaps) if row != 3)
+    assert np.sum(~np.isnan(run.run.table.sites["atom"].targets)) == labels
+
+
+def test_classes_and_bounds_of_atoms_are_learned(frame):
+    metabolized = [[str(value > 3) for value in values] for values in frame["en"]]
+    limited = [[f">{values[0]}", *values[1:]] for values in frame["en"]]
+    table = frame.assign(som=metabolized, en=limited)
+    columns = {"atom_target_columns": ["som", "en"]}
+    run = molattn.train(table, [], **columns, epochs=1, **SMALL)
+    assert run.scores["som"]["molecule_accuracy"] is not None
+    assert "censored_permitted" in run.scores["en"]
+    assert run.model.predict_atoms(["CCO"]).outputs.shape == (3, 2)
+
+
+def test_labels_of_hydrogens_make_them_atoms(frame):
+    mols = [Chem.AddHs(Chem.MolFromSmiles(smiles)) for smiles in frame["smiles"]]
+    values = [[ELECTRONEGATIVITY[a.GetSymbol()] for a in mol.GetAtoms()] for mol in mols]
+    table = frame.assign(en=values)
+    run = molattn.train(table, [], atom_target_columns=["en"], epochs=1, **SMALL)
+    assert run.model.config.hydrogens
+    assert len(run.model.predict_atoms(["CCO"]).outputs) == 9
+
+
+def test_list_of_another_length_is_named_by_row(frame):
+    table = frame.assign(en=[[*values, 1.0] for values in frame["en"]])
+    with pytest.raises(InputError, match=r"row 1, column en: got '\d+ values', expected \d+ or"):
+        molattn.train(table, [], atom_target_columns=["en"], epochs=1, **SMALL)
+
+
+def test_label_that_cannot_be_read_is_named_by_row_and_atom(frame):
+    lists = [*frame["en"]]
+    table = frame.assign(en=[lists[0], ["2.5", "x7", *lists[1][2:]], *lists[2:]])
+    run = molattn.train(table, [], atom_target_columns=["en"], epochs=1, **SMALL)
+    (unreadable,) = run.run.table.unreadable
+    assert unreadable.line == 2
+    assert "column 'en', atom 1: got 'x7', expected a number" in unreadable.reason
+
+
+@pytest.mark.parametrize("option", [{"standardize": True}, {"folds": 3}])
+def test_options_that_change_the_atoms_are_refused(frame, option):
+    with pytest.raises(InputError, match="cannot be used with atom_target_columns"):
+        molattn.train(frame, [], atom_target_columns=["en"], **option, **SMALL)
