@@ -74,6 +74,30 @@ def with_hydrogens(mol: Chem.Mol) -> Chem.Mol:
     return Chem.AddHs(mol)
 
 
+def site_keys(molecule: Molecule, level: str) -> tuple[dict[str, int], int]:
+    """Return the index of each atom of an input by its key, and the number of atoms.
+
+    Keys are map numbers if an atom has one, otherwise indices from 0. The keys of a bond have those
+    of both atoms, as in ``3-5`` and ``5-3``.
+    """
+    drawn = _as_written(molecule)
+    if drawn is None:
+        return {}, 0
+    numbers = {atom.GetIdx(): atom.GetAtomMapNum() for atom in drawn.GetAtoms()}
+    if any(numbers.values()):
+        numbers = {index: number for index, number in numbers.items() if number}
+    else:
+        numbers = {index: index for index in numbers}
+    if level == "atom":
+        return {str(number): index for index, number in numbers.items()}, drawn.GetNumAtoms()
+    keys = {}
+    for bond in drawn.GetBonds():
+        ends = [numbers.get(end) for end in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())]
+        for first, second in (ends, ends[::-1]):
+            keys[f"{first}-{second}"] = bond.GetIdx()
+    return keys, drawn.GetNumBonds()
+
+
 def labels_hydrogens(molecule: Molecule, level: str, is_labeled: Sequence[bool]) -> bool:
     """Return whether a label is of a hydrogen atom, or of a bond with one.
 

@@ -18,6 +18,7 @@ from molattn.config.base import (
     Names,
     NonNegativeInt,
     Threads,
+    check_unused,
     checked,
 )
 from molattn.config.data import FileOptions, MoleculeLimits, WorkerOptions
@@ -99,12 +100,14 @@ class PredictConfig(IntervalConfig, StreamConfig):
             files and for SMILES on a terminal.
         structures: Draw the molecules in the first column of an Excel file.
         explain_confidence: Add a column NAME_confidence_reason: what each confidence rests on.
+        atoms: Write a row for each atom with the predictions of atoms, and not the other columns.
     """
 
     neighbors: Count | None = field(default=None, metadata=COMMON)
     style: Literal["auto", "readable", "machine"] = "auto"
     structures: bool = False
     explain_confidence: bool = False
+    atoms: bool = False
 
 
 @checked
@@ -135,6 +138,7 @@ class PlanConfig(PredictConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_unused(self, (True, "atoms", "cannot be used in a plan of molecules"))
         if self.goal_range() is not None:
             if self.minimize or self.acquisition != "upper_confidence_bound":
                 contradiction = "--minimize" if self.minimize else "--acquisition"

@@ -35,7 +35,7 @@ from molattn.data.labels import (
     read_targets,
     weight,
 )
-from molattn.data.site_labels import SiteLabels, has_hydrogen_labels, read_site_labels
+from molattn.data.site_labels import SiteLabels, SiteReader, has_hydrogen_labels
 from molattn.data.store import BASELINE, MOST_BASELINE_ROWS
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
@@ -264,9 +264,9 @@ def _read_table(
     errors = dict.fromkeys(undated, ("no_date", f"no date in column {quoted(config.time_column)}"))
     targets, faults = read_targets(table, complete, columns, config)
     numbers = [np.fmax(labels.values, np.fmax(*labels.bounds)) for labels in targets]
-    site_columns = [index for indices in columns.sites.values() for index in indices]
+    labeled_columns = [index for indices in columns.sites.values() for index in indices]
     has_sites = [
-        any(not is_missing(row.cells[index]) for index in site_columns) for row in complete
+        any(not is_missing(row.cells[index]) for index in labeled_columns) for row in complete
     ]
     is_unlabeled = np.array([np.isnan(values) for values in [*numbers]]).all(axis=0)
     unlabeled = np.flatnonzero(is_unlabeled & ~np.array(has_sites)).tolist()
@@ -292,8 +292,10 @@ def _read_table(
     sites = dict[Level, SiteLabels]()
     for level, indices in columns.sites.items():
         selected = Selection(complete, usable)
-        sites[level], misread = read_site_labels(table, selected, records, indices, level, config)
-        for position, reasons in misread.items():
+        molecules = [_molecule(row, columns) for row in selected]
+        reader_of_sites = SiteReader(table, selected, molecules, records, level, config)
+        sites[level] = reader_of_sites.read(indices)
+        for position, reasons in reader_of_sites.faults.items():
             faults.setdefault(usable[position], []).extend(reasons)
     rows = ((complete[number], why) for number in usable for why in faults.get(number, ()))
     unreadable = [

@@ -207,7 +207,13 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         for name in ("partner", "weight", "split", "time")
     )
     levels: tuple[Level, ...] = get_args(Level)
-    sites = {level: columns(f"{level}_target_columns") for level in levels}
+    sites = {
+        level: [
+            table.column(property_list(table, name, level), f"--{level}-target-columns")
+            for name in getattr(config, f"{level}_target_columns")
+        ]
+        for level in levels
+    }
     if leaked := {*targets} & {smiles, partner, weight, *features, *relations}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
@@ -216,6 +222,12 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         )
     used = {level: indices for level, indices in sites.items() if indices}
     return TrainingColumns(smiles, targets, relations, features, partner, weight, split, time, used)
+
+
+def property_list(table: Table, name: str, level: Level) -> str:
+    """Return the column of labels of atoms or bonds: NAME, or ``atom.dprop.NAME`` as RDKit's."""
+    names = (name, *(f"{level}.{kind}prop.{name}" for kind in ("d", "i", "", "b")))
+    return next((column for column in names if column in table.header), name)
 
 
 def with_target(table: Table, config: DataConfig) -> DataConfig:

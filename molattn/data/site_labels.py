@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.parse import Molecule
-from molattn.chem.sites import Sites, labels_hydrogens
+from molattn.chem.sites import Sites, labels_hydrogens, site_keys
 from molattn.config import DataConfig
 from molattn.data.labels import LabelError, Labels, is_missing, read_labels
 from molattn.data.table import Row, Table
@@ -18,9 +19,10 @@ from molattn.task import Level, Task
 from molattn.utils.console import counted
 
 _BRACKETS = re.compile(r"\s*[\[(](.*)[\])]\s*", re.DOTALL)
+_MARKED = re.compile(r"\s*\[(\S*)\]\s+(.*)", re.DOTALL)
+_ENTRY = re.compile(r"""['"]?([\w-]+)['"]?\s*:\s*['"]?([^,"'}]*)""")
+_PREFIX = re.compile(r"(atom|bond)\.[dib]?prop\.")  # of RDKit's property lists
 _SPACE = re.compile(r"[\s;]+")
-
-Faults = dict[int, list[tuple[ReasonCode, str]]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,14 +73,34 @@ class SiteLabels:
 def split_cell(cell: str) -> list[str]:
     """Return the texts of a list in a cell, such as ``[12.5, None, 7]``; none of an empty cell.
 
-    They are separated by commas or, without any, by spaces or semicolons.
+    They are separated by commas or, without any, by spaces or semicolons. Property lists of RDKit
+    may begin with their marker of a missing value (``[?] 12.5 ? 7``).
     """
+    if match := _MARKED.fullmatch(cell):
+        return ["" if text == match[1] else text for text in match[2].split()]
     match = _BRACKETS.fullmatch(cell)
     text = match[1] if match else cell
     if is_missing(text):
         return []
     texts = text.split(",") if "," in text else _SPACE.split(text.strip())
     return [value.strip().strip("'\"") for value in texts]
+
+
+def read_cell(cell: str, molecule: Molecule, level: Level) -> list[str]:
+    """Return the texts of a cell in the order of the atoms (bonds) of the input.
+
+    The cell is a list, see :func:`split_cell`, or has values by atom, such as ``{3: 12.5, 4: 7}``,
+    see :func:`molattn.chem.sites.site_keys`.
+    """
+    if not cell.lstrip().startswith("{"):
+        return split_cell(cell)
+    positions, count = site_keys(molecule, level)
+    texts = [""] * count
+    for key, text in _ENTRY.findall(cell):
+        if key not in positions:
+            raise LabelError(key, f"one of the {level}s {', '.join(positions)}")
+        texts[positions[key]] = text
+    return texts
 
 
 def has_hydrogen_labels(
@@ -88,78 +110,109 @@ def has_hydrogen_labels(
     for row, molecule in zip(rows, molecules, strict=True):
         for level, indices in columns.items():
             for index in indices:
-                is_labeled = [not is_missing(text) for text in split_cell(row.cells[index])]
+                try:
+                    texts = read_cell(row.cells[index], molecule, level)
+                except LabelError:
+                    continue
+                is_labeled = [not is_missing(text) for text in texts]
                 if any(is_labeled) and labels_hydrogens(molecule, level, is_labeled):
                     return True
     return False
 
 
-def read_site_labels(
-    table: Table,
-    rows: Sequence[Row],
-    records: Sequence[MoleculeRecord],
-    columns: Sequence[int],
-    level: Level,
-    config: DataConfig,
-) -> tuple[SiteLabels, Faults]:
-    """Read the labels of the atoms, or the bonds, of usable rows.
+@dataclass(frozen=True, eq=False)
+class SiteReader:
+    """The columns of labels of the atoms (bonds) of usable rows, and why labels are not read.
 
-    A list has a value for each atom (bond) of the input, with or without those of hydrogen, or also
-    for all hydrogens. A list of another length is a fault of its row and counts as missing; if half
-    of a column are such lists, the first is an error.
-
-    Returns:
-        The labels, and why others are not read: codes and reasons by row.
-
-    Raises:
-        InputError: The labels of a column do not fit together, named by row and atom or bond.
+    ``faults`` are codes and reasons by row.
     """
-    sites: list[Sites] = [record.sites for record in records]
-    counts = [len(site.atoms) if level == "atom" else site.bonds.shape[1] for site in sites]
-    starts = np.cumsum([0, *counts])
-    faults: Faults = {}
-    read: list[Labels] = []
-    for number, index in enumerate(columns):
-        name = table.header[index]
-        cells = [""] * int(starts[-1])
-        misfits: dict[int, LabelError] = {}
-        lists = [split_cell(row.cells[index]) for row in rows]
-        for row, texts in enumerate(lists):
-            try:
-                for position, text in zip(_positions(texts, sites[row], level), texts, strict=True):
-                    cells[starts[row] + position] = text
-            except LabelError as error:
-                misfits[row] = error
-        if misfits and 2 * len(misfits) >= sum(map(bool, lists)):
-            row, error = next(iter(misfits.items()))
-            raise _located(table, rows[row], name, error)
+
+    table: Table
+    rows: Sequence[Row]
+    molecules: Sequence[Molecule]  # as they are read, in the order of the labels
+    records: Sequence[MoleculeRecord]
+    level: Level
+    config: DataConfig
+    faults: dict[int, list[tuple[ReasonCode, str]]] = field(default_factory=dict)
+
+    def read(self, columns: Sequence[int]) -> SiteLabels:
+        """Read the labels of some columns.
+
+        A list has a value for each atom (bond) of the input, with or without those of hydrogen, or
+        also for all hydrogens. A list of another length is a fault of its row and counts as
+        missing; if half of a column are such lists, the first is an error.
+
+        Raises:
+            InputError: The labels of a column do not fit together, named by row and atom or bond.
+        """
+        labels = [self._column(index, number) for number, index in enumerate(columns)]
+        bounds = np.stack([column.bounds for column in labels], axis=-1)
+        return SiteLabels(
+            self.level,
+            tuple(column.task for column in labels),
+            np.column_stack([column.values for column in labels]),
+            None if np.isnan(bounds).all() else bounds,
+            self._starts,
+        )
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """First site of each row, and the number of sites."""
+        sites = [record.sites for record in self.records]
+        return np.cumsum([0, *(len(getattr(site, f"{self.level}s").T) for site in sites)])
+
+    def _column(self, index: int, number: int) -> Labels:
+        """Read the column of an index, the ``number``-th of its level."""
+        name = _PREFIX.sub("", self.table.header[index])
+        cells = self._cells(index, name)
         try:
-            labels = read_labels(name, 0, cells, None, _options(config, level, number))
+            labels = read_labels(name, 0, cells, None, _options(self.config, self.level, number))
         except LabelError as error:
             same = (site for site, cell in enumerate(cells) if cell == error.text.strip())
-            site = next(same) if error.row is None else error.row
-            row = int(np.searchsorted(starts, site, side="right")) - 1
-            which = f"{name}, {level} {site - starts[row]}"
-            raise _located(table, rows[row], which, error) from None
+            row, where = self._where(next(same) if error.row is None else error.row)
+            raise self._located(row, f"{name}{where}", error) from None
         except InputError as error:
-            message = f"{table.path}, column {quoted(name)}: {error.args[0]}"
+            message = f"{self.table.path}, column {quoted(name)}: {error.args[0]}"
             raise InputError(message, option=error.option) from None
-        for row, error in misfits.items():
-            reason = f"column {quoted(name)}: {error.command_line()}"
-            faults.setdefault(row, []).append(("invalid_label", reason))
         for site, error in labels.invalid.items():
-            row = int(np.searchsorted(starts, site, side="right")) - 1
-            reason = f"column {quoted(name)}, {level} {site - starts[row]}: {error.command_line()}"
-            faults.setdefault(row, []).append(("invalid_label", reason))
-        read.append(labels)
-    bounds = np.stack([labels.bounds for labels in read], axis=-1)
-    return SiteLabels(
-        level,
-        tuple(labels.task for labels in read),
-        np.column_stack([labels.values for labels in read]),
-        None if np.isnan(bounds).all() else bounds,
-        starts,
-    ), faults
+            row, where = self._where(site)
+            self._add_fault(row, f"{quoted(name)}{where}", error)
+        return labels
+
+    def _cells(self, index: int, name: str) -> list[str]:
+        """Return the text of the label of each site."""
+        cells = [""] * int(self._starts[-1])
+        misfits: dict[int, LabelError] = {}
+        labeled = 0
+        for row, molecule in enumerate(self.molecules):
+            cell = self.rows[row].cells[index]
+            labeled += not is_missing(cell)
+            try:
+                texts = read_cell(cell, molecule, self.level)
+                positions = _positions(texts, self.records[row].sites, self.level)
+            except LabelError as error:
+                misfits[row] = error
+                self._add_fault(row, quoted(name), error)
+                continue
+            for position, text in zip(positions, texts, strict=True):
+                cells[self._starts[row] + position] = text
+        if misfits and 2 * len(misfits) >= labeled:
+            row, error = next(iter(misfits.items()))
+            raise self._located(row, name, error)
+        return cells
+
+    def _where(self, site: int) -> tuple[int, str]:
+        """Return the row of a site, and its number in the molecule as a text."""
+        row = int(np.searchsorted(self._starts, site, side="right")) - 1
+        return row, f", {self.level} {site - self._starts[row]}"
+
+    def _add_fault(self, row: int, column: str, error: LabelError) -> None:
+        reason = f"column {column}: {error.command_line()}"
+        self.faults.setdefault(row, []).append(("invalid_label", reason))
+
+    def _located(self, row: int, column: str, error: LabelError) -> InputError:
+        location = f"{self.table.where(self.rows[row].line)}, column {column}"
+        return InputError(f"{self.table.path}, {location}: {error.command_line()}")
 
 
 def _positions(texts: Sequence[str], sites: Sites, level: Level) -> Iterator[int]:
@@ -187,8 +240,3 @@ def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
         **{"task": task, "target_units": (), "relation_columns": (), "task_weights": ()},
         **{"target_transform": ("none",), "positive_class": ("auto",)},
     )
-
-
-def _located(table: Table, row: Row, which: str, error: LabelError) -> InputError:
-    location = f"{table.where(row.line)}, column {which}"
-    return InputError(f"{table.path}, {location}: {error.command_line()}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
 from molattn.config import EmbedConfig, PredictConfig
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import FORMATS, Table, output_format
+from molattn.data.table.sdf import SDFTable
 from molattn.errors import InputError, ReasonCode, matching
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
@@ -97,11 +98,21 @@ def predict_table(
     """
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
+    if config.atoms:
+        spec = _atoms_spec(model, config.interval, config.batch_size)
+        tally = map_table(table, model, output, spec, config, console)
+        none = np.zeros((0, 0))
+        return PredictedTable(tally, (), none, none, model, np.zeros((2, 0, 0)))
+    output = Path(output) if isinstance(output, str) else output
+    structure = ""
+    if output_format(output) is FORMATS["sdf"]:
+        structure = "block" if isinstance(table, SDFTable) else "smiles"
     spec = prediction_spec(
         *(model, config.interval, config.neighbors, config.batch_size),
         explain_confidence=config.explain_confidence,
+        structure=structure,
     )
-    spec = readable_spec(spec, model, Path(output) if isinstance(output, str) else output, config)
+    spec = readable_spec(spec, model, output, config)
     is_shown = model.uncertainty is not None and console is not None and not console.quiet
     step = 1 + table.count() // MOST_COMPARED if is_shown else None
     count = _TallyRows(model, table, step)
@@ -232,6 +243,7 @@ def prediction_spec(
     batch_size: int = 256,
     *,
     explain_confidence: bool = False,
+    structure: Literal["", "block", "smiles"] = "",
 ) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
@@ -255,7 +267,7 @@ def prediction_spec(
         }
         more_cells.append(partial(_neighbor_cells, model, neighbors, [*fields]))
     if model.config.site_tasks:
-        sites = SiteColumns(model.config, model.site_calibration)
+        sites = SiteColumns(model.config, model.site_calibration, structure)
         names |= dict.fromkeys(sites.columns, "string")
         more_cells.append(partial(_site_cells, model, sites, level, batch_size))
     if explain_confidence:
@@ -312,7 +324,41 @@ def _site_cells(
 ) -> Iterator[list[str]]:
     """Yield the lists of predictions of the atoms and bonds of each row."""
     arguments = model.networks, model.site_calibration, predicted.records, level, batch_size
-    return columns.cells(predict_sites(*arguments))
+    return columns.cells(predict_sites(*arguments), predicted.records)
+
+
+def _atoms_spec(model: MolAttn, level: float, batch_size: int) -> OutputSpec:
+    """Return the predictions of atoms as an output with a row for each."""
+    if "atom" not in model.config.site_tasks:
+        message = "the model predicts no atoms; expected one of --atom-target-columns"
+        raise InputError(message, option="atoms")
+    sites = SiteColumns(model.config, model.site_calibration)
+    classes = [task.columns[0] for task in model.config.atom_tasks if task.classes]
+    columns = {"atom": "int64", "symbol": "string"}
+    for name, site in sites.columns.items():
+        if site == "atom":
+            columns[name] = "string" if name in classes else "float64"
+    compute = partial(_atom_rows, model, sites, level, batch_size)
+    return OutputSpec("predicting atoms", columns, compute, Fields(symbols=True), False)
+
+
+def _atom_rows(
+    model: MolAttn,
+    columns: SiteColumns,
+    level: float,
+    batch_size: int,
+    rows: Sequence[ReadRow],
+    records: list[MoleculeRecord],
+) -> Iterator[Sequence[Cells]]:
+    calibration = model.site_calibration
+    prediction = predict_sites(model.networks, calibration, records, level, batch_size)["atom"]
+    for index, record in enumerate(records):
+        sites = slice(prediction.starts[index], prediction.starts[index + 1])
+        symbols = record.symbols or ()
+        atoms = record.sites.atoms.tolist()
+        names = [symbols[atom] if 0 <= atom < len(symbols) else "H" for atom in atoms]
+        values = columns.values(prediction, "atom", sites)
+        yield [*zip(range(len(atoms)), names, *values, strict=True)]
 
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:

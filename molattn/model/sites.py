@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,55 +156,88 @@ def site_starts(records: Records, level: Level) -> NDArray[np.int64]:
 
 
 class SiteColumns:
-    """The columns and cells of predictions of atoms and bonds: a list in each cell, as JSON.
+    """The columns and cells of predictions of atoms and bonds, a list in each cell.
 
     Each task has the columns of :attr:`molattn.task.Task.columns`; a regression of a calibrated
-    model adds ``NAME_low`` and ``NAME_high``.
+    model adds ``NAME_low`` and ``NAME_high``. Lists are JSON or, for SDF files, property lists as
+    RDKit reads them (``atom.dprop.NAME_predicted``), of the atoms of the mol block alone.
+
+    Args:
+        config: The configuration of the model.
+        calibration: The calibration of its intervals; None = there are no intervals.
+        structure: What an SDF file is drawn from: the mol ``block`` of the input, or its
+            ``smiles``, without explicit hydrogens; "" = cells are JSON.
     """
 
-    def __init__(self, config: MolAttnConfig, calibration: SiteCalibration | None) -> None:
+    def __init__(
+        self,
+        config: MolAttnConfig,
+        calibration: SiteCalibration | None,
+        structure: Literal["", "block", "smiles"] = "",
+    ) -> None:
         self._tasks = config.site_tasks
         self._is_calibrated = calibration is not None
-        self.columns = [
-            name
-            for tasks in self._tasks.values()
-            for task in tasks
-            for name in (*task.columns, *self._ends(task))
-        ]
+        self._structure = structure
+        self.columns: dict[str, str] = {}
+        """The level of each column, by name."""
+        for level, tasks in self._tasks.items():
+            for task in tasks:
+                names = [*task.columns, *self._ends(task)]
+                prefixes = [f"{level}.dprop."] * len(names)
+                prefixes[0] = f"{level}.prop." if task.classes else prefixes[0]
+                for prefix, name in zip(prefixes, names, strict=True):
+                    self.columns[prefix * bool(structure) + name] = level
 
     def _ends(self, task: Task) -> list[str]:
         has_interval = self._is_calibrated and task.kind == "regression"
         return [f"{task.name}_low", f"{task.name}_high"] if has_interval else []
 
-    def cells(self, predictions: Mapping[Level, SitePrediction]) -> Iterator[list[str]]:
+    def values(
+        self, prediction: SitePrediction, level: Level, sites: slice
+    ) -> list[list[float | str | None]]:
+        """Return the values of some atoms (bonds) in each column of a level; None is missing."""
+        values: list[list[float | str | None]] = []
+        for index, columns in enumerate(output_slices(tasks := self._tasks[level])):
+            task = tasks[index]
+            outputs = prediction.outputs[sites, columns]
+            is_missing = np.isnan(outputs).any(axis=1)
+            if task.classes:
+                rows = zip(is_missing.tolist(), outputs.tolist(), strict=True)
+                values.append([None if gap else task.cells(row)[0] for gap, row in rows])
+            ends = (prediction.low, prediction.high) if self._ends(task) else ()
+            for column in (*outputs.T, *(end[sites, index] for end in ends)):
+                numbers = zip(np.isfinite(column).tolist(), column.tolist(), strict=True)
+                values.append([number if is_finite else None for is_finite, number in numbers])
+        return values
+
+    def cells(
+        self, predictions: Mapping[Level, SitePrediction], records: Records
+    ) -> Iterator[list[str]]:
         """Yield the cells of each molecule."""
-        count = min(len(prediction.starts) for prediction in predictions.values()) - 1
-        for row in range(count):
+        for row, record in enumerate(records):
             cells = []
-            for level, tasks in self._tasks.items():
-                prediction = predictions[level]
+            for level, prediction in predictions.items():
                 sites = slice(prediction.starts[row], prediction.starts[row + 1])
-                for index, columns in enumerate(output_slices(tasks)):
-                    task = tasks[index]
-                    lists = self._lists(task, prediction.outputs[sites, columns])
-                    for ends in (prediction.low, prediction.high) if self._ends(task) else ():
-                        lists.append([*map(_number, ends[sites, index].tolist())])
-                    cells += [f"[{', '.join(texts)}]" for texts in lists]
+                rows = self._written(record.sites, level)
+                values = self.values(prediction, level, sites)
+                cells += [self._list([column[row] for row in rows]) for column in values]
             yield cells
 
-    @staticmethod
-    def _lists(task: Task, outputs: Array) -> list[list[str]]:
-        """Return the texts of each column of a task, of outputs ``[sites, outputs]``."""
-        lists = [[*map(_number, column)] for column in outputs.T.tolist()]
-        if task.kind == "regression":
-            return lists
-        is_missing = np.isnan(outputs).any(axis=1).tolist()
-        names = [
-            "null" if missing else json.dumps(task.cells(values)[0])
-            for missing, values in zip(is_missing, outputs.tolist(), strict=True)
-        ]
-        return [names, *lists]
+    def _written(self, sites: Any, level: Level) -> list[int]:
+        """Return the indices of the atoms (bonds) that a cell lists."""
+        is_heavy = sites.heavy_sites(level)
+        if not self._structure:
+            return [*range(len(is_heavy))]
+        drawn = sites.drawn[level == "bond"]
+        is_block = self._structure == "block"
+        return [*range(drawn)] if is_block else np.flatnonzero(is_heavy[:drawn]).tolist()
 
-
-def _number(value: float) -> str:
-    return cell_text(value) if math.isfinite(value) else "null"
+    def _list(self, values: Sequence[float | str | None]) -> str:
+        if self._structure:
+            return " ".join("n/a" if value is None else cell_text(value) for value in values)
+        texts = ("null" if x is None else cell_text(x) for x in values)
+        quoted_texts = (
+            json.dumps(value) if isinstance(value, str) else text
+            for value, text in zip(values, texts, strict=True)
+        )
+        return f"[{', '.join(quoted_texts)}]"

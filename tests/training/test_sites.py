@@ -8,6 +8,7 @@ import pytest
 from rdkit import Chem
 
 import molattn
+from molattn.config import PredictConfig
 from molattn.errors import InputError
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
@@ -118,7 +119,9 @@ def test_labels_of_hydrogens_make_them_atoms(frame):
 
 def test_list_of_another_length_is_named_by_row(frame):
     table = frame.assign(en=[[*values, 1.0] for values in frame["en"]])
-    with pytest.raises(InputError, match=r"row 1, column en: got '\d+ values', expected \d+ or"):
+    with pytest.raises(
+        InputError, match=r"row 1, column en: got '\d+ values', expected \d+, one for each atom"
+    ):
         molattn.train(table, [], atom_target_columns=["en"], epochs=1, **SMALL)
 
 
@@ -135,3 +138,56 @@ def test_label_that_cannot_be_read_is_named_by_row_and_atom(frame):
 def test_options_that_change_the_atoms_are_refused(frame, option):
     with pytest.raises(InputError, match="cannot be used with atom_target_columns"):
         molattn.train(frame, [], atom_target_columns=["en"], **option, **SMALL)
+
+
+def test_property_lists_of_an_sdf_file_are_read_and_written(tmp_path):
+    path = tmp_path / "shifts.sdf"
+    with Chem.SDWriter(str(path)) as writer:
+        for smiles in molecules():
+            mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
+            mol = Chem.RenumberAtoms(mol, [*reversed(range(mol.GetNumAtoms()))])
+            for atom in mol.GetAtoms():
+                if atom.GetSymbol() != "H":
+                    atom.SetDoubleProp("en", ELECTRONEGATIVITY[atom.GetSymbol()])
+            Chem.CreateAtomDoublePropertyList(mol, "en")
+            writer.write(mol)
+    run = molattn.train(path, [], atom_target_columns=["en"], epochs=1, **SMALL)
+    assert not run.model.config.hydrogens
+    table = run.run.table
+    assert table.all_tasks[0].name == "en"
+    first = table.sites["atom"].molecules(np.array([0])).targets[:, 0]
+    expected = atom_values(molecules()[0])[::-1]
+    np.testing.assert_allclose(first[~np.isnan(first)], expected)
+    predict_table(run.model, path, tmp_path / "predicted.sdf")
+    mol = next(Chem.SDMolSupplier(str(tmp_path / "predicted.sdf"), removeHs=False))
+    values = [a.HasProp("en_predicted") for a in mol.GetAtoms() if a.GetSymbol() != "H"]
+    assert values
+    assert all(values)
+
+
+def test_values_by_map_number_are_read_in_any_order(frame):
+    smiles = ["[CH3:7][CH2:3][OH:5]", *frame["smiles"][1:]]
+    lists = [str(values) for values in frame["en"][1:]]
+    bonds = [str(values) for values in frame["polarity"][1:]]
+    table = frame.assign(smiles=smiles, en=["{5: 3.44, 7: 2.5}", *lists])
+    table = table.assign(polarity=['{"5-3": 0.9}', *bonds])
+    columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    run = molattn.train(table, [], **columns, epochs=1, **SMALL)
+    sites = run.run.table.sites
+    first = np.array([0])
+    atoms = sites["atom"].molecules(first).targets[:, 0]
+    np.testing.assert_array_equal(atoms, [2.5, np.nan, 3.44])
+    np.testing.assert_array_equal(sites["bond"].molecules(first).targets[:, 0], [np.nan, 0.9])
+
+
+def test_atoms_are_predicted_a_row_each(run, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nCO\nwrong\n[H]OC\n")
+    config = PredictConfig(atoms=True)
+    predict_table(run.model, tmp_path / "new.csv", tmp_path / "atoms.csv", config)
+    rows = pd.read_csv(tmp_path / "atoms.csv")
+    assert rows["row"].tolist() == [2, 2, 3, 4, 4, 4]
+    assert rows["symbol"].fillna("-").tolist() == ["C", "O", "-", "H", "O", "C"]
+    assert rows["en_predicted"].isna().tolist() == [False, False, True, True, False, False]
+    model = molattn.MolAttn(molattn.MolAttnConfig(tasks=("logS",)))
+    with pytest.raises(InputError, match="predicts no atoms"):
+        predict_table(model, tmp_path / "new.csv", tmp_path / "atoms.csv", config)
