@@ -29,6 +29,7 @@ class Sites(NamedTuple):
     bonds: NDArray[np.int32]  # both atoms of the graph, [2, B]
     heavy: int  # number of atoms of the graph before those of hydrogen that were added to it
     drawn: tuple[int, int]  # number of atoms and bonds of the input
+    charge: int  # of the molecule
 
     def heavy_sites(self, level: str) -> NDArray[np.bool_]:
         """Return which atoms (``level`` is ``atom``) or bonds have no hydrogen that was added."""
@@ -66,7 +67,8 @@ def find_sites(molecule: Molecule, mol: Chem.Mol, graph: Chem.Mol) -> Sites:
     atoms += [index for index, _ in implicit]
     bonds += [(parent, index) for index, parent in implicit]
     pairs = np.array(bonds, dtype=np.int32).reshape(-1, 2).T
-    return Sites(np.array(atoms, dtype=np.int32), pairs, mol.GetNumAtoms(), counts)
+    charge = Chem.GetFormalCharge(graph)
+    return Sites(np.array(atoms, dtype=np.int32), pairs, mol.GetNumAtoms(), counts, charge)
 
 
 def with_hydrogens(mol: Chem.Mol) -> Chem.Mol:

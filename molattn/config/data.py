@@ -151,6 +151,7 @@ class DataConfig(TableColumns):
     Args:
         atom_target_columns: Columns to predict with a list in each cell, a value for each atom.
         bond_target_columns: Likewise, a value for each bond.
+        charge_columns: Those of the columns of atoms whose values sum to the charge of a molecule.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
         target_transform: Transform of each regression target; auto: none, log or yeo_johnson.
@@ -177,6 +178,7 @@ class DataConfig(TableColumns):
 
     atom_target_columns: Names = field(default=(), metadata=COMMON)
     bond_target_columns: Names = ()
+    charge_columns: Names = ()
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
@@ -250,6 +252,9 @@ class DataConfig(TableColumns):
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
         used |= {self.time_column, *self.target_columns, *self.feature_columns}
         used |= {*self.relation_columns[:targets]}
+        if others := {*self.charge_columns} - {*self.atom_target_columns}:
+            message = f"got {quoted(min(others))}, expected one of --atom-target-columns"
+            raise InputError(message, option="charge_columns")
         if both := used & {*self.site_columns}:
             message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
             raise InputError(message, option="atom_target_columns")

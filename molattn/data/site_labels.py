@@ -231,12 +231,14 @@ def _positions(texts: Sequence[str], sites: Sites, level: Level) -> Iterator[int
 
 def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
     """Return the options of a column as those of the only target."""
+    number += len(config.atom_target_columns) * (level == "bond")
     index = len(config.target_columns) + number
-    index += len(config.atom_target_columns) * (level == "bond")
     task = config.task[index : index + 1] if len(config.task) > 1 else config.task
+    if config.site_columns[number] in config.charge_columns:
+        task = ("regression",)
     return replace(
         config,
-        **{"target_columns": (), "atom_target_columns": (), "bond_target_columns": ()},
+        **{"charge_columns": (), "target_columns": (), "atom_target_columns": (), "bond_target_columns": ()},
         **{"task": task, "target_units": (), "relation_columns": (), "task_weights": ()},
         **{"target_transform": ("none",), "positive_class": ("auto",)},
     )

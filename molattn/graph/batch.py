@@ -51,13 +51,15 @@ class BatchSites(OnDevice):
     Args:
         atoms: The node of each atom, ``int64 [A]``.
         bonds: Both nodes of each bond, ``int64 [2, B]``.
+        charge: Charge of each molecule, ``int64 [num_graphs]``.
     """
 
     atoms: Tensor
     bonds: Tensor
+    charge: Tensor
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
-        return replace(self, atoms=move(self.atoms), bonds=move(self.bonds))
+        return BatchSites(move(self.atoms), move(self.bonds), move(self.charge))
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,8 @@ def _batch_sites(records: Sequence[MoleculeRecord]) -> Optional[BatchSites]:
         )
         for indices in ([site.atoms for site in sites], [site.bonds for site in sites])
     )
-    return BatchSites(*map(torch.from_numpy, joined))
+    charge = torch.tensor([site.charge for site in sites])
+    return BatchSites(*map(torch.from_numpy, joined), charge)
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:

@@ -66,6 +66,7 @@ class MolAttnConfig:
         atom_tasks: Properties of atoms to predict, likewise.
         bond_tasks: Properties of bonds to predict, likewise.
         hydrogens: Whether all hydrogens are atoms of the graph.
+        charge_tasks: Names of those of ``atom_tasks`` whose values sum to the charge of a molecule.
         network: Options of the network. The head ``auto`` is replaced by the one for these tasks.
         featurizer: Atom and bond features.
         features: Names of extra molecule features given in the table, concatenated to the readout.
@@ -106,6 +107,7 @@ class MolAttnConfig:
     atom_tasks: _Tasks = ()
     bond_tasks: _Tasks = ()
     hydrogens: bool = False
+    charge_tasks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"

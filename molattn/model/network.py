@@ -29,7 +29,7 @@ from molattn.nn.prediction_head import PREDICTION_HEADS
 from molattn.nn.readout import Readout
 from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 from molattn.nn.site_head import SiteHead, bond_vectors
-from molattn.task import Level, count_outputs
+from molattn.task import Level, count_outputs, output_slices
 
 
 class Network(nn.Module):
@@ -97,6 +97,8 @@ class Network(nn.Module):
             head = PREDICTION_HEADS[net.head](*widths, net.head_dropout)
         self.head = head
         self.levels = tuple(config.site_tasks)
+        slices = zip(config.atom_tasks, output_slices(config.atom_tasks), strict=True)
+        self._charges = [at.start for task, at in slices if task.name in config.charge_tasks]
         self.site_heads = self._make_site_heads(config)
 
     def _make_encoder(self, config: MolAttnConfig) -> Encoder:
@@ -242,7 +244,23 @@ class Network(nn.Module):
                 of_bonds = (self._edges_between(batch, edges, torch.stack(pair)) for pair in pairs)
                 vectors = bond_vectors(atoms[first], atoms[second], *of_bonds)
             outputs[level] = self.site_head(level)(vectors)
+        if self._charges:
+            outputs["atom"] = self._with_charges(batch, outputs["atom"])
         return outputs
+
+    def _with_charges(self, batch: MoleculeBatch, outputs: Tensor) -> Tensor:
+        """Change the values of all atoms by the same, so that they sum to the charge."""
+        assert batch.sites is not None
+        node = batch.sites.atoms
+        is_node = (node >= 0).unsqueeze(-1)
+        molecule = batch.edge_index.batch[node.clamp(min=0)]
+        head = self.site_head("atom")
+        values = head.in_own_units(outputs)[:, self._charges].masked_fill(~is_node, 0.0)
+        sizes = values.new_zeros(batch.num_graphs, 1).index_add(0, molecule, is_node.to(values))
+        totals = values.new_zeros(batch.num_graphs, values.size(1)).index_add(0, molecule, values)
+        lacking = (batch.sites.charge.unsqueeze(-1) - totals) / sizes.clamp(min=1)
+        changed = outputs[:, self._charges] + lacking[molecule] / head.scale[self._charges]
+        return outputs.index_copy(1, torch.tensor(self._charges, device=node.device), changed)
 
     def _edges_between(self, batch: MoleculeBatch, edges: EdgeAttr, pairs: Tensor) -> Tensor:
         """Take the edges ``[n, edge_dim]`` from senders to receivers ``[2, n]``."""

@@ -188,6 +188,7 @@ def resolve(
         imports=tuple(IMPORTED),
         auxiliary_columns=config.data.auxiliary_columns,
         hydrogens=table.hydrogens,
+        charge_tasks=config.data.charge_columns,
         **{f"{level}_tasks": labels.tasks for level, labels in table.sites.items()},
     )
     keeps_head = (

@@ -1,5 +1,7 @@
 """Predictions of atoms and bonds: their order, symmetry, intervals and files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,23 @@ def test_intervals_of_new_molecules_are_covered_as_promised():
     bound = SiteScores.fit(errors[~is_new], molecule[~is_new]).bound(0.9)
     within = np.bincount(molecule[is_new], errors[is_new] <= bound)[1000:] / counts[1000:]
     assert abs(within.mean() - 0.9) < 0.03
+
+
+def test_charges_sum_to_the_charge_of_the_molecule():
+    torch.manual_seed(0)
+    config = MolAttnConfig(tasks=(), atom_tasks=("shift", "q"), charge_tasks=("q",))
+    free = MolAttn(replace(config, charge_tasks=())).eval()
+    model = MolAttn(config).eval()
+    model.load_state_dict(free.state_dict())
+    for member in (free, model):
+        member.networks.members[0].site_head("atom").scale.fill_(3.0)
+    smiles = ["[H]C[N+](C)(C)C", "CC(=O)[O-]", "CCO"]
+    values, others = (x.predict_atoms(smiles) for x in (model, free))
+    sums = np.add.reduceat(np.nan_to_num(values.outputs), values.starts[:-1])
+    np.testing.assert_allclose(sums[:, 1], [1, -1, 0], atol=1e-5)
+    differences = values.outputs - others.outputs
+    np.testing.assert_allclose(differences[-3:, 1], differences[-1, 1], atol=1e-5)
+    np.testing.assert_allclose(differences[-3:, 0], 0.0, atol=1e-6)
 
 
 def test_saved_model_predicts_the_same(tmp_path):
