@@ -238,7 +238,12 @@ def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
         task = ("regression",)
     return replace(
         config,
-        **{"charge_columns": (), "target_columns": (), "atom_target_columns": (), "bond_target_columns": ()},
+        **{
+            "charge_columns": (),
+            "target_columns": (),
+            "atom_target_columns": (),
+            "bond_target_columns": (),
+        },
         **{"task": task, "target_units": (), "relation_columns": (), "task_weights": ()},
         **{"target_transform": ("none",), "positive_class": ("auto",)},
     )

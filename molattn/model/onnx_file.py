@@ -78,6 +78,8 @@ class ExportedModel(nn.Module):
             missing.append("prediction intervals")
         if self.parts:
             missing += ["training similarity", "confidence"]
+        if self.config.site_tasks:
+            missing.append("predictions of atoms and bonds")
         if self.config.members > 1:
             missing.append(f"the deviation between the {self.config.members} networks")
         return missing

@@ -24,6 +24,7 @@ from molattn.explain.target import find_target
 from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows
 from molattn.model.confidence import Confidence
+from molattn.model.sites import SiteColumns
 from molattn.serve.batching import Predicted, Work
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
@@ -59,6 +60,10 @@ Prediction = TypedDict(
 """A number with its interval, or a class with the probabilities of all."""
 
 
+SiteLists = dict[str, list[float | str | None]]
+_SITES = "Predictions by column, a value for each in the order of the input."
+
+
 class Molecule(TypedDict):
     """A molecule with its predictions, or the reason why it has none."""
 
@@ -70,6 +75,8 @@ class Molecule(TypedDict):
     in_domain: Annotated[bool | None, Field(description="A training_similarity from 0.4 on.")]
     predictions: dict[str, Prediction | None]
     neighbors: list[Neighbor]
+    atoms: NotRequired[Annotated[SiteLists | None, Field(description=_SITES)]]
+    bonds: NotRequired[Annotated[SiteLists | None, Field(description=_SITES)]]
     standardized_smiles: NotRequired[str | None]
     parent: NotRequired[Annotated[str | None, Field(description="If it is another molecule.")]]
     name: NotRequired[Annotated[str, Field(description="Of a table with such a column.")]]
@@ -117,6 +124,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         for key, column in texts.items():
             if column is not None:
                 answer[key] = row.table_row.cells[column]
+        answer |= _site_lists(served, cells)
         if model.features:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
@@ -135,6 +143,16 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
                 for neighbor in near
             ]
     return answers
+
+
+def _site_lists(served: ServedModel, cells: dict[str, Any]) -> Any:
+    """Return the predictions of the atoms and of the bonds of a molecule; None without any."""
+    config = served.model.config
+    lists: dict[str, Any] = {f"{level}s": {} if cells else None for level in config.site_tasks}
+    for name, level in SiteColumns(config, served.model.site_calibration).columns.items():
+        if cells:
+            lists[f"{level}s"][name] = json.loads(cells[name])
+    return lists
 
 
 def _add_reasons(served: ServedModel, answers: list[Molecule], records: list[Any]) -> None:
