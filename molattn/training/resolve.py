@@ -39,6 +39,7 @@ from molattn.utils.registry import IMPORTED
 NO_MODEL = "none"
 """Value of ``init_from`` for random initial weights."""
 _DEFAULT_MODEL = "base"
+_NO_TERM = "attn_bias=null"  # as each layer is without this option
 _PRETRAINED_OPTIONS = {
     name: option.default
     for name, option in TrainConfig.options().items()
@@ -132,6 +133,8 @@ def _differences(
     for name, default in _PRETRAINED_OPTIONS.items():
         value = getattr(network, name)
         expected = getattr(pretrained, name)
+        if name == "layer_options":
+            value = tuple(text for text in value if text != _NO_TERM)
         if name in varied:
             value = "multiple values"
         if value not in (default, expected):

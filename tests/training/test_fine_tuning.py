@@ -275,6 +275,8 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     packaged, weights = load_pretrained(config_of(table, "base"))
     assert (packaged.network.layer_options, weights.inherited) == ((), "")
     assert "--layer-options" not in packaged.command_line("train")
+    without = NetworkConfig(layer_options=("attn_bias=null",))  # as base is
+    assert load_pretrained(replace(config_of(table, "base"), network=without))[0] == packaged
     process = GaussianProcessConfig(predictor="gaussian_process")
     replace(packaged, gaussian_process=process, training=SupervisedConfig())  # is no error
     assert load_pretrained(found)[0] == found
