@@ -73,7 +73,8 @@ def explain_table(
       :attr:`molattn.data.table.Row.line`; atoms are in the order of the input and have its
       numbers, from 0;
     - ``explanations.json``, all numbers except attention and gates;
-    - ``attention_by_distance.png``, how far each head looks, if the network has attention layers:
+    - ``attention_by_distance.png``, how far each head looks, if the network has attention layers
+      and takes part in the prediction or ``attention`` is among the methods:
       :class:`molattn.explain.AttentionByDistance`, the numbers of which are in the JSON file;
     - ``attention.npz``, ``attention_ROW`` ``[layers, heads, n receivers, n senders]`` and
       ``gates_ROW`` ``[layers, heads, n]``.
@@ -100,6 +101,7 @@ def explain_table(
     facts: dict[str, Any] = {"molattn": __version__, "model": str(model_folder)}
     facts |= {"table": str(table.path), "target": config.target or model.config.tasks[0].name}
     facts |= {"methods": list(config.method), "other_inputs": other_inputs(model.config)}
+    facts["has_network"] = _has_network(model, target) or "attention" in config.method
     with threads(config.threads), atomic_folder(Path(output)) as folder, ExitStack() as stack:
         files = _Files(folder, config, stack, table.header, target.task.name)
         with row_progress(console, "explain") as advance:
@@ -109,7 +111,10 @@ def explain_table(
         errors = Counter(code for _, _, code, _ in files.errors)
         print_remarks(console, errors, files.groups, files.parents, files.redrawn)
         check = _check(files.sample, config, console) if config.check else None
-        average = AttentionByDistance.of(model, files.shares, files.head_names)
+        average = None
+        if facts["has_network"]:
+            looks = files.shares, files.head_names, files.uniform
+            average = AttentionByDistance.of(model, *looks)
         measured = {"check": check, "attention_by_distance": average}
         measured = {name: x and x.to_dict() for name, x in measured.items()}
         files.finish(facts | measured)
@@ -141,12 +146,27 @@ def _remarks(
         remark = f"the contribution of {other}, which the model also uses"
         print_line(console, f"not in the atom scores: {remark}")
     meanings = {name: METHODS[name].summary for name in config.method}
-    process = model.gaussian_process
-    if process is None or process.shares[target.task_index] < 1.0 or "attention" not in meanings:
+    name = quoted(target.task.name)
+    if model.config.target_transforms[target.task_index].kind == "log":
+        unit = target.unit or "its unit"
+        remark = f"contributions to {name} in {unit}, not to the logarithm that the model learned"
+        print_line(console, remark)
+        signed = {key: text for key, text in meanings.items() if METHODS[key].signed}
+        meanings |= {key: f"{text}; {remark}" for key, text in signed.items()}
+    if _has_network(model, target):
         return meanings
-    remark = f"of the network, which has no weight in the predictions of {quoted(target.task.name)}"
+    remark = f"of the network, which has no weight in the predictions of {name}"
+    if "attention" not in meanings:
+        print_line(console, f"not shown: attention {remark}")
+        return meanings
     print_line(console, f"attention: {remark}")
     return meanings | {"attention": f"{meanings['attention']}; {remark}"}
+
+
+def _has_network(model: MolAttn, target: Target) -> bool:
+    """Return whether a network takes part in the predictions of a target."""
+    process = model.gaussian_process
+    return process is None or bool(process.shares[target.task_index] < 1.0)
 
 
 def _explained_rows(
@@ -216,7 +236,7 @@ class _Files:
         self.sample: list[Instance] = []
         self.done = self.groups = self.parents = self.redrawn = 0
         self._rng = np.random.default_rng(0)
-        self.shares = np.zeros(())
+        self.shares = self.uniform = np.zeros(())
         self.head_names: tuple[str, ...] = ()
         self._pictures = folder / _PICTURES
         self._pictures.mkdir()
@@ -246,7 +266,9 @@ class _Files:
         texts = row.table_row.cells
         cells = ["" if column is None else texts[column].strip() for column in self._shown]
         self.page.add(number, explanations, *cells)
-        self.shares = self.shares + distance_shares(explanations[0])
+        shares, uniform = distance_shares(explanations[0])
+        self.shares = self.shares + shares
+        self.uniform = self.uniform + uniform
         self.head_names = explanations[0].head_names
         self.groups += row.table_row.has_stereo_groups(smiles)
         self.parents += has_parent(row, instance.model)

@@ -24,6 +24,7 @@ _MOST_SHOWN = 2000  # molecules; the other files contain all
 _MOST_ERRORS = 200
 _LEVELS = 255  # steps from 0 to the largest weight of a layer and head
 _TEMPLATES = Path(__file__).parent / "templates"
+_FACTS = ("name", "model", "target", "other_inputs", "has_network")
 _METHOD_FIELDS = (
     "signed baseline residual tolerance score_limit atom_scores bond_scores other_scores".split()
 )
@@ -82,9 +83,9 @@ class ExplanationPage:
         """Write the page.
 
         ``facts`` are the ``name`` of the table, ``model``, ``target``, ``methods`` with what scores
-        mean, ``other_inputs`` of the model and ``attention_by_distance``, a PNG picture in Base64,
-        if there is one; ``check`` is the result of the deletion and insertion tests, if they were
-        run.
+        mean, ``other_inputs`` of the model, ``has_network``, whether attention is shown, and
+        ``attention_by_distance``, a PNG picture in Base64, if there is one; ``check`` is the result
+        of the deletion and insertion tests, if they were run.
         """
         # One module, so that it adds no global names.
         script = "\n".join(source.read_text(encoding="utf-8") for source in _SCRIPTS)
@@ -92,7 +93,7 @@ class ExplanationPage:
         index = self._index | {"methods": [*self._index["limits"]]}
         template = page_environment(_TEMPLATES).get_template("explain.html")
         page = template.render(
-            {name: facts[name] for name in ("name", "model", "target", "other_inputs")},
+            {name: facts[name] for name in _FACTS},
             methods=[(name.replace("_", " "), text) for name, text in facts["methods"].items()],
             total=self._total,
             shown=len(self._blobs),

@@ -32,20 +32,27 @@ class AttentionByDistance:
         slopes: Learned slope of each head (:class:`molattn.nn.DistanceSlopes`), ``float64
             [layers, heads]``; None if not every layer has slopes.
         head_names: See :class:`Explanation`.
+        uniform: The fractions if each receiver looked equally at all atoms that it can attend to,
+            ``float64 [5]``, with which to compare those of a head.
     """
 
     shares: NDArray[np.float64]
     slopes: Optional[NDArray[np.float64]]
     head_names: tuple[str, ...]
+    uniform: NDArray[np.float64]
 
     @classmethod
     def of(
-        cls, model: MolAttn, total: NDArray[np.float64], head_names: tuple[str, ...]
+        cls,
+        model: MolAttn,
+        total: NDArray[np.float64],
+        head_names: tuple[str, ...],
+        uniform: NDArray[np.float64],
     ) -> Optional["AttentionByDistance"]:
-        """Average :func:`distance_shares`, added up over molecules; None if there are none."""
+        """Average both of :func:`distance_shares`, added up over molecules; None without any."""
         if total.ndim == 0 or total.size == 0:
             return None
-        return cls(_fractions(total), _slopes(model), head_names)
+        return cls(_fractions(total), _slopes(model), head_names, _fractions(uniform))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, with nested lists for arrays."""
@@ -55,24 +62,30 @@ class AttentionByDistance:
             "heads": self.head_names,
             "shares": self.shares.tolist(),
             "slopes": slopes,
+            "uniform": self.uniform.tolist(),
         }
 
     def save(self, path: str | Path) -> None:
-        """Draw a bar for each head, one panel for each layer, 1,000 pixels wide."""
+        """Draw a bar for each head, one panel for each layer, 1,000 pixels wide.
+
+        The last bar of a panel is that of equal weights.
+        """
         layers, heads, _ = self.shares.shape
+        names = [*self.head_names, "equal"]
         rows = -(-layers // 2)
-        figure = Figure(figsize=(10, 1 + rows * (0.7 + 0.27 * heads)), layout="constrained")
+        figure = Figure(figsize=(10, 1 + rows * (0.97 + 0.27 * heads)), layout="constrained")
         panels = figure.subplots(rows, 2, squeeze=False, sharex=True)
         for panel in panels.flat[layers:]:
             panel.set_axis_off()
         for layer, panel in enumerate(panels.flat[:layers]):
-            ends = np.cumsum(self.shares[layer], axis=1)
+            widths = 100 * np.vstack([self.shares[layer], self.uniform])
+            ends = np.cumsum(widths, axis=1)
             for bonds, color in enumerate(_COLORS):
-                width = 100 * self.shares[layer, :, bonds]
+                width = widths[:, bonds]
                 bar = {"color": color, "edgecolor": "white", "linewidth": 0.5}
-                bar |= {"left": 100 * ends[:, bonds] - width, "label": BONDS[bonds]}
-                panel.barh(self.head_names, width, **bar)
-            limits = {"xlim": (0, 100), "ylim": (heads - 0.4, -0.6)}  # the first head is on top
+                bar |= {"left": ends[:, bonds] - width, "label": BONDS[bonds]}
+                panel.barh(names, width, **bar)
+            limits = {"xlim": (0, 100), "ylim": (heads + 0.6, -0.6)}  # the first head is on top
             panel.set(title=f"layer {layer + 1}", ylabel="head", **limits)
             if self.slopes is not None:
                 slopes = [f"{slope:.2f}" for slope in self.slopes[layer]]
@@ -81,6 +94,7 @@ class AttentionByDistance:
             panel.set_xlabel("% of attention")
         handles = panels.flat[0].get_legend_handles_labels()
         title = "Number of bonds between receiver and sender"
+        title += '; "equal": if all atoms had the same weight'
         title += "" if self.slopes is None else "; on the right the slope of each head"
         figure.legend(*handles, loc="outside upper center", ncols=len(BONDS), title=title)
         figure.savefig(path, dpi=100)
@@ -106,17 +120,28 @@ def attention_by_distance(
         >>> looks.shares.shape
         (4, 8, 5)
     """
-    total = sum(map(distance_shares, explanations), np.zeros(()))
+    shares = [*map(distance_shares, explanations)]
+    total, uniform = (sum(column) for column in zip(*shares, strict=True)) if shares else (0, 0)
     names = explanations[0].head_names if explanations else ()
-    return AttentionByDistance.of(model, total, names)
+    return AttentionByDistance.of(model, np.asarray(total), names, np.asarray(uniform))
 
 
-def distance_shares(explanation: Explanation) -> NDArray[np.float64]:
-    """Return the fractions of one molecule, ``[layers, heads, 5]``; 0 if it has no edges."""
+def distance_shares(
+    explanation: Explanation,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the fractions of one molecule, ``[layers, heads, 5]``; 0 if it has no edges.
+
+    Also those of equal weights for all atoms that a receiver attends to in any head, ``[5]``.
+    """
     mol = explanation.mol or parse_molecule(explanation.smiles)
     bonds = np.minimum(Chem.GetDistanceMatrix(mol), len(BONDS) - 1)
-    of_bonds = [explanation.attention[..., bonds == k].sum(axis=-1) for k in range(len(BONDS))]
-    return _fractions(np.stack(of_bonds, axis=-1, dtype=np.float64))
+    attention = explanation.attention.astype(np.float64)
+    equal = _fractions((attention > 0.0).any(axis=(0, 1)).astype(np.float64))
+    shares, uniform = (
+        _fractions(np.stack([x[..., bonds == k].sum(axis=-1) for k in range(len(BONDS))], axis=-1))
+        for x in (attention, equal)
+    )
+    return shares, uniform
 
 
 def _fractions(values: NDArray[np.float64]) -> NDArray[np.float64]:

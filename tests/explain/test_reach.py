@@ -38,6 +38,9 @@ def test_shares_are_means_over_receivers_and_molecules(members):
     found = attention_by_distance(model, explanations)
     np.testing.assert_allclose(found.shares, mean_shares(explanations), rtol=1e-5)
     np.testing.assert_allclose(found.shares.sum(axis=-1), 1)
+    equal = [np.ones((1, 1, one.num_atoms, one.num_atoms)) / one.num_atoms for one in explanations]
+    equal = [replace(one, attention=x) for one, x in zip(explanations, equal, strict=True)]
+    np.testing.assert_allclose(found.uniform, mean_shares(equal)[0, 0])
     assert found.head_names == explanations[0].head_names
     np.testing.assert_array_equal(found.slopes, np.tile([4.0, 0.0], (2, members)))
     near = found.shares[..., :2].sum(axis=-1)
@@ -50,6 +53,7 @@ def test_molecules_without_edges_do_not_count():
     expected = attention_by_distance(model, ethanol)
     both = attention_by_distance(model, methane + ethanol)
     np.testing.assert_allclose(both.shares, expected.shares)
+    np.testing.assert_allclose(both.uniform, [0.0, 2 / 3, 1 / 3, 0.0, 0.0])
     assert both.slopes is None
     assert not attention_by_distance(model, methane).shares.any()
     assert attention_by_distance(model, []) is None
@@ -76,6 +80,7 @@ def test_the_folder_and_its_page_have_the_picture_and_the_numbers(explained, sma
     found = json.loads((explained / "explanations.json").read_text())["attention_by_distance"]
     np.testing.assert_allclose(found["shares"], expected.shares, rtol=1e-5)
     np.testing.assert_allclose(found["slopes"], expected.slopes)
+    np.testing.assert_allclose(found["uniform"], expected.uniform)
     assert found["bonds"][:2] == ["0", "1"]
     picture = base64.b64encode((explained / "attention_by_distance.png").read_bytes()).decode()
     assert f"data:image/png;base64,{picture}" in (explained / "index.html").read_text()

@@ -13,6 +13,8 @@ from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import Method, Scores, explain, explain_table, measure_faithfulness
 from molattn.explain.folder import CONTENTS, other_inputs
+from molattn.model.target_transform import LogTransform
+from molattn.task import Task
 
 from ..conftest import rows_of
 from .conftest import GOOD, METHODS, ROWS, TARGET, make, with_process
@@ -202,3 +204,26 @@ def test_a_network_without_a_weight_is_logged(table, tmp_path, weight):
     remark = "of the network, which has no weight in the predictions of"
     assert (remark in log.getvalue()) == (weight == 1.0)
     assert (remark in (tmp_path / "out" / "index.html").read_text()) == (weight == 1.0)
+    assert (tmp_path / "out" / "attention_by_distance.png").exists()  # attention was asked for
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_attention_of_a_network_without_a_weight_is_not_shown(table, tmp_path, weight):
+    model, log = with_process(make(tasks=("y",), kernels=("morgan",)), weight), io.StringIO()
+    config = ExplainConfig(method=("occlusion",), limit=1)
+    explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))
+    assert (tmp_path / "out" / "attention_by_distance.png").exists() == (weight < 1.0)
+    assert ("not shown: attention of the network" in log.getvalue()) == (weight == 1.0)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert ('<details id="network" hidden>' in page) == (weight == 1.0)
+
+
+def test_contributions_to_a_logarithm_are_said_to_be_in_the_unit(table, tmp_path):
+    model, log = make(tasks=(Task("ic50", unit="µM"),)), io.StringIO()
+    model.set_target_scaling([0.5], [0.8], (LogTransform(),))
+    config = ExplainConfig(method=("occlusion", "attention"), limit=1)
+    explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))
+    remark = "contributions to 'ic50' in µM, not to the logarithm that the model learned"
+    assert remark in log.getvalue()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count(remark.replace("'", "&#39;")) == 1  # of the signed method
