@@ -81,7 +81,7 @@ class Task:
         """:attr:`columns`, and the columns that a calibrated model or an ensemble adds."""
         more = ("low", "high") if self.kind == "regression" else ()
         more = (*more, "std", "confidence", "expected_error", "training_similarity")
-        more = (*more, "confidence_reason")
+        more = (*more, "measured", "confidence_reason")
         added = (f"{self.name}_{end}" for end in more)
         return (*self.columns, *added)
 

@@ -148,8 +148,7 @@ class FingerprintIndex:
         Of molecules that share a fingerprint it is the mean. Of more than 4,000 fingerprints so
         many are drawn at random, in turn for each task of those with its errors.
         """
-        numbers = {row.tobytes(): index for index, row in enumerate(self.fingerprints)}
-        index = np.array([numbers.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int64)
+        index = self.indices(fingerprints)
         is_known = ~np.isnan(errors) & (index >= 0)[:, None]
         sums, counts = np.zeros((2, len(self.fingerprints), errors.shape[1]))
         np.add.at(counts, index, is_known)
@@ -194,10 +193,14 @@ class FingerprintIndex:
             order = np.argsort(-similarity, kind="stable")[:count]
             yield order, similarity[order]
 
-    def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
-        """Return for each molecule whether its fingerprint is in the index."""
-        keys = {fingerprint.tobytes() for fingerprint in self.fingerprints}
-        return [fingerprint.tobytes() in keys for fingerprint in read_fingerprints(molecules)]
+    def indices(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.int64]:
+        """Return the index of the fingerprint of each molecule, -1 of others, ``[n]``."""
+        prints = read_fingerprints(molecules)
+        return np.array([self._numbers.get(row.tobytes(), -1) for row in prints], dtype=np.int64)
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        return {row.tobytes(): number for number, row in enumerate(self.fingerprints)}
 
     def _to_all(self, molecules: Sequence[Molecule | Fingerprint]) -> Iterator[NDArray[np.float64]]:
         """Yield the similarity of k molecules at a time to the m of the index, ``[k, m]``."""

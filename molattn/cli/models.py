@@ -121,6 +121,7 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
     from molattn.model.readable import readable_values
 
     header, *rows = csv.reader(StringIO(text))
+    measured = ["Measured"] * ("measured_remark" in header)
     for cells in rows:
         row = dict(zip(header, cells, strict=True))
         parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
@@ -130,13 +131,14 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
             continue
         table = Shown(box=None, pad_edge=False)
         group = ""
-        for heading in ("Property", "Value", "Interval or probability", "Confidence (± error)"):
+        headings = ["Property", "Value", "Interval or probability", "Confidence (± error)"]
+        for heading in headings + measured:
             table.add_column(heading)
         for value in readable_values(model.config.tasks, model.endpoints, header, cells):
             if value.category != group:
                 group = value.category
                 table.add_row(f"[b]{group}[/b]")
-            table.add_row(*(escape(text) for text in value[1:]))
+            table.add_row(*(escape(text) for text in value[1 : 5 + len(measured)]))
         console.print(table)
 
 

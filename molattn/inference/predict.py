@@ -142,7 +142,7 @@ def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
         return []
     positions, lengths = (np.array(x, np.uint16) for x in (tally.positions, tally.lengths))
     fingerprints = split_fingerprints(positions, lengths)
-    is_trained = uncertainty.fingerprints.contains(fingerprints)
+    is_trained = uncertainty.fingerprints.indices(fingerprints) >= 0
     new = [
         fingerprint
         for fingerprint, trained in zip(fingerprints, is_trained, strict=True)
@@ -280,7 +280,7 @@ def prediction_spec(
         "predicting",
         {**columns.columns, **names},
         partial(_predictions, model, columns, level, batch_size, more_cells),
-        model.config.input_fields(fingerprint=model.uncertainty is not None),
+        model.predictor.input_fields(),
     )
 
 
@@ -307,6 +307,7 @@ def _predictions(
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
+    labels = predictor.measured(finite_records)
     finite_inputs = inputs if is_finite.all() else inputs[np.flatnonzero(is_finite)]
     predicted = _Predicted(finite_inputs, finite_records)
     added = [cells(predicted) for cells in more_cells]
@@ -314,7 +315,8 @@ def _predictions(
     for is_usable in is_finite:
         if is_usable:
             row, *cells = next(usable)
-            yield [[*columns.cells(prediction, row), *chain.from_iterable(cells)]]
+            row_cells = columns.cells(prediction, row, labels[row])
+            yield [[*row_cells, *chain.from_iterable(cells)]]
         else:
             yield "not_finite"
 

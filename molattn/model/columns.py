@@ -1,14 +1,18 @@
 """The columns of a table of predictions, and their cells."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from molattn.model.config import MolAttnConfig
 from molattn.model.predictor import Predictor
+from molattn.model.training_set import CLASS_SEPARATOR, Label
 from molattn.model.uncertainty import Prediction
 from molattn.record import MoleculeRecord
-from molattn.task import check_columns, output_slices
+from molattn.task import Task, check_columns, output_slices
+from molattn.utils.console import three_digits
 
 _LARGE = 1000.0
 _LEAST_WEIGHT = 0.005  # of the networks, printed as 0%
@@ -41,6 +45,28 @@ def standardized_cells(record: MoleculeRecord | None, config: MolAttnConfig) -> 
     return [(molecule and molecule.standardized) or None for molecule in molecules]
 
 
+def measured_remark(task: Task, cells: Mapping[str, Any]) -> str:
+    """Say that the training label of a molecule contradicts its prediction, "" if it does not.
+
+    A number contradicts outside of the interval, a class if another one is predicted. ``cells`` are
+    those of :class:`PredictionColumns` by column.
+    """
+    label = cells.get(f"{task.name}_measured")
+    grade = cells.get(f"{task.name}_confidence")
+    confidence = f", confidence {grade}" if grade else ""
+    if label is None:
+        return ""
+    if task.kind != "regression":
+        predicted = cells[task.columns[0]]
+        is_predicted = predicted == label or predicted in label.split(CLASS_SEPARATOR)
+        return "" if is_predicted else f"measured {label}, predicted {predicted}{confidence}"
+    low, high = (cells.get(f"{task.name}_{end}") for end in ("low", "high"))
+    if low is None or high is None or low <= label <= high:
+        return ""
+    number, *ends = (three_digits(value) for value in (label, low, high))
+    return f"measured {number}, outside of {' to '.join(ends)}{confidence}"
+
+
 class PredictionColumns:
     """The columns and cells of a model's predictions.
 
@@ -52,14 +78,19 @@ class PredictionColumns:
     (:meth:`molattn.MolAttn.predict_confidence`), and its last column is ``training_similarity``. If
     training labels were missing, each task has a column ``NAME_training_similarity`` too, to the
     nearest molecule with a label of the task.
+
+    A model that keeps its training molecules adds ``NAME_measured``, the label of a training
+    molecule, and at the end ``measured_remark``, which labels contradict their predictions.
+    ``has_measured=False`` leaves them out.
     """
 
-    def __init__(self, predictor: Predictor) -> None:
+    def __init__(self, predictor: Predictor, *, has_measured: bool = True) -> None:
         tasks = predictor.config.tasks
         uncertainty = predictor.uncertainty
         self._tasks = [*zip(tasks, output_slices(tasks), strict=True)]
         self._is_calibrated = uncertainty is not None
         self._by_task = uncertainty is not None and uncertainty.fingerprints.labeled is not None
+        self._has_measured = has_measured and predictor.keeps_labels
         self._is_ensemble = predictor.config.members > 1
         process = predictor.gaussian_process
         shares = np.zeros(len(tasks)) if process is None else process.shares
@@ -75,6 +106,9 @@ class PredictionColumns:
                 numbers += [f"{task.name}_low", f"{task.name}_high"]
             numbers += [f"{task.name}_std"] * self._is_ensemble
             self.columns |= dict.fromkeys(numbers, "float64")
+            if self._has_measured:
+                kind = "string" if task.classes else "float64"
+                self.columns[f"{task.name}_measured"] = kind
             if self._is_calibrated:
                 self.columns[f"{task.name}_confidence"] = "string"
                 self.columns[f"{task.name}_expected_error"] = "float64"
@@ -82,15 +116,17 @@ class PredictionColumns:
                 self.columns[f"{task.name}_training_similarity"] = "float64"
         if self._is_calibrated:
             self.columns["training_similarity"] = "float64"
+        if self._has_measured:
+            self.columns["measured_remark"] = "string"
 
-    def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
-        """Return the cells of one molecule.
+    def cells(self, prediction: Prediction, row: int, labels: Sequence[Label] = ()) -> list[Label]:
+        """Return the cells of one molecule, given its labels of :meth:`Predictor.measured`.
 
         None for the ends of an infinite interval, for a confidence and an expected error that are
         unknown, and for the standard deviation over the networks where the Gaussian process
         predicts alone.
         """
-        cells: list[float | str | None] = []
+        cells: list[Label] = []
         for index, (task, columns) in enumerate(self._tasks):
             cells += task.cells(prediction.prediction[row, columns].tolist())
             if task.kind == "regression" and self._is_calibrated:
@@ -99,10 +135,20 @@ class PredictionColumns:
             if self._is_ensemble:
                 std = float(prediction.std[row, index])
                 cells.append(std if self._has_networks[index] else None)
+            if self._has_measured:
+                cells.append(labels[index])
             if self._is_calibrated:
                 error = float(prediction.expected_error[row, index])
                 cells.append(str(prediction.confidence[row, index]) or None)
                 cells.append(None if math.isnan(error) else error)
             if self._by_task:
                 cells.append(float(prediction.task_similarity[row, index]))
-        return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]
+        if self._is_calibrated:
+            cells.append(float(prediction.similarity[row]))
+        return [*cells, *([self._remarks(cells)] if self._has_measured else [])]
+
+    def _remarks(self, cells: Sequence[Label]) -> str | None:
+        named = dict(zip(self.columns, cells, strict=False))
+        remarks = {task.name: measured_remark(task, named) for task, _ in self._tasks}
+        texts = (f"{name}: {remark}" for name, remark in remarks.items() if remark)
+        return "; ".join(texts) or None

@@ -147,9 +147,9 @@ class MolAttnConfig:
         """The counter of the substructures that the kernels compare; None = they compare none."""
         return substructure_counter(self.kernels)
 
-    def input_fields(self, *, fingerprint: bool = False, symbols: bool = False) -> Fields:
-        """Return what predictions are computed from, and more if asked for."""
-        return Fields(self.calculator, self.counter, fingerprint=fingerprint, symbols=symbols)
+    def input_fields(self, **more: bool) -> Fields:
+        """Return what predictions are computed from, and more fields such as ``fingerprint``."""
+        return Fields(self.calculator, self.counter, **more)
 
     def reader(self, fields: Fields, limits: MoleculeLimits | None = None) -> MoleculeReader:
         """Return a reader of molecules for the networks."""

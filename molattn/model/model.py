@@ -29,7 +29,7 @@ from molattn.model.readable import prediction_frame
 from molattn.model.scaling import Scaling, number_type
 from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
 from molattn.model.target_transform import TargetTransform
-from molattn.model.training_set import Endpoint, TrainingMolecule, TrainingSet
+from molattn.model.training_set import Endpoint, Label, TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.task import Level
@@ -400,6 +400,29 @@ class MolAttn(nn.Module):
         :func:`molattn.train`; otherwise a ValueError is raised.
         """
         return self.predictor.nearest(smiles, count)
+
+    def measured(self, smiles: Sequence[Molecule]) -> list[dict[str, Label]]:
+        """Return the training labels of molecules by task, None of those that have none.
+
+        A molecule is a training molecule if both have the same canonical SMILES in the form that
+        the model reads, such as that of their parents. Otherwise, one with stereochemistry has the
+        labels of the same molecule drawn without any. Of several labels it is the mean, on the
+        transformed scale, and of classes all that occur, such as ``0 / 1``. Censored labels are not
+        kept.
+
+        Raises:
+            ValueError: A model that keeps no training molecules, see :meth:`nearest`, or whose
+                labels belong to a second molecule or extra features too.
+        """
+        predictor = self.predictor
+        predictor.training_molecules()
+        if not predictor.keeps_labels:
+            raise ValueError(
+                f"measured: labels depend on {', '.join(self.config.input_columns)} too"
+            )
+        names = [task.name for task in self.config.tasks]
+        records = self.config.reader(predictor.input_fields()).all(smiles)
+        return [dict(zip(names, row, strict=True)) for row in predictor.measured(records)]
 
     def neighbors(
         self,

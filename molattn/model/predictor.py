@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
+from molattn.chem.reader import Fields
 from molattn.errors import InputError, quoted
 from molattn.model.confidence import grades, guess_error, least_error
 from molattn.model.config import MolAttnConfig
@@ -20,7 +21,7 @@ from molattn.model.kernel import KernelInputs
 from molattn.model.networks import Networks, Records
 from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import own_units
-from molattn.model.training_set import TrainingMolecule, TrainingSet
+from molattn.model.training_set import Label, TrainingMolecule, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Prediction, ProbabilityScaling, Uncertainty
 from molattn.task import output_slices
 
@@ -238,18 +239,49 @@ class Predictor:
 
     # Training rows.
 
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether the labels of training molecules are kept, and depend on the molecule alone."""
+        molecules = self.training_set and self.training_set.molecules
+        return self.uncertainty is not None and bool(molecules) and not self.config.input_columns
+
+    def input_fields(self) -> Fields:
+        """Return what predictions, their uncertainty and measured labels are found by."""
+        has_fingerprint = self.uncertainty is not None
+        return self.config.input_fields(fingerprint=has_fingerprint, smiles=self.keeps_labels)
+
+    def measured(self, records: Records) -> list[list[Label]]:
+        """Return the training labels of molecules; see :meth:`molattn.MolAttn.measured`.
+
+        The records have fingerprints and canonical SMILES.
+        """
+        molecules = self.training_set and self.training_set.molecules
+        if not self.keeps_labels or not molecules:
+            return [[None] * len(self.config.tasks)] * len(records)
+        prints: list[Any] = [record.fingerprint for record in records]
+        indices = self.calibrated_uncertainty().fingerprints.indices(prints).tolist()
+        return [
+            molecules.labels(record.smiles or "", index, self.config)
+            for record, index in zip(records, indices, strict=True)
+        ]
+
     def nearest(
         self, smiles: Sequence[Molecule | Fingerprint], count: int
     ) -> list[list[TrainingMolecule]]:
         """Return similar training molecules; see :meth:`molattn.MolAttn.nearest`."""
-        molecules = self.training_set and self.training_set.molecules
-        if not molecules:
-            expected = "train with keep_training_molecules=True"
-            raise ValueError(f"the model keeps no training molecules; {expected}")
+        molecules = self.training_molecules()
         if count < 1:
             raise ValueError(f"count: got {count}, expected a whole number of at least 1")
         index = self.calibrated_uncertainty().fingerprints
         return molecules.nearest(self.read_fingerprints(smiles), count, index, self.config.tasks)
+
+    def training_molecules(self) -> TrainingMolecules:
+        """Return the training molecules; a model that keeps none raises ValueError."""
+        molecules = self.training_set and self.training_set.molecules
+        if not molecules:
+            expected = "train with keep_training_molecules=True"
+            raise ValueError(f"the model keeps no training molecules; {expected}")
+        return molecules
 
     def neighbors(self, inputs: KernelInputs, count: int) -> dict[str, list[list[Neighbor]]]:
         """Return :meth:`molattn.MolAttn.neighbors` of molecules by their inputs of kernels."""

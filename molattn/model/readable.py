@@ -1,6 +1,7 @@
 """Predictions for people: names with units, and three significant digits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ class ReadableValue(NamedTuple):
     value: str
     range: str  # the interval, or the probability
     confidence: str
+    measured: str  # the label of a training molecule
 
 
 _OTHERS = {
@@ -46,6 +48,8 @@ _OTHERS = {
     "standardized_partner": Heading("Standardized second molecule", "Likewise"),
     "error": Heading("Error", "Why the row has no prediction"),
 }
+_MEASURED = "Label of this molecule in the training data; of several the mean, or all classes"
+_CONTRADICTS = "Labels outside of the interval, or of another class than is predicted"
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
@@ -63,8 +67,8 @@ def prediction_frame(
     """Predict molecules as a table for people; see :meth:`molattn.MolAttn.predict_frame`."""
     import pandas as pd
 
-    reader = predictor.networks.reader(partners, numbers=True, fingerprint=True)
-    molecules = [*reader(smiles, partners)]
+    reader = predictor.networks.reader(partners)
+    molecules = [*replace(reader, fields=predictor.input_fields())(smiles, partners)]
     errors = [str(error) if isinstance(error, SmilesError) else "" for error in molecules]
     rows = [row for row, error in enumerate(errors) if not error]
     records: list[Any] = [molecules[row] for row in rows]
@@ -72,7 +76,8 @@ def prediction_frame(
     outputs = predictor.predict_outputs(records, batch_size, **columns)
     prediction = predictor.prediction(outputs, records, level)
     table = PredictionColumns(predictor)
-    cells = [table.cells(prediction, index) for index in range(len(records))]
+    labels = predictor.measured(records)
+    cells = [table.cells(prediction, index, labels[index]) for index in range(len(records))]
     by_name = headings(predictor, endpoints)
     titles = [by_name[name].title for name in table.columns]
     frame = pd.DataFrame(cells, rows, titles).reindex(range(len(molecules))).assign(error=errors)
@@ -98,6 +103,7 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
     by_name["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
+    by_name["measured_remark"] = Heading("Measured otherwise", _CONTRADICTS)
     columns = PredictionColumns(predictor).columns
     return {name: by_name[name] for name in columns} | on_request | _OTHERS
 
@@ -119,6 +125,7 @@ def _headings(endpoints: Endpoints, task: Task) -> Iterator[tuple[str, Heading]]
         for name, label in zip(task.output_names, labels, strict=True):
             what = unit if task.kind == "binary" and unit else f"probability of {label}"
             yield name, Heading(f"{title}, {what}", "Calibrated probability, 0 to 1")
+    yield f"{task.name}_measured", Heading(f"{title}, measured{in_unit}", _MEASURED)
     more = {
         "std": (f"standard deviation{in_unit}", "Over the networks alone: no measure of the error"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
@@ -164,7 +171,12 @@ def readable_values(
         if grade and error and task.kind == "regression":
             grade = f"{grade} (±{three_digits(float(error))})"
         category = endpoints[task.name].category if task.name in endpoints else ""
-        values.append(ReadableValue(category, title, value, span, grade or ""))
+        measured = row.get(f"{task.name}_measured", "")
+        if measured:
+            is_outside = f"{task.name}: " in row["measured_remark"]
+            measured = f"{measured if task.classes else three_digits(float(measured))}"
+            measured += " (otherwise)" * is_outside
+        values.append(ReadableValue(category, title, value, span, grade or "", measured))
     order = list(dict.fromkeys(value.category for value in values))
     return sorted(values, key=lambda value: order.index(value.category))
 

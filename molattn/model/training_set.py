@@ -1,23 +1,42 @@
 """What a model knows of its targets and training rows: meaning, labels, and molecules."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import safetensors.numpy
+import torch
 from numpy.typing import NDArray
+from rdkit import Chem
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import Fingerprint
-from molattn.chem.parse import Molecule
+from molattn.chem.limits import Standardize, read_molecule
+from molattn.chem.parse import Molecule, quiet
+from molattn.config import MoleculeLimits
 from molattn.config.base import checked
+from molattn.errors import SmilesError
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.model.config import MolAttnConfig
+from molattn.model.target_transform import TargetTransform
 from molattn.task import Task
 
 Array = NDArray[np.float64]
+Label = float | str | None
+"""A label in its own unit, or names of classes; None if it is missing or censored."""
+
+CLASS_SEPARATOR = " / "
+"""Between the names of classes of a molecule with labels that differ."""
+
+# Molecules whose parent may be another one have fragments or charges other than of nitro groups.
+_NITRO = re.compile(r"\[N\+\]\((=O\)\[O-\]|\[O-\]\)(=O)?)")
+_CHARGED = re.compile(r"\.|[+-]\d*\]")
+_STEREO = re.compile(r"[@/\\]")
+_ATOM = re.compile(r"\[\d*([A-Za-z][a-z]?)[^\]]*\]|(Cl|Br|[BCNOPSFIbcnops])|(%\d\d|\d)")
 
 LEVELS = np.linspace(0.0, 1.0, 101)
 """Levels of the quantiles that describe a distribution."""
@@ -104,7 +123,7 @@ class TrainingMolecule(NamedTuple):
     row: int  # its number in the table of the training, as messages count it
     smiles: str  # as written there
     similarity: float  # Tanimoto similarity of the two, from 0 to 1
-    labels: dict[str, float | str | None]  # by task: numbers, class names, None: missing, censored
+    labels: dict[str, Label]  # by task
 
 
 @dataclass(frozen=True)
@@ -130,11 +149,8 @@ class TrainingMolecules:
         model_fingerprints: FingerprintIndex,
     ) -> "TrainingMolecules":
         """Look up the fingerprints of n molecules among those of a model."""
-        numbers = {
-            row.tobytes(): index for index, row in enumerate(model_fingerprints.fingerprints)
-        }
-        index = np.array([numbers.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int32)
-        return cls(rows, tuple(smiles), targets, index)
+        index = model_fingerprints.indices(fingerprints)
+        return cls(rows, tuple(smiles), targets, index.astype(np.int32))
 
     def nearest(
         self,
@@ -147,32 +163,70 @@ class TrainingMolecules:
 
         ``model_fingerprints`` and ``tasks`` are those of the model.
         """
-        size = len(model_fingerprints.fingerprints)
-        order = np.argsort(self.places, kind="stable")
-        starts = np.searchsorted(self.places[order], np.arange(size + 1))
         return [
             [
                 TrainingMolecule(
                     int(self.rows[row]), self.smiles[row], value, self._labels(row, tasks)
                 )
                 for number, value in zip(numbers.tolist(), similarity.tolist(), strict=True)
-                for row in order[starts[number] : starts[number + 1]].tolist()
+                for row in self._rows_at(number)
             ][:count]
             for numbers, similarity in model_fingerprints.nearest(molecules, count)
         ]
 
-    def _labels(self, row: int, tasks: Sequence[Task]) -> dict[str, float | str | None]:
-        labels = zip(tasks, self.targets[row].tolist(), strict=True)
-        return {
-            task.name: None
-            if np.isnan(value)
-            else (task.classes[int(value)] if task.classes else value)
-            for task, value in labels
-        }
+    def _labels(self, row: int, tasks: Sequence[Task]) -> dict[str, Label]:
+        columns = zip(tasks, self.targets[row, :, None], strict=True)
+        return {task.name: _merged(task, None, labels) for task, labels in columns}
+
+    def labels(self, smiles: str, fingerprint: int, config: MolAttnConfig) -> list[Label]:
+        """Return the labels of a molecule, of each task, if it is a training molecule.
+
+        See :meth:`molattn.MolAttn.measured`.
+
+        Args:
+            smiles: Its canonical SMILES, as the model reads it.
+            fingerprint: The index of its fingerprint among those of the model, -1 = none.
+            config: The configuration of the model, which says how it reads molecules.
+        """
+        rows = [*self._rows_at(fingerprint), *self._charged.get(_heavy_atoms(smiles), ())]
+        if not (rows and smiles):
+            return [None] * len(config.tasks)
+        query = _forms(smiles, False, True) if _STEREO.search(smiles) else (smiles, smiles)
+        options = config.standardize, config.unify_drawings
+        written = [self.smiles[row] for row in rows]
+        forms = np.array([query if text == smiles else _forms(text, *options) for text in written])
+        is_same = (forms[:, :1] == query[0]) & ~np.isnan(self.targets[rows])
+        is_drawn_flat = (forms == query[1]).all(axis=1)[:, None]
+        is_used = np.where(is_same.any(axis=0), is_same, is_drawn_flat)
+        columns = np.where(is_used, self.targets[rows], np.nan).T
+        tasks = zip(config.tasks, config.target_transforms, columns, strict=True)
+        return [_merged(task, transform, column) for task, transform, column in tasks]
+
+    def _rows_at(self, fingerprint: int) -> list[int]:
+        """Return the molecules with a fingerprint, by its index."""
+        order, indices = self._by_fingerprint
+        start, stop = np.searchsorted(indices, [fingerprint, fingerprint + 1])
+        return order[start:stop].tolist() if fingerprint >= 0 else []
+
+    @cached_property
+    def _by_fingerprint(self) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        order = np.argsort(self.places, kind="stable")
+        return order, self.places[order]
+
+    @cached_property
+    def _charged(self) -> dict[str, list[int]]:
+        """Molecules that their fingerprint does not find, by the heavy atoms of each fragment."""
+        rows: dict[str, list[int]] = {}
+        for row, smiles in enumerate(self.smiles):
+            if self.places[row] < 0 or _CHARGED.search(_NITRO.sub("", smiles)):
+                for atoms in {_heavy_atoms(fragment) for fragment in smiles.split(".")}:
+                    rows.setdefault(atoms, []).append(row)
+        return rows
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
-        arrays = {name: np.ascontiguousarray(values) for name, values in vars(self).items()}
+        names = [field.name for field in fields(self)]
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         arrays["smiles"] = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
         return safetensors.numpy.save(arrays)
 
@@ -181,6 +235,46 @@ class TrainingMolecules:
         """Read the arrays of :meth:`to_bytes`."""
         smiles = tuple(json.loads(arrays["smiles"].tobytes()))
         return cls(**{**arrays, "smiles": smiles})
+
+
+def _merged(task: Task, transform: TargetTransform | None, labels: Array) -> Label:
+    """Return the mean of labels on the transformed scale, or the classes that occur."""
+    labels = labels[~np.isnan(labels)]
+    if not labels.size:
+        return None
+    if task.classes:
+        return CLASS_SEPARATOR.join(task.classes[index] for index in np.unique(labels.astype(int)))
+    if transform is None or len(labels) == 1:
+        return labels[0].item()
+    values = torch.from_numpy(labels)
+    return transform.inverse(transform.forward(values).mean()).item()
+
+
+def _heavy_atoms(smiles: str) -> str:
+    """Return the elements of heavy atoms, and a 1 for each end of a ring closure."""
+    matches = _ATOM.findall(smiles)
+    symbols = [(bracket or plain).capitalize() or "1" for bracket, plain, _ in matches]
+    return "".join(sorted(symbol for symbol in symbols if symbol != "H"))
+
+
+@lru_cache(maxsize=10_000)
+def _forms(smiles: str, standardize: Standardize, unify: bool) -> tuple[str, str]:
+    """Return the canonical SMILES of a molecule with and without stereo; empty without a form."""
+    options: Any = {"standardize": standardize, "unify": unify}
+    try:
+        with quiet:
+            return read_molecule(smiles, MoleculeLimits(), _canonical, **options)[1]
+    except SmilesError:
+        return "", ""
+
+
+def _canonical(mol: Chem.Mol) -> tuple[str, str]:
+    smiles = Chem.MolToSmiles(mol)
+    if not _STEREO.search(smiles):
+        return smiles, smiles
+    flat = Chem.Mol(mol)
+    Chem.RemoveStereochemistry(flat)
+    return smiles, Chem.MolToSmiles(flat)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,6 +23,7 @@ from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows
+from molattn.model.columns import measured_remark
 from molattn.model.confidence import Confidence
 from molattn.model.sites import SiteColumns
 from molattn.serve.batching import Predicted, Work
@@ -53,6 +54,12 @@ Prediction = TypedDict(
         ],
         "confidence_reason": NotRequired[
             Annotated[str, Field(description="What it rests on, of at most 10 molecules.")]
+        ],
+        "measured": NotRequired[
+            Annotated[float | str | None, Field(description="Label of a training molecule.")]
+        ],
+        "measured_remark": NotRequired[
+            Annotated[str | None, Field(description="If it is not as predicted.")]
         ],
         "percentile": float | None,
     },
@@ -175,6 +182,9 @@ def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Predi
     if served.model.uncertainty is not None:
         for name in ("confidence", "expected_error"):
             answer[name] = cells[f"{task.name}_{name}"]
+    if f"{task.name}_measured" in cells:
+        answer["measured"] = cells[f"{task.name}_measured"]
+        answer["measured_remark"] = measured_remark(task, cells) or None
     if task.kind == "regression":
         ends = {end: cells.get(f"{task.name}_{end}") for end in ("low", "high")}
         return {"value": first, **ends, **answer}  # pyright: ignore[reportReturnType]

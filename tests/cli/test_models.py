@@ -159,7 +159,7 @@ def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     assert [frame.iloc[0, :-1].isna().all(), "parenthesis" in frame.iloc[0, -1]] == [True, True]
     is_shown = [not sheet.column_dimensions[cell.column_letter].hidden for cell in sheet[1]]
     shown = [title for title, one in zip(titles, is_shown, strict=True) if one]
-    assert shown[6:8] == [
+    assert shown[7:9] == [
         "Human intestinal absorption, class (1 = good intestinal absorption)",
         "Human intestinal absorption, probability of good intestinal absorption",
     ]

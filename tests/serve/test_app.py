@@ -203,6 +203,24 @@ def knowing(mixed):
     return model
 
 
+def test_measured_labels_stand_beside_predictions_of_training_molecules(served, knowing, client):
+    smiles = ["CCCCO", "CCCCCCCCCCCCCCO", "C("]
+    table = "smiles\n" + "".join(f"{one}\n" for one in smiles)
+    with served(Catalog({"mixed": ServedModel("mixed", knowing)})) as kept:
+        answers = molecules_of(kept.post("/predict", json={"smiles": smiles, "level": 0.5}))
+        rows = csv.DictReader(io.StringIO(kept.post("/predict", content=table, headers=CSV).text))
+        assert [row["logS_measured"] for row in rows] == ["3", "", ""]
+    measured = [knowing.measured([one])[0] for one in smiles[:2]]
+    for answer, labels in zip(answers, measured, strict=False):
+        assert {name: one["measured"] for name, one in answer["predictions"].items()} == labels
+    logS, toxic, _ = answers[0]["predictions"].values()
+    is_outside = not logS["low"] <= 3.0 <= logS["high"]
+    assert is_outside == str(logS["measured_remark"]).startswith("measured 3.00, outside of ")
+    assert (toxic["class"] != "yes") == (toxic["measured_remark"] is not None)
+    (plain,) = molecules_of(client.post("/predict", json={"smiles": smiles[:1]}))
+    assert "measured" not in plain["predictions"]["logS"]
+
+
 def test_the_nearest_training_molecules_in_all_kinds_of_answers(served, knowing, monkeypatch):
     smiles = ["CCCCO", "C(", *("C" * n for n in range(1, 90)), "C" * 95]
     expected = knowing.nearest([one for one in smiles if one != "C("], 2)

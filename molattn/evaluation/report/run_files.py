@@ -138,7 +138,7 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table = run.table
-    output = PredictionColumns(run.model.predictor)
+    output = PredictionColumns(run.model.predictor, has_measured=False)
     columns = [*output.columns, *standardized_columns(run.model.config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
