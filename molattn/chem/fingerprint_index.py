@@ -198,6 +198,10 @@ class FingerprintIndex:
         prints = read_fingerprints(molecules)
         return np.array([self._numbers.get(row.tobytes(), -1) for row in prints], dtype=np.int64)
 
+    def contains(self, molecules: Sequence[Molecule | Fingerprint]) -> list[bool]:
+        """Return for each molecule whether its fingerprint is in the index."""
+        return (self.indices(molecules) >= 0).tolist()
+
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
         return {row.tobytes(): number for number, row in enumerate(self.fingerprints)}

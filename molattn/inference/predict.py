@@ -142,7 +142,7 @@ def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
         return []
     positions, lengths = (np.array(x, np.uint16) for x in (tally.positions, tally.lengths))
     fingerprints = split_fingerprints(positions, lengths)
-    is_trained = uncertainty.fingerprints.indices(fingerprints) >= 0
+    is_trained = uncertainty.fingerprints.contains(fingerprints)
     new = [
         fingerprint
         for fingerprint, trained in zip(fingerprints, is_trained, strict=True)
