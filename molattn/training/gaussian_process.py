@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy.special import log_ndtr
 
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 
 MAX_LEARNED = 100_000
 MAX_HELD_OUT = 20_000
+_LEAST_STD = 1e-3  # of errors, of labels with a standard deviation of 1
 _DESCRIPTORS = "descriptors"
 _VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
@@ -74,6 +76,7 @@ def add_gaussian_process(
         last = rows.fit(len(rows.keys), with_errors=config.data.keep_residuals)
         gp = replace(last, shares=gp.shares)
     errors = np.zeros((0, len(table.tasks))) if gp.errors is None else gp.errors[: len(rows.keys)]
+    errors[np.isnan(rows.labels[: len(errors)])] = np.nan  # of censored labels
     model.gaussian_process = gp.with_rows(rows.lines, rows.learned)
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
@@ -83,6 +86,12 @@ def add_gaussian_process(
         print_line(console, line)
     print_line(console, f"Gaussian process with {len(gp.rows)} inducing points fitted in {seconds}")
     return outputs, rows.numbers[: len(errors)], errors
+
+
+def _mean_above(bound: Array, mean: Array, std: Array) -> Array:
+    """Return the mean of normal numbers that are above a bound."""
+    z = (bound - mean) / std
+    return mean + std * np.exp(-0.5 * z**2 - log_ndtr(-z)) / np.sqrt(2.0 * np.pi)
 
 
 class _Rows:
@@ -128,21 +137,29 @@ class _Rows:
     def fit(self, count: int, *, with_errors: bool = False) -> GaussianProcessHead:
         """Fit a Gaussian process to the first rows, with their leave-one-out errors if asked for.
 
-        A censored label counts as its bound if the Gaussian process of the others predicts a value
-        on the wrong side of it, and is left out otherwise.
+        A censored label is left out if the Gaussian process of the others predicts a value on the
+        right side of its bound. Otherwise it counts as the mean, beyond the bound, of a normal
+        distribution around that prediction, whose standard deviation is the root mean square of the
+        leave-one-out errors: one step of the EM algorithm for a Tobit model.
+
+        Source: Amemiya, J. Econom. 1984, 24, 3.
         """
-        first = {**self._first(count), "with_errors": with_errors}
+        first = {**self._first(count), "with_errors": with_errors or self.bounds is not None}
         gp = self._fit(first)
-        if self.bounds is None:
+        if self.bounds is None or gp.errors is None:
             return gp
         low, high = (bound[:count] for bound in self.bounds)
         starts = [columns.start for columns in output_slices(self.model.config.tasks)]
         predicted = gp.predict(first["inputs"])[:, starts]
-        violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
-        if np.isnan(violated).all():
-            return gp
-        first["targets"] = np.fmax(first["targets"], violated)
-        return self._fit(first)
+        squares = np.square(gp.errors[:count])
+        counts = np.maximum(np.sum(~np.isnan(squares), axis=0), 1)
+        std = np.sqrt(np.nansum(squares, axis=0) / counts).clip(_LEAST_STD)
+        above = np.where(predicted < low, _mean_above(low, predicted, std), np.nan)
+        below = np.where(predicted > high, -_mean_above(-high, -predicted, std), above)
+        if np.isnan(below).all():
+            return gp if with_errors else replace(gp, errors=None)
+        first["targets"] = np.fmax(first["targets"], below)
+        return self._fit({**first, "with_errors": with_errors})
 
     def _fit(self, first: dict[str, Any]) -> GaussianProcessHead:
         if self.auxiliary is not None:

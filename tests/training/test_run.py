@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import (
     DataConfig,
     GaussianProcessConfig,
@@ -253,3 +253,21 @@ def test_bounds_are_learned_better_as_bounds_than_as_values(frame, options):
     measured = censored.table.targets[censored.split.val, 0]
     (part,) = censored.model.uncertainty.calibration.parts
     assert part.count == int((~np.isnan(measured)).sum()) < len(measured)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_predictions_pass_the_limit_of_an_assay(frame, keeps):
+    limit = frame["true"].median()
+    labels = frame["true"].clip(upper=limit).astype(str)
+    labels[frame["true"] > limit] = f">{limit}"
+    run = trained(frame.assign(y=labels), "y", keep_residuals=keeps, **PROCESS)
+    rows = frame[(frame["split"] == "test") & (frame["true"] > limit)]
+    assert (run.model.predict(rows["smiles"].tolist())[:, 0] > limit).mean() > 0.6
+    # The error of a censored label is unknown.
+    index = run.model.uncertainty.fingerprints
+    assert (index.errors is not None) == keeps
+    learned = frame[frame["split"] != "test"]
+    measured = learned.loc[learned["true"] <= limit, "smiles"]
+    known = {row.tobytes() for row in read_fingerprints(measured.tolist())}
+    for row, error in zip(index.fingerprints, index.errors if keeps else (), strict=keeps):
+        assert np.isnan(error[0]) == (row.tobytes() not in known)
