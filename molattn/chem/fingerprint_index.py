@@ -127,6 +127,10 @@ class FingerprintIndex:
         nearest = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
         return np.concatenate([np.zeros(0), *nearest])
 
+    def similarities(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
+        """Return the Tanimoto similarity of n molecules to the m of the index, ``[n, m]``."""
+        return np.concatenate([np.zeros((0, len(self._sizes))), *self._to_all(molecules)])
+
     def task_similarity(
         self, molecules: Sequence[Molecule | Fingerprint], tasks: int
     ) -> NDArray[np.float64]:

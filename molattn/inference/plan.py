@@ -21,17 +21,16 @@ from molattn.inference.predict import label_columns, predict_table, prediction_s
 from molattn.inference.streaming import map_table, molecule_batches, open_with_model
 from molattn.model.columns import cell_text
 from molattn.model.model import MolAttn
+from molattn.model.predictor import ONE_SIGMA
 from molattn.model.readable import target_name
 from molattn.task import output_slices
 from molattn.utils.console import counted, print_line
 
 Array = NDArray[np.float64]
 
-_ONE_SIGMA = 0.6827  # coverage of mean ± standard deviation of a normal distribution
 _CANDIDATES = 3000  # whose covariance is computed
 _LEAST_STD = 1e-9
 _LEAST_SHOWN = 0.1
-_MOST_NOISE = 0.9
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
@@ -153,16 +152,10 @@ class _Target:
         self.index = names.index(self.name) if self.name in names else -1
         if self.index < 0 or tasks[self.index].kind != "regression":
             raise InputError(f"got {quoted(self.name)}, expected a regression", option="target")
-        process = model.gaussian_process
         labels = model.training_set and model.training_set.labels
+        process = model.gaussian_process
         if process is None or model.uncertainty is None or not labels:
             raise InputError("MODEL: expected a Gaussian process (--predictor both) and intervals")
-        if not len(process.noises):
-            calibration: Any = model.uncertainty.calibration.parts[self.index]
-            error = calibration.bound(_ONE_SIGMA) / float(model.target_scale[self.index])
-            error = min(error, _MOST_NOISE)
-            noises = np.full(len(process.means), error**2 / (1.0 - error**2))
-            process = replace(process, noises=noises, labeled=process.weights != 0.0)
         self.model = model
         self.config = config
         self.process = process
@@ -194,7 +187,7 @@ class _Target:
         """
         import pandas as pd  # slow to import
 
-        spec = replace(prediction_spec(self.model, _ONE_SIGMA), keeps_columns=False)
+        spec = replace(prediction_spec(self.model, ONE_SIGMA), keeps_columns=False)
         with TemporaryDirectory() as folder:
             file = Path(folder, "predictions.parquet")
             map_table(table, self.model, file, spec, self.config, console)
@@ -253,9 +246,9 @@ class _Target:
         records: list[Any] = [rows[index].record for index in indices]
         features = [rows[index].features for index in indices] if model.config.features else None
         _, inputs = model.networks.predict(records, config.batch_size, features=features)
-        covariance, noise = self.process.posterior(
-            inputs, output_slices(model.config.tasks)[self.index].start
-        )
+        output = output_slices(model.config.tasks)[self.index].start
+        error = model.predictor.least_std(self.index)
+        covariance, noise = self.process.posterior(inputs, output, error)
         mean, std = predicted[:, indices]
         variance = std**2 / (covariance.diagonal() + noise)  # of the signal, by the intervals
         scaled = covariance * np.sqrt(np.outer(variance, variance))

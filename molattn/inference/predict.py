@@ -15,11 +15,11 @@ from rich.console import Console
 from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.reader import Fields
 from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
-from molattn.config import EmbedConfig, PredictConfig
+from molattn.config import EmbedConfig, MoleculeLimits, PredictConfig
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import FORMATS, Table, output_format
 from molattn.data.table.sdf import SDFTable
-from molattn.errors import InputError, ReasonCode, matching
+from molattn.errors import InputError, ReasonCode, SmilesError, matching
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
@@ -31,7 +31,13 @@ from molattn.inference.streaming import (
 )
 from molattn.model.columns import PredictionColumns
 from molattn.model.confidence import CONFIDENCES
-from molattn.model.kernel import KernelInputs
+from molattn.model.difference import (
+    Side,
+    difference_cells,
+    difference_columns,
+    differences,
+    missing_interval,
+)
 from molattn.model.model import MolAttn
 from molattn.model.readable import headings
 from molattn.model.sites import SiteColumns, predict_sites
@@ -78,7 +84,10 @@ def predict_table(
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
     ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
     if the model keeps SMILES, ``NAME_neighbor_1_smiles``. With ``config.explain_confidence`` each
-    task has ``NAME_confidence_reason`` (:meth:`molattn.MolAttn.explain_confidence`).
+    task has ``NAME_confidence_reason`` (:meth:`molattn.MolAttn.explain_confidence`). With
+    ``config.difference_from`` it has the columns of
+    :func:`molattn.model.difference.difference_columns`, and ``difference_error``, the reason code
+    of a row whose molecule in that column is not predicted.
 
     Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
     censored.
@@ -111,6 +120,7 @@ def predict_table(
         *(model, config.interval, config.neighbors, config.batch_size),
         explain_confidence=config.explain_confidence,
         structure=structure,
+        reference=_reference(table, model, config, console),
     )
     spec = readable_spec(spec, model, output, config)
     is_shown = model.uncertainty is not None and console is not None and not console.quiet
@@ -244,6 +254,7 @@ def prediction_spec(
     *,
     explain_confidence: bool = False,
     structure: Literal["", "block", "smiles"] = "",
+    reference: "Reference | None" = None,
 ) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
@@ -276,19 +287,38 @@ def prediction_spec(
             raise InputError(message, option="explain_confidence")
         names |= {f"{task.name}_confidence_reason": "string" for task in model.config.tasks}
         more_cells.append(partial(_reason_cells, model))
-    return OutputSpec(
-        "predicting",
-        {**columns.columns, **names},
-        partial(_predictions, model, columns, level, batch_size, more_cells),
-        model.predictor.input_fields(),
-    )
+    fields = model.predictor.input_fields()
+    if reference is not None:
+        fields = replace(fields, smiles=True)
+        names |= {**difference_columns(model.config), "difference_error": "string"}
+        more_cells.append(partial(_difference_cells, model, fields, reference, level, batch_size))
+    compute = partial(_predictions, model, columns, level, batch_size, more_cells)
+    return OutputSpec("predicting", {**columns.columns, **names}, compute, fields)
+
+
+class Reference(NamedTuple):
+    """The column of the molecules that differences are from, and the limits of these."""
+
+    column: int
+    limits: MoleculeLimits
+
+
+def _reference(
+    table: Table, model: MolAttn, config: PredictConfig, console: Console | None
+) -> Reference | None:
+    """Return the column that differences are from, if any, and print why they lack intervals."""
+    if config.difference_from is None:
+        return None
+    if reason := missing_interval(model.predictor):
+        print_line(console, f"no intervals of differences: {reason}")
+    return Reference(table.column(config.difference_from, "--difference-from"), config)
 
 
 class _Predicted(NamedTuple):
     """Molecules with a finite prediction."""
 
-    inputs: KernelInputs
-    records: Sequence[MoleculeRecord]
+    rows: Sequence[ReadRow]
+    side: Side
 
 
 def _predictions(
@@ -309,7 +339,8 @@ def _predictions(
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
     labels = predictor.measured(finite_records)
     finite_inputs = inputs if is_finite.all() else inputs[np.flatnonzero(is_finite)]
-    predicted = _Predicted(finite_inputs, finite_records)
+    side = Side(finite_records, finite_inputs, prediction)
+    predicted = _Predicted([*compress(rows, is_finite)], side)
     added = [cells(predicted) for cells in more_cells]
     usable = zip(range(len(finite_records)), *added, strict=True)
     for is_usable in is_finite:
@@ -325,8 +356,8 @@ def _site_cells(
     model: MolAttn, columns: SiteColumns, level: float, batch_size: int, predicted: _Predicted
 ) -> Iterator[list[str]]:
     """Yield the lists of predictions of the atoms and bonds of each row."""
-    arguments = model.networks, model.site_calibration, predicted.records, level, batch_size
-    return columns.cells(predict_sites(*arguments), predicted.records)
+    arguments = model.networks, model.site_calibration, predicted.side.records, level, batch_size
+    return columns.cells(predict_sites(*arguments), predicted.side.records)
 
 
 def _atoms_spec(model: MolAttn, level: float, batch_size: int) -> OutputSpec:
@@ -365,14 +396,45 @@ def _atom_rows(
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:
     """Yield the cells of each row that say what its confidence rests on."""
-    return model.predictor.confidence_reasons(predicted.records)
+    return model.predictor.confidence_reasons(predicted.side.records)
+
+
+def _difference_cells(
+    model: MolAttn,
+    fields: Fields,
+    reference: Reference,
+    level: float,
+    batch_size: int,
+    predicted: _Predicted,
+) -> Iterator[list[Any]]:
+    """Yield the cells of each row that say how it differs from the molecule of another column."""
+    predictor = model.predictor
+    smiles = [row.table_row.cells[reference.column] for row in predicted.rows]
+    read = [*model.config.reader(fields, reference.limits)(smiles)]
+    rows = np.flatnonzero([not isinstance(record, SmilesError) for record in read])
+    records: list[Any] = [read[row] for row in rows]
+    if model.config.has_partner:
+        partners = [predicted.side.records[row].partner for row in rows]
+        records = [replace(record, partner=x) for record, x in zip(records, partners, strict=True)]
+    features = [predicted.rows[row].features for row in rows] if model.config.features else None
+    others = Side.of(predictor, records, level, batch_size, features)
+    compared = differences(predictor, predicted.side.rows(rows), others, level)
+    cells = difference_cells(model.config, compared)
+    missing = [None] * len(difference_columns(model.config))
+    for record in read:
+        is_error = isinstance(record, SmilesError)
+        values = None if is_error else next(cells)
+        code = record.code if is_error else "" if values else "not_finite"
+        yield [*(values or missing), code]
 
 
 def _neighbor_cells(
     model: MolAttn, count: int, fields: Sequence[str], predicted: _Predicted
 ) -> Iterator[list[Any]]:
     """Yield the cells of each row that describe its nearest training molecules."""
-    for tasks in zip(*model.predictor.neighbors(predicted.inputs, count).values(), strict=True):
+    for tasks in zip(
+        *model.predictor.neighbors(predicted.side.inputs, count).values(), strict=True
+    ):
         yield [getattr(neighbor, name) for task in tasks for neighbor in task for name in fields]
 
 

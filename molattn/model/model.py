@@ -20,6 +20,7 @@ from molattn.graph import MoleculeBatch
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
 from molattn.model.config import MolAttnConfig
+from molattn.model.difference import Difference, Side, differences
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
 from molattn.model.network import Network, Undrawn
 from molattn.model.networks import Array, Graphs, Networks, Records
@@ -322,6 +323,43 @@ class MolAttn(nn.Module):
         """
         prediction = self.predictor.predict_with_uncertainty(smiles, level, batch_size, **inputs)
         return prediction.low, prediction.high
+
+    def predict_difference(
+        self,
+        smiles: Sequence[Molecule],
+        references: Sequence[Molecule],
+        level: float = 0.9,
+        batch_size: int = 256,
+        *,
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
+    ) -> Difference:
+        """Predict how n molecules differ from n others, with intervals from both errors together.
+
+        The errors of similar molecules are alike and cancel, so that the interval of a difference
+        is narrower than those of two predictions suggest; see :mod:`molattn.model.difference`.
+        ``partners`` and ``features`` are those of both molecules of a pair.
+
+        Returns:
+            The differences ``[n, num_outputs]``, of a target that is learned as a logarithm the
+            ratios, and the ends of their intervals, ``[n, num_tasks]`` each. Ends are infinite
+            where a task had too few labels for the level, and NaN for classifications and where
+            :func:`molattn.model.difference.missing_interval` has a reason.
+
+        Raises:
+            ValueError: Another number of references than of molecules.
+        """
+        if len(smiles) != len(references):
+            raise ValueError(f"references: got {len(references)}, expected {len(smiles)}")
+        predictor = self.predictor
+        fields = self.config.input_fields(fingerprint=self.uncertainty is not None)
+        reader = self.config.reader(replace(fields, smiles=True))
+        self.networks.reader(partners)  # checks whether the model takes partners
+        sides = [
+            Side.of(predictor, reader.all(molecules, partners), level, batch_size, features)
+            for molecules in (smiles, references)
+        ]
+        return differences(predictor, *sides, level)
 
     def predict_confidence(
         self, smiles: Sequence[Molecule], batch_size: int = 256, **inputs: Any

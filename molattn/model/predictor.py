@@ -27,6 +27,9 @@ from molattn.task import output_slices
 
 Array = NDArray[np.float64]
 
+ONE_SIGMA = 0.6827
+"""Coverage of the mean ± standard deviation of a normal distribution."""
+
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
@@ -68,7 +71,7 @@ class Predictor:
 
     def values(self, outputs: Array) -> Array:
         """Convert :meth:`predict_outputs` to own units and calibrated probabilities."""
-        mean = self._mean(outputs)
+        mean = self.mean(outputs)
         if self.uncertainty is None:
             return self.values_of_members(mean)
         calibrated = torch.from_numpy(self.uncertainty.calibration.calibrated(mean))
@@ -79,7 +82,8 @@ class Predictor:
         """Convert outputs of each member to own units and probabilities, not calibrated."""
         return self.networks.scaling.in_own_units(outputs).clip(*self.output_limits)
 
-    def _mean(self, outputs: Array) -> Array:
+    def mean(self, outputs: Array) -> Array:
+        """Return the mean over members, on the transformed scale and in logits, ``[n, O]``."""
         return mean_of_members(torch.from_numpy(outputs), self.config.tasks).numpy()
 
     @property
@@ -115,7 +119,7 @@ class Predictor:
         uncertain as one of similarity 0 to them.
         """
         tasks = self.config.tasks
-        mean = self._mean(outputs)
+        mean = self.mean(outputs)
         values = self.values(outputs)
         undefined = np.full((len(mean), len(tasks)), math.nan)
         low = high = similarity = closeness = error = undefined
@@ -192,6 +196,11 @@ class Predictor:
         """Return the ends of intervals in own units, of means on the transformed scale."""
         half_widths = self.calibrated_uncertainty().calibration.half_widths(similarity, level)
         return self.networks.scaling.ends(mean, half_widths, self._is_percentage)
+
+    def least_std(self, task: int) -> float:
+        """Return the standard deviation of the most certain predictions, in scaled units."""
+        scores: Any = self.calibrated_uncertainty().calibration.parts[task]
+        return scores.bound(ONE_SIGMA) / float(self.networks.scaling.target_scale[task])
 
     def calibrate(
         self,

@@ -10,6 +10,7 @@ from rdkit import Chem
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, SmilesError, check_one_of, matching, quoted
 from molattn.model.columns import PredictionColumns
+from molattn.model.difference import task_columns
 from molattn.model.predictor import Predictor
 from molattn.model.training_set import Endpoint
 from molattn.task import Task
@@ -46,12 +47,14 @@ _OTHERS = {
     "partner_parent": Heading("Parent of the second molecule", "Likewise"),
     "standardized_smiles": Heading("Standardized", "SMILES of the standard form, where it differs"),
     "standardized_partner": Heading("Standardized second molecule", "Likewise"),
+    "difference_error": Heading("Error of the difference", "Why the other molecule has none"),
     "error": Heading("Error", "Why the row has no prediction"),
 }
 _MEASURED = "Label of this molecule in the training data; of several the mean, or all classes"
 _CONTRADICTS = "Labels outside of the interval, or of another class than is predicted"
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
+_DIFFERENCE = "From the molecule of --difference-from; the interval is of both errors together"
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
 
 
@@ -89,7 +92,8 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
     """Return the heading of each column that ``molattn predict`` adds to a table, by name."""
     by_name: dict[str, Heading] = {}
     on_request: dict[str, Heading] = {}
-    for task in predictor.config.tasks:
+    config = predictor.config
+    for task, transform in zip(config.tasks, config.target_transforms, strict=True):
         title, unit, _ = _names(endpoints, task)
         for name, heading in _headings(endpoints, task):
             has_unit = heading.title.endswith(f"({unit})")
@@ -100,6 +104,9 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
                 on_request[f"{task.name}_neighbor_{number}_{word}"] = heading
         reason = Heading(f"{title}, reason of the confidence", _REASON, is_detail=True)
         on_request[f"{task.name}_confidence_reason"] = reason
+        for name in task_columns(task, transform):
+            words = name.removeprefix(f"{task.name}_").replace("_", " ")
+            on_request[name] = Heading(f"{title}, {words}", _DIFFERENCE)
     by_name["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )

@@ -5,7 +5,7 @@ Both are fitted to labeled rows that the model was not trained on.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from annotated_types import Gt
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config.base import checked
@@ -33,6 +33,8 @@ Array = NDArray[np.float64]
 _FEWEST_LABELS = 30
 _FEWEST_ERRORS = 10
 _MOST_SCORES = 1000
+_MOST_CORRELATED = 1000  # errors; time grows with their cube
+_CORRELATIONS = np.linspace(0.0, 0.98, 50)
 _FOLDS = 5  # of the rows that probabilities are calibrated by
 
 
@@ -51,6 +53,7 @@ class ConformalScores:
     count: int  # number of scores
     scores: tuple[float, ...]  # ascending; of more than 1,000, those at 1,000 even ranks
     near: float = NEAR  # expected error at a similarity of 1, relative to that of a guess
+    correlation: float | None = None  # of errors of molecules of similarity 1; None = unknown
 
     @classmethod
     def from_scores(cls, scores: Array, near: float = NEAR) -> "ConformalScores":
@@ -110,6 +113,21 @@ class ConformalScores:
         highest = self.count / (self.count + 1)
         labels = counted(self.count, "label")
         return f"intervals calibrated on {labels} (highest possible level {highest:.3g})"
+
+
+def error_correlation(errors: Array, similarity: Array) -> float:
+    r"""Estimate the correlation of errors of molecules of similarity 1, from 0 to 1.
+
+    The errors ``[n]`` are normal with the covariance :math:`(1 - \lambda) I + \lambda S`, where S
+    is the similarity ``[n, n]``. Returned is the smallest of those :math:`\lambda` whose
+    log-likelihood is at most 1/2, a standard error, below the largest: with few errors it is 0.
+    """
+    values, vectors = np.linalg.eigh(similarity)
+    squares = ((errors - errors.mean()) @ vectors) ** 2
+    variances = 1.0 + _CORRELATIONS[:, None] * (values - 1.0)
+    scale = np.maximum((squares / variances).mean(axis=1), np.finfo(float).tiny)
+    likelihood = -0.5 * (len(errors) * np.log(scale) + np.log(variances).sum(axis=1))
+    return float(_CORRELATIONS[(likelihood >= likelihood.max() - 0.5).argmax()])
 
 
 @checked
@@ -252,6 +270,35 @@ class Calibration:
                 parts.append(ProbabilityScaling.fit_validated(logits, labels.astype(int)))
         return cls(tuple(tasks), tuple(parts))
 
+    def with_correlations(
+        self,
+        outputs: Array,
+        targets: Array,
+        similarity: Array,
+        held_out: Sequence[Molecule | Fingerprint],
+        folds: NDArray[np.int64] | None = None,
+    ) -> "Calibration":
+        """Add to each regression how similar the errors of similar molecules are.
+
+        The arguments are those of :meth:`fit`, the n molecules, and which model predicted each:
+        errors of different models are not compared.
+        """
+        all_prints = read_fingerprints(held_out)
+        folds = np.zeros(len(targets), dtype=np.int64) if folds is None else folds
+        errors = outputs[:, [columns.start for columns in output_slices(self.tasks)]] - targets
+        errors = errors / difficulty(similarity, self.near)
+        parts = list(self.parts)
+        for task, scores in enumerate(parts):
+            rows = np.flatnonzero(np.isfinite(errors[:, task]))
+            if isinstance(scores, ConformalScores) and len(rows):
+                rows = rows[:: -(-len(rows) // _MOST_CORRELATED)]
+                prints = [all_prints[row] for row in rows]
+                between = FingerprintIndex(prints).similarities(prints)
+                between *= folds[rows, None] == folds[rows]
+                correlation = error_correlation(errors[rows, task], between)
+                parts[task] = replace(scores, correlation=correlation)
+        return replace(self, parts=tuple(parts))
+
     def calibrated(self, outputs: Array) -> Array:
         """Return :func:`calibrated_outputs`."""
         return calibrated_outputs(torch.from_numpy(outputs), self.tasks, self.parts).numpy()
@@ -358,7 +405,9 @@ class Uncertainty:
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
         similarity = fingerprints.task_similarity(held_out, len(tasks))
-        return cls(Calibration.fit(tasks, mean, labels, similarity, guesses), fingerprints)
+        calibration = Calibration.fit(tasks, mean, labels, similarity, guesses)
+        calibration = calibration.with_correlations(mean, labels, similarity, held_out)
+        return cls(calibration, fingerprints)
 
     def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""

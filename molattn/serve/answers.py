@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 from xml.sax.saxutils import escape
 
 from pydantic import Field
@@ -36,6 +36,16 @@ _DOMAIN_SIMILARITY = 0.4
 _MOST_REASONS = 10  # molecules
 _MOST_ATOMS = 200  # of a molecule to explain
 
+
+class Difference(TypedDict):
+    """The difference of a regression from another molecule, or the ratio of both."""
+
+    kind: Literal["difference", "ratio"]
+    value: float
+    low: Annotated[float | None, Field(description="Of the interval, from both errors together.")]
+    high: float | None
+
+
 Prediction = TypedDict(
     "Prediction",
     {
@@ -62,6 +72,9 @@ Prediction = TypedDict(
             Annotated[str | None, Field(description="If it is not as predicted.")]
         ],
         "percentile": float | None,
+        "difference": NotRequired[
+            Annotated[Difference | None, Field(description="With `difference_from`.")]
+        ],
     },
 )
 """A number with its interval, or a class with the probabilities of all."""
@@ -89,6 +102,9 @@ class Molecule(TypedDict):
     name: NotRequired[Annotated[str, Field(description="Of a table with such a column.")]]
     partner: NotRequired[Annotated[str, Field(description="The second molecule, if any.")]]
     features: NotRequired[Annotated[dict[str, float], Field(description="Extra features.")]]
+    difference_error: NotRequired[
+        Annotated[str | None, Field(description="Why it has no difference; null with one.")]
+    ]
 
 
 class PredictResponse(TypedDict):
@@ -104,7 +120,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
     served = work.served
     header = work.table.header
     model = work.served.model.config
-    columns = [*served.spec(work.level).columns]
+    columns = [*work.spec.columns]
     texts = {"name": name_column(work.table.header)}
     if model.partner_column and model.partner_column in header:
         texts["partner"] = header.index(model.partner_column)
@@ -131,7 +147,7 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
         for key, column in texts.items():
             if column is not None:
                 answer[key] = row.table_row.cells[column]
-        answer |= _site_lists(served, cells)
+        answer |= _site_lists(served, cells) | _difference_error(cells)
         if model.features:
             answer["features"] = dict(zip(model.features, row.features, strict=False))
         answers.append(answer)
@@ -187,10 +203,25 @@ def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Predi
         answer["measured_remark"] = measured_remark(task, cells) or None
     if task.kind == "regression":
         ends = {end: cells.get(f"{task.name}_{end}") for end in ("low", "high")}
+        if difference := _difference(task, cells):
+            answer["difference"] = difference
         return {"value": first, **ends, **answer}  # pyright: ignore[reportReturnType]
     probabilities = [1.0 - first, first] if task.kind == "binary" else [first, *others]
     by_class = dict(zip(task.classes, probabilities, strict=True))
     return {"class": cells[task.columns[0]], "probabilities": by_class, **answer}
+
+
+def _difference_error(cells: dict[str, Any]) -> Any:
+    error = "difference_error"
+    return {error: cells[error] or None} if error in cells else {}
+
+
+def _difference(task: Task, cells: dict[str, Any]) -> Difference | None:
+    for kind in ("difference", "ratio"):
+        if (value := cells.get(name := f"{task.name}_{kind}")) is not None:
+            ends: Any = {end: cells[f"{name}_{end}"] for end in ("low", "high")}
+            return {"kind": kind, "value": value, **ends}
+    return None
 
 
 def dumps(value: Any) -> bytes:
@@ -218,7 +249,7 @@ async def file_chunks(
     file_format = FORMATS[name]
     buffer = BytesIO()
     path = Path(f"predictions{file_format.suffixes[0]}")
-    spec = readable_spec(served.spec(work.level), served.model, path, options)
+    spec = readable_spec(work.spec, served.model, path, options)
     rows = OutputRows(work.table, served.model, spec, options, path)
     writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
     async for batch in predicted:

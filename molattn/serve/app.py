@@ -24,6 +24,7 @@ from molattn.chem.physchem import Physchem, physchem
 from molattn.config import ServeConfig
 from molattn.data.table import Table
 from molattn.errors import InputError, MolattnError, SmilesError
+from molattn.inference.predict import Reference
 from molattn.serve import bodies
 from molattn.serve.answers import (
     ExplainResponse,
@@ -155,9 +156,14 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             neighbors = body.neighbors
             count = len(body.smiles)
             table = bodies.json_table(served, body, config)
-            is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in body.smiles)
+            texts = [*body.smiles, *(body.difference_from or ())]
+            is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in texts)
             is_quick = is_quick and served.model.config.standardize is not True
-            work = Work(served, table, body.level, quick=count if is_quick else 0)
+            reference = None
+            if body.difference_from is not None:
+                reference = Reference(len(table.header) - 1, config)
+            quick = count if is_quick else 0
+            work = Work(served, table, body.level, quick=quick, reference=reference)
             held.enter_context(worker.reserve(count))
         else:
             served = catalog.find(options.model, options.as_given)

@@ -12,8 +12,10 @@ from typing import NamedTuple, TypeVar
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import Row, Table
+from molattn.inference.predict import Reference
 from molattn.inference.streaming import (
     Cells,
+    OutputSpec,
     ReadRow,
     compute_rows,
     inference_context,
@@ -41,6 +43,12 @@ class Work(NamedTuple):
     level: float
     smiles_column: str = "smiles"
     quick: int = 0
+    reference: Reference | None = None
+
+    @property
+    def spec(self) -> OutputSpec:
+        """The output columns."""
+        return self.served.spec(self.level, self.reference)
 
 
 @dataclass
@@ -126,7 +134,7 @@ class Worker:
 
     def _read(self, work: Work, table: Table) -> Iterator[list[ReadRow]]:
         options = table_options(self._config, work.smiles_column, work.level)
-        fields = work.served.spec(work.level).fields
+        fields = work.spec.fields
         return molecule_batches(table, work.served.model, options, fields)
 
     async def _predicted(
@@ -157,7 +165,7 @@ class Worker:
             first = waiting[0].work
             for task in waiting:
                 fits = not tasks or count + task.count <= self._config.batch_size
-                if fits and (task.work.served, task.work.level) == (first.served, first.level):
+                if fits and task.work.spec is first.spec:
                     tasks.append(task)
                     count += task.count
                 else:
@@ -185,8 +193,7 @@ class Worker:
 
     def _compute(self, tasks: Sequence[_Task]) -> Predicted:
         results = Predicted()
-        served = tasks[0].work.served
-        level = tasks[0].work.level
+        work = tasks[0].work
         if unread := [task for task in tasks if task.rows is None]:
             table = _Joined([task.work.table for task in unread])
             new = chain.from_iterable(self._read(unread[0].work, table))
@@ -194,8 +201,8 @@ class Worker:
                 task.rows = list(islice(new, task.count))
         rows = [row for task in tasks for row in task.rows or ()]
         for batch in batches(rows, self._config.batch_size, lambda row: row.record):
-            with inference_context(served.model, self._config.threads):
-                predicted = compute_rows(served.spec(level), batch)
+            with inference_context(work.served.model, self._config.threads):
+                predicted = compute_rows(work.spec, batch)
                 results += [(row, cells[0], code) for row, cells, code in predicted]
         return results
 

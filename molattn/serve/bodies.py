@@ -34,6 +34,7 @@ FILES = {
 }
 """Content types of files, each with the format (:data:`molattn.data.table.FORMATS`)."""
 
+DIFFERENCE_FROM = "difference_from"
 _MOST_JSON = 20_000_000  # bytes: it is kept in memory
 _MOST_SECONDS = 300.0  # for a body
 
@@ -89,6 +90,9 @@ class PredictRequest(_Strict):
     )
     features: dict[str, list[FiniteFloat | None]] | None = Field(
         None, description="Extra features by column, a number for each molecule."
+    )
+    difference_from: list[str] | None = Field(
+        None, description="The molecule that each is compared with."
     )
 
 
@@ -226,14 +230,16 @@ class _MoleculeTable(Table):
         model = served.model.config
         partner = [model.partner_column] if model.partner_column else []
         self.header = ["smiles", *partner, *model.features]
-        self._texts = 1 + len(partner)
+        self._numbers = slice(1 + len(partner), len(self.header))
+        self.header += [DIFFERENCE_FROM] * (len(columns) - len(self.header))
         self._columns = columns
 
     def __iter__(self) -> Iterator[Row]:
         for row, values in enumerate(zip(*self._columns, strict=True), start=1):
-            cells = ["null" if text is None else text for text in values[: self._texts]]
-            numbers = ("" if n is None else repr(n) for n in values[self._texts :])
-            yield Row(row, [*cells, *numbers])
+            cells = ["null" if text is None else text for text in values]
+            numbers = values[self._numbers]
+            cells[self._numbers] = ["" if n is None else repr(n) for n in numbers]
+            yield Row(row, cells)
 
 
 def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -> Table:
@@ -243,12 +249,14 @@ def json_table(served: ServedModel, body: PredictRequest, config: ServeConfig) -
     if count > config.max_molecules:
         message = f"smiles: got {count} molecules, expected at most {config.max_molecules}"
         raise APIError(413, "too_large", f"{message} (max_molecules); send a table instead")
-    for name, values in {"partner": body.partner, **features}.items():
+    inputs = {"partner": body.partner, "difference_from": body.difference_from, **features}
+    for name, values in inputs.items():
         if values is not None and len(values) != count:
             raise InputError(f"{name}: got {len(values)} values, expected {count}")
     check_inputs(served, body.partner is not None, features)
     partner = [] if body.partner is None else [body.partner]
     columns = [body.smiles, *partner, *(features[name] for name in served.model.config.features)]
+    columns += [] if body.difference_from is None else [body.difference_from]
     return _MoleculeTable(served, columns)
 
 

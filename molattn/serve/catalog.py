@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from molattn.config import PredictConfig
 from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
-from molattn.inference.predict import prediction_spec
+from molattn.inference.predict import Reference, prediction_spec
 from molattn.inference.streaming import (
     OutputSpec,
     compute_rows,
@@ -94,9 +94,9 @@ class ServedModel:
         return self.model.config.tasks
 
     @lru_cache(maxsize=64)  # noqa: B019 (as many models as are served, for the life of a process)
-    def spec(self, level: float) -> OutputSpec:
-        """Return the output columns of a prediction at a level."""
-        return prediction_spec(self.model, level)
+    def spec(self, level: float, reference: Reference | None = None) -> OutputSpec:
+        """Return the output columns of a prediction at a level, and of the difference from one."""
+        return prediction_spec(self.model, level, reference=reference)
 
     @cached_property
     def as_given(self) -> "ServedModel":

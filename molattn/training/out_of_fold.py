@@ -123,10 +123,13 @@ def calibrate_out_of_fold(
     mean = _combined(model, table, joined)
     guesses = model.predictor.guess_errors()
     calibration = Calibration.fit(tasks, mean, labels, joined.similarity, guesses)
+    numbers = np.repeat(np.arange(len(folds)), [len(fold.rows) for fold in folds])
+    prints = table.fingerprints(joined.rows)
+    calibration = calibration.with_correlations(mean, labels, joined.similarity, prints, numbers)
     if config.data.keep_residuals:
         errors = np.abs(labels - mean[:, [columns.start for columns in output_slices(tasks)]])
         errors[:, [task.kind != "regression" for task in tasks]] = np.nan
-        fingerprints.set_errors(table.fingerprints(joined.rows), errors)
+        fingerprints.set_errors(prints, errors)
     model.uncertainty = Uncertainty(calibration, fingerprints)
     for line in (*share_lines(model), *calibration.lines()):
         print_line(console, line)

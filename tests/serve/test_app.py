@@ -107,6 +107,21 @@ def test_predictions_are_those_of_the_model(client, mixed):
     assert bad["training_similarity"] is bad["in_domain"] is good[0]["message"] is None
 
 
+def test_differences_are_those_of_the_model(client, mixed):
+    smiles, others = ["CCO", "CCCCO", "CCN"], ["CCCO", "OCCCC", "C1CC"]
+    answer = client.post("/predict", json={"smiles": smiles, "difference_from": others})
+    first, same, wrong = molecules_of(answer)
+    value, low, high = (x[0, 0] for x in mixed.predict_difference(smiles[:1], others[:1]))
+    found = first["predictions"]["logS"]["difference"]
+    assert found.pop("kind") == "difference"
+    assert found == pytest.approx({"value": value, "low": low, "high": high}, rel=1e-5)
+    expected = {"kind": "difference", "value": 0.0, "low": 0.0, "high": 0.0}
+    assert same["predictions"]["logS"]["difference"] == expected
+    assert "difference" not in first["predictions"]["toxic"]
+    assert [row["difference_error"] for row in (first, wrong)] == [None, "ring_closure"]
+    assert {"value", "difference"} & {*wrong["predictions"]["logS"]} == {"value"}
+
+
 def test_a_model_of_two_molecules_and_a_feature(client, catalog):
     body = {
         "model": "pair",

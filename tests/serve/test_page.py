@@ -435,7 +435,8 @@ def test_a_colored_drawing_names_the_property_as_the_page_does(ask, tasks):
 
 def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
     changed = "CC(=O)Oc1ccc(F)cc1C(=O)O"
-    answers = ask("predict", smiles=[ASPIRIN, changed])["molecules"]
+    smiles = [ASPIRIN, changed]
+    answers = ask("predict", smiles=smiles, difference_from=[ASPIRIN] * 2)["molecules"]
     before, after = (one["predictions"] for one in answers)
     with opened() as page:
         predict(page, ASPIRIN)
@@ -447,12 +448,22 @@ def test_what_if_shows_how_each_value_moves(opened, ask, tasks):
         for task, text in zip(tasks, texts, strict=True):
             a, b = before[task["name"]], after[task["name"]]
             if task["kind"] == "regression":
-                moved = 0 if text == "no change" else number(text)
-                assert moved == pytest.approx(b["value"] - a["value"], rel=5e-3, abs=5e-4)
+                expected = b["value"] - a["value"]
+                if text.endswith(" times"):
+                    assert b["difference"]["kind"] == "ratio"
+                    expected = b["value"] / a["value"]
+                moved = 0 if text == "no change" else number(text.removesuffix(" times"))
+                assert moved == pytest.approx(expected, rel=5e-3, abs=5e-4)
             elif text != "no change":
                 expected = 100 * (b["probabilities"]["1"] - a["probabilities"]["1"])
                 assert abs(number(text.split()[0]) - expected) <= 1
         assert page.inner_text(".said").startswith("Largest changes: ")
+        words = page.locator(".value .word").all_inner_texts()
+        ranges = [text.removeprefix("90% ").split(" to ") for text in words if text[:3] == "90%"]
+        differences = [one["difference"] for one in after.values() if "difference" in one]
+        for ends, difference in zip(ranges, differences, strict=True):
+            expected = [difference["low"], difference["high"]]
+            assert [*map(number, ends)] == pytest.approx(expected, rel=5e-3, abs=5e-4)
         figures = page.locator(".what-if figure")
         label = "Structure after the change"
         wait_until(lambda: figures.nth(1).locator("img").get_attribute("alt") == label)

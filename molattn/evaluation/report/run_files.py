@@ -18,6 +18,7 @@ from molattn.data.dataset import SkippedRow, TrainingTable
 from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.errors import reason_meaning
+from molattn.evaluation.report.cliffs import find_cliffs
 from molattn.evaluation.report.headline import make_headline
 from molattn.evaluation.report.model_card import save_with_card
 from molattn.evaluation.report.molecules import Point, plot_points, worst_molecules
@@ -159,8 +160,8 @@ def write_run_page(
 ) -> None:
     """Write the report of a run beside its plots.
 
-    It contains the scores of all tasks, the plots, and the 8 worst test predictions of the first 12
-    tasks.
+    It contains the scores of all tasks, the plots, and the 8 worst test predictions and the cliffs
+    of the first 12 tasks.
     """
     tasks = metrics.tasks
     data = run.config.data
@@ -185,7 +186,8 @@ def write_run_page(
         proposal=proposed_folds(metrics, data),
         figures=_figures(folder, points),
         tasks=[
-            worst_molecules(run.table, run.split.test, result) for result in results[:_MOST_TASKS]
+            worst_molecules(run.table, run.split.test, result) | find_cliffs(run, result)
+            for result in results[:_MOST_TASKS]
         ],
         weights=_weights([metrics]),
         parts=[(name, getattr(metrics, key)) for name, key in _SPLITS.items()],

@@ -1,5 +1,6 @@
 """The Gaussian processes of all tasks of a model: what is saved, and what predicts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ from molattn.model.uncertainty import ProbabilityScaling
 from molattn.task import Task, output_slices
 
 _NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
+_PAIRS_AT_ONCE = 64
+_MOST_ERROR = 0.9  # of the most certain predictions, in scaled units
+_MOST_FACTORS = 16  # outputs, of 32 MB each for 2,000 inducing points
 _SAVED = ("rows", "weights", "means", "shares")
 _OF_PLAN = ("noises", "labeled", "learned")  # which the packaged models do not have
 _SCALING = "scaling."
@@ -59,6 +63,9 @@ class GaussianProcessHead:
     """After a fit: other tasks that each task learns from; not saved."""
     errors: Array | None = None
     """After a fit that asked for them: of each row without its own label, ``[n, T]``; not saved."""
+    _factors: dict[tuple[int, float], tuple[Rows, Array]] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     @classmethod
     def fit(
@@ -163,25 +170,65 @@ class GaussianProcessHead:
         """Share of the Gaussian process in each output, ``[outputs]``."""
         return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
 
-    def posterior(self, inputs: KernelInputs, output: int) -> tuple[Array, float]:
+    def posterior(
+        self, inputs: KernelInputs, output: int, error: float = math.nan
+    ) -> tuple[Array, float]:
         r"""Return what is unknown of n rows: a covariance ``[n, n]``, and the noise of a label.
 
         .. math:: k(x, x') - k(x, Z) (k(Z, Z) + \sigma I)^{-1} k(Z, x')
 
         Both are in units of the variance of the signal. Of rows beyond the inducing points, and of
-        labels of other tasks, nothing is known here, which makes it larger. ``noises`` is empty for
-        a model that was saved without them.
+        labels of other tasks, nothing is known here, which makes it larger. A model that was saved
+        without noises takes them from ``error``, the standard deviation of its most certain
+        predictions, in scaled units.
         """
-        noise = float(self.noises[output])
-        labeled = np.flatnonzero(self.labeled[:, output])
-        points = self.kernel.inputs(len(self.weights))[labeled]
-        kernel = self.kernel.at(points)
-        cross = kernel(inputs)
-        between = kernel(points, rounded=True)
-        between[np.diag_indices_from(between)] += noise
-        covariance = kernel.at(inputs)(inputs) - cross @ np.linalg.solve(between, cross.T)
+        noise = float(self.noises[output]) if len(self.noises) else _noise(error)
+        explained = self._explained(self.kernel(inputs), output, noise)
+        covariance = self.kernel.at(inputs)(inputs) - explained.T @ explained
         np.fill_diagonal(covariance, np.maximum(covariance.diagonal(), LEAST_VARIANCE))
         return covariance, noise
+
+    def correlations(
+        self, first: KernelInputs, second: KernelInputs, errors: Mapping[int, float]
+    ) -> dict[int, Array]:
+        """Return the correlation of what is unknown of the labels of n pairs of rows, by output.
+
+        It is the covariance of :meth:`posterior` over the standard deviations with noise, ``[n]``.
+        The noise of each output that is asked for is at least that of the ``errors`` that
+        :meth:`posterior` takes, so that the labels of molecules that the kernel takes for the same
+        differ as much as those of training molecules do from their predictions.
+        """
+        correlations = {output: np.empty(len(first)) for output in errors}
+        for rows in blocks(np.arange(len(first)), _PAIRS_AT_ONCE):
+            sides = first[rows], second[rows]
+            prior = self.kernel.at(sides[1])(sides[0]).diagonal()
+            crosses = [self.kernel(side) for side in sides]
+            for output, error in errors.items():
+                noise = max([_noise(error), *self.noises[output : output + 1].tolist()])
+                explained = [self._explained(cross, output, noise) for cross in crosses]
+                covariance = prior - (explained[0] * explained[1]).sum(axis=0)
+                variances = [1.0 + noise - (side**2).sum(axis=0) for side in explained]
+                correlations[output][rows] = covariance / np.sqrt(variances[0] * variances[1])
+        return correlations
+
+    def _explained(self, cross: Array, output: int, noise: float) -> Array:
+        """Return n vectors whose products are the covariance that p labels explain, ``[p, n]``.
+
+        ``cross`` is the kernel of the n rows with all inducing points, ``[n, m]``.
+        """
+        from scipy.linalg import solve_triangular  # not needed for predictions
+
+        if (output, noise) not in self._factors:
+            is_labeled = self.labeled if len(self.labeled) else self.weights != 0.0
+            labeled = np.flatnonzero(is_labeled[:, output])
+            points = self.kernel.inputs(len(self.weights))[labeled]
+            between = self.kernel.at(points)(points, rounded=True)
+            between[np.diag_indices_from(between)] += noise
+            if len(self._factors) == _MOST_FACTORS:
+                self._factors.clear()
+            self._factors[output, noise] = labeled, np.linalg.cholesky(between)
+        labeled, factor = self._factors[output, noise]
+        return solve_triangular(factor, cross[:, labeled].T, lower=True, check_finite=False)
 
     def neighbors(
         self, inputs: KernelInputs, count: int, smiles: Mapping[int, str], scales: Sequence[float]
@@ -236,3 +283,9 @@ class GaussianProcessHead:
             )
             kernel = MoleculeKernel.from_arrays(arrays, count_kinds(config))
             return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **values)
+
+
+def _noise(error: float) -> float:
+    """Return the variance of an error in scaled units over that of the signal."""
+    error = min(error, _MOST_ERROR)
+    return error**2 / (1.0 - error**2)

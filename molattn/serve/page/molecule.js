@@ -5,7 +5,7 @@ import { PhyschemCard } from "./physchem.js";
 import { profileOf } from "./profile.js";
 import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber,
   standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
-import { announce, button, debounced, element, number, percent, picture, plural } from "./shared.js";
+import { announce, button, debounced, element, number, percent, picture, plural, signed } from "./shared.js";
 
 const NEAREST = 3;
 const hidden = (...text) => element("span", { class: "hidden" }, ...text);
@@ -187,7 +187,7 @@ export class MoleculeView {
     const { main, unit, word } = valueText(task, shown);
     const interval = isNumber(task) && intervalText(task, shown);
     const place = standing(task, shown, against);
-    const moved = after && change(task, this.answer, after, against);
+    const moved = after && this.moved(task);
     const { verdict, why } = verdictOf(task, shown);
     const about = element("div", { class: "about", id: `${id}-text`, hidden: !open.has(id) }, ...this.about(task));
     const title = button(titleOf(task), () => {
@@ -201,7 +201,8 @@ export class MoleculeView {
         element("b", { class: verdict, title: verdict && why }, main), verdict && hidden(` (${verdict})`), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
         confidenceTag(task, shown, " confidence"),
-        moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text)),
+        moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text),
+        moved?.range && element("span", { class: "word" }, moved.range)),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
         element("div", { class: "ends" },
           element("span", {}, interval && hidden(`${level} interval: `), interval),
@@ -343,7 +344,8 @@ export class MoleculeView {
     const { signal } = this.trial = new AbortController();
     let answer;
     try {
-      answer = await predict({ ...this.row, smiles }, this.context.options(), signal);
+      const options = { ...this.context.options(), difference_from: [this.smiles] };
+      answer = await predict({ ...this.row, smiles }, options, signal);
     } catch (error) {
       if (error.name === "AbortError") return;
       answer = { error: error.code, message: error.message };
@@ -362,11 +364,20 @@ export class MoleculeView {
     draw(after, smiles, 300, 220, { other: this.smiles, label: "Structure after the change" });
   }
 
+  // How a value moved, with the interval of the difference or the ratio: "90% +0.9 to +2.1".
+  moved(task) {
+    const moved = change(task, this.answer, this.after, this.context.against());
+    const { kind, value, low, high } = this.after.predictions[task.name].difference ?? {};
+    const words = kind === "ratio" ? number : signed;
+    if (kind === "ratio" && moved.text !== "no change") moved.text = `${number(value)} times`;
+    const range = low == null ? "" : `${percent(this.context.options().level)} ${words(low)} to ${words(high)}`;
+    return { ...moved, range };
+  }
+
   largestChanges() {
-    const against = this.context.against();
-    const most = this.context.model.tasks.map((task) => [task, change(task, this.answer, this.after, against)])
+    const most = this.context.model.tasks.map((task) => [task, this.moved(task)])
       .filter(([, { size }]) => Math.abs(size) >= 1).sort(([, a], [, b]) => Math.abs(b.size) - Math.abs(a.size));
-    const words = most.slice(0, 3).map(([task, { text }]) => `${titleOf(task)} ${text}`);
+    const words = most.slice(0, 3).map(([task, { text, range }]) => `${titleOf(task)} ${text}${range && `, ${range}`}`);
     return words.length ? `Largest changes: ${words.join("; ")}.` : "No value changes much.";
   }
 }
