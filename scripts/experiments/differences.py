@@ -4,10 +4,10 @@ A model of each table learns from 500 molecules drawn at random (50 of them vali
 `base`, with the default predictor; at most 800 others are test rows. Matched pairs are test
 molecules that differ in one substituent with at most a third of the atoms, by one cut of RDKit's
 rdMMPA or a hydrogen in place of it. Intervals are at level 0.9. *independent* is the interval whose
-half-width is the root of the sum of both squared half-widths. Tables that are in the output are not
-computed again::
+half-width is the root of the sum of both squared half-widths. Models go to a folder, and those that
+are there are not trained again::
 
-    python -m scripts.experiments.differences ../shared/data scripts/experiments/differences.csv
+    python -m scripts.experiments.differences ../shared/data kept scripts/experiments/differences.csv
 """
 
 import argparse
@@ -60,11 +60,15 @@ def heavy_atoms(mol: Chem.Mol) -> int:
     return sum(atom.GetAtomicNum() > 1 for atom in mol.GetAtoms())
 
 
-def trained(frame: pd.DataFrame) -> MolAttn:
+def trained(frame: pd.DataFrame, folder: Path) -> MolAttn:
+    if folder.exists():
+        return MolAttn.from_pretrained(folder)
     split = np.repeat(["train", "validation"], [LEARNED - VALIDATION, VALIDATION])
     learned = frame[:LEARNED].assign(split=split)
     options: Any = {"split_column": "split", "init_from": "base", "baselines": False}
-    return molattn.train(learned, "y", **options).model
+    model = molattn.train(learned, "y", **options).model
+    model.save_pretrained(folder)
+    return model
 
 
 def results(name: str, frame: pd.DataFrame, model: MolAttn) -> dict[str, Any]:
@@ -102,17 +106,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
+    parser.add_argument("kept", type=Path)
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
     rows: list[Any] = []
-    if options.output.exists():
-        rows = pd.read_csv(options.output).to_dict("records")
     for name, file in TABLES.items():
-        if name in {row["table"] for row in rows}:
-            continue
         frame = pd.read_csv(options.data / file).iloc[:, :2].set_axis(["smiles", "y"], axis=1)
         frame = frame.sample(frac=1.0, random_state=0).reset_index(drop=True)
-        rows.append(results(name, frame, trained(frame)))
+        rows.append(results(name, frame, trained(frame, options.kept / name)))
         pd.DataFrame(rows).round(4).to_csv(options.output, index=False)
 
 

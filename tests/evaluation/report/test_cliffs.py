@@ -8,7 +8,7 @@ import molattn
 
 CHAINS = [head + "C" * n + end for n in range(3, 12) for head in "NC" for end in ("O", "F", "Cl")]
 PAIR = ["C" * 14 + "Br", "C" * 15 + "Br"]
-SAME = ["C" * 16 + "I", "I" + "C" * 16]  # other labels of one molecule are no cliff
+SAME = ["OC1CCCC1", "C1CCCC1O"]  # other labels of one molecule are no cliff
 FAR = ["c1ccccc1S", "S=C=S"]
 
 
