@@ -7,7 +7,8 @@ rdMMPA or a hydrogen in place of it. Intervals are at level 0.9. *independent* i
 half-width is the root of the sum of both squared half-widths. Models go to a folder, and those that
 are there are not trained again::
 
-    python -m scripts.experiments.differences ../shared/data kept scripts/experiments/differences.csv
+    python -m scripts.experiments.differences ../shared/data kept \\
+        scripts/experiments/differences.csv
 """
 
 import argparse
