@@ -1,4 +1,4 @@
-"""Intervals of differences of matched pairs: coverage, width, and how often the sign is right.
+r"""Intervals of differences of matched pairs: coverage, width, and how often the sign is right.
 
 A model of each table learns from 500 molecules drawn at random (50 of them validation rows), from
 `base`, with the default predictor; at most 800 others are test rows. Matched pairs are test
@@ -7,7 +7,7 @@ rdMMPA or a hydrogen in place of it. Intervals are at level 0.9. *independent* i
 half-width is the root of the sum of both squared half-widths. Models go to a folder, and those that
 are there are not trained again::
 
-    python -m scripts.experiments.differences ../shared/data kept \\
+    python -m scripts.experiments.differences ../shared/data kept \
         scripts/experiments/differences.csv
 """
 
