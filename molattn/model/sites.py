@@ -3,11 +3,13 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.chem import Featurizer
 from molattn.config.base import checked
 from molattn.errors import quoted
 from molattn.model.artefact import SITE_CALIBRATION_FILE, ModelFiles, to_json
@@ -20,6 +22,8 @@ from molattn.utils.console import counted
 Array = NDArray[np.float64]
 
 _MOST_SCORES = 1000
+_PRIOR_ERRORS = 10.0  # of the mean, which count as those of each kind
+_MOST_CODES = 256  # of an element
 
 
 class SitePrediction(NamedTuple):
@@ -32,6 +36,7 @@ class SitePrediction(NamedTuple):
     outputs: Array  # values in own units, probabilities of classes, [S, outputs]
     low: Array  # lower end of the interval, infinite with too few molecules, [S, T]
     high: Array  # upper end, likewise
+    expected_error: Array  # absolute, in own units, NaN of classes and without calibration, [S, T]
     starts: NDArray[np.int64]  # first site of each molecule, and the number of sites, [n + 1]
 
 
@@ -39,21 +44,33 @@ class SitePrediction(NamedTuple):
 class SiteScores:
     """Absolute errors of the atoms (or bonds) of molecules, which determine intervals.
 
-    Atoms of one molecule are not independent, so that coverage is measured over molecules: for a
-    new molecule that is exchangeable with the n others, the expected fraction of its atoms within
-    their intervals is at least the level p. The half-width is the smallest error up to which the
-    others have a mean fraction of at least (n + 1) p / n.
+    Scores are errors relative to the difficulty of a kind of atoms, such as an element: its mean
+    error as a multiple of the mean of all, where 10 errors of the mean are added to its own. Atoms
+    of one molecule are not independent, so that coverage is measured over molecules: for a new
+    molecule that is exchangeable with the n others, the expected fraction of its atoms within their
+    intervals is at least the level p. The half-width is the difficulty times the smallest score up
+    to which the others have a mean fraction of at least (n + 1) p / n.
 
     Source: Angelopoulos et al., Conformal risk control, ICLR 2024.
     """
 
     molecules: int
     scores: tuple[float, ...]  # ascending; of more than 1,000, those at 1,000 even fractions
-    fractions: tuple[float, ...]  # of errors up to each score, the mean over molecules
+    fractions: tuple[float, ...]  # of scores up to each, the mean over molecules
+    mean: float = 0.0  # error
+    difficulties: dict[int, float] = field(default_factory=dict[int, float])  # of each kind
 
     @classmethod
-    def fit(cls, errors: Array, molecule: NDArray[np.int64]) -> "SiteScores":
-        """Return the scores of errors ``[m]`` of molecules with an index for each error."""
+    def fit(
+        cls, errors: Array, molecule: NDArray[np.int64], kinds: NDArray[np.int64]
+    ) -> "SiteScores":
+        """Return the scores of errors ``[m]``, each with the index of its molecule and its kind."""
+        mean = float(errors.mean()) if len(errors) else 0.0
+        names, index, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+        sums = np.bincount(index, errors, minlength=len(names)) + _PRIOR_ERRORS * mean
+        difficulties = sums / (counts + _PRIOR_ERRORS) / (mean or 1.0)
+        if mean:
+            errors = errors / difficulties[index]
         order = np.argsort(errors, kind="stable")
         _, index, counts = np.unique(molecule, return_inverse=True, return_counts=True)
         fractions = (1.0 / counts[index])[order].cumsum() / max(1, len(counts))
@@ -62,15 +79,32 @@ class SiteScores:
         if len(errors) > _MOST_SCORES:
             ranks = np.unique(np.minimum(np.searchsorted(fractions, even - 1e-9), len(errors) - 1))
         kept_errors = errors[order][ranks].tolist()  # name: those of the ranks
-        return cls(len(counts), tuple(kept_errors), tuple(fractions[ranks].tolist()))
+        by_kind = dict(zip(names.tolist(), difficulties.tolist(), strict=True)) if mean else {}
+        quantiles = tuple(kept_errors), tuple(fractions[ranks].tolist())
+        return cls(len(counts), *quantiles, mean, by_kind)
+
+    def expected_errors(self, kinds: NDArray[np.int64]) -> Array:
+        """Return the expected absolute error of atoms of these kinds."""
+        difficulties = [self.difficulties.get(kind, 1.0) for kind in kinds.tolist()]
+        return self.mean * np.array(difficulties, dtype=np.float64)
 
     def bound(self, level: float) -> float:
-        """Return half the width of intervals; infinite with too few molecules for the level."""
+        """Return half the width of intervals as a multiple of the expected error.
+
+        It is infinite with too few molecules for the level.
+        """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level: got {level}, expected a number between 0 and 1")
         needed = (self.molecules + 1) * level / max(1, self.molecules)
         rank = int(np.searchsorted(self.fractions, needed - 1e-9))
-        return self.scores[rank] if rank < len(self.scores) else math.inf
+        if rank == len(self.scores):
+            return math.inf
+        return self.scores[rank] / (self.mean or 1.0)
+
+    def half_widths(self, expected_errors: Array, level: float) -> Array:
+        """Return half the width of intervals of atoms with these expected errors."""
+        bound = self.bound(level)
+        return bound * expected_errors if self.mean else np.full_like(expected_errors, bound)
 
     def __str__(self) -> str:
         molecules = counted(self.molecules, "molecule")
@@ -79,10 +113,11 @@ class SiteScores:
 
 
 class SiteLabeled(NamedTuple):
-    """Labels of atoms or bonds: values ``[S, T]``, NaN where missing; molecule of each ``[S]``."""
+    """Labels of atoms or bonds: values ``[S, T]``, NaN where missing; molecule and kind ``[S]``."""
 
     targets: Array
     molecule: NDArray[np.int64]
+    kinds: NDArray[np.int64]  # of site_kinds
 
 
 class SiteCalibration(NamedTuple):
@@ -100,18 +135,14 @@ class SiteCalibration(NamedTuple):
         """Fit to labels of held-out molecules, and what :meth:`Networks.predict_sites` returns."""
         scores = {}
         for level, tasks in config.site_tasks.items():
-            targets, molecule = labels[level]
+            targets, molecule, kinds = labels[level]
             for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
                 errors = np.abs(targets[:, index] - outputs[level][:, columns.start])
                 is_labeled = ~np.isnan(errors)
                 if task.kind == "regression":
-                    scores[task.name] = SiteScores.fit(errors[is_labeled], molecule[is_labeled])
+                    selected = (values[is_labeled] for values in (errors, molecule, kinds))
+                    scores[task.name] = SiteScores.fit(*selected)
         return cls(scores)
-
-    def half_widths(self, tasks: Sequence[Task], level: float) -> Array:
-        """Return half the width of the intervals of each task, ``[T]``; NaN of classes."""
-        scores = (self.scores.get(task.name) for task in tasks)
-        return np.array([math.nan if errors is None else errors.bound(level) for errors in scores])
 
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""
@@ -139,13 +170,19 @@ def predict_sites(
     predictions = {}
     for site, outputs in networks.predict_sites(records, batch_size).items():
         tasks = networks.config.site_tasks[site]
-        half_widths = np.full(len(tasks), math.nan)
-        if calibration is not None:
-            half_widths = calibration.half_widths(tasks, level)
+        errors = np.full((len(outputs), len(tasks)), math.nan)
+        half_widths = errors.copy()
+        kinds = site_kinds(records, site, networks.config.featurizer)
+        for index, task in enumerate(tasks):
+            if calibration is not None and task.name in calibration.scores:
+                scores = calibration.scores[task.name]
+                errors[:, index] = scores.expected_errors(kinds)
+                half_widths[:, index] = scores.half_widths(errors[:, index], level)
+        errors[np.isnan(outputs).any(axis=1)] = math.nan
         centers = outputs[:, [columns.start for columns in output_slices(tasks)]]
         starts = site_starts(records, site)
         ends = centers - half_widths, centers + half_widths
-        predictions[site] = SitePrediction(outputs, *ends, starts)
+        predictions[site] = SitePrediction(outputs, *ends, errors, starts)
     return predictions
 
 
@@ -155,12 +192,28 @@ def site_starts(records: Records, level: Level) -> NDArray[np.int64]:
     return np.cumsum([0, *counts])
 
 
+def site_kinds(records: Records, level: Level, featurizer: Featurizer) -> NDArray[np.int64]:
+    """Return the kind of each atom (bond): its element, or both elements in any order, ``[S]``."""
+    kinds = [np.zeros(0, dtype=np.int64)]
+    names = featurizer.atom_names
+    column = names.index("element") if "element" in names else 0
+    for record in records:
+        codes = record.atoms[:, column].astype(np.int64)
+        if level == "atom":
+            kinds.append(codes[record.sites.atoms])
+        else:
+            first, second = codes[record.sites.bonds]
+            kinds.append(_MOST_CODES * np.minimum(first, second) + np.maximum(first, second))
+    return np.concatenate(kinds)
+
+
 class SiteColumns:
     """The columns and cells of predictions of atoms and bonds, a list in each cell.
 
     Each task has the columns of :attr:`molattn.task.Task.columns`; a regression of a calibrated
-    model adds ``NAME_low`` and ``NAME_high``. Lists are JSON or, for SDF files, property lists as
-    RDKit reads them (``atom.dprop.NAME_predicted``), of the atoms of the mol block alone.
+    model adds ``NAME_low``, ``NAME_high`` and ``NAME_expected_error``. Lists are JSON or, for SDF
+    files, property lists as RDKit reads them (``atom.dprop.NAME_predicted``), of the atoms of the
+    mol block alone.
 
     Args:
         config: The configuration of the model.
@@ -190,7 +243,8 @@ class SiteColumns:
 
     def _ends(self, task: Task) -> list[str]:
         has_interval = self._is_calibrated and task.kind == "regression"
-        return [f"{task.name}_low", f"{task.name}_high"] if has_interval else []
+        ends = ("low", "high", "expected_error")
+        return [f"{task.name}_{end}" for end in ends] if has_interval else []
 
     def values(
         self, prediction: SitePrediction, level: Level, sites: slice
@@ -204,7 +258,8 @@ class SiteColumns:
             if task.classes:
                 rows = zip(is_missing.tolist(), outputs.tolist(), strict=True)
                 values.append([None if gap else task.cells(row)[0] for gap, row in rows])
-            ends = (prediction.low, prediction.high) if self._ends(task) else ()
+            ends = (prediction.low, prediction.high, prediction.expected_error)
+            ends = ends if self._ends(task) else ()
             for column in (*outputs.T, *(end[sites, index] for end in ends)):
                 numbers = zip(np.isfinite(column).tolist(), column.tolist(), strict=True)
                 values.append([number if is_finite else None for is_finite, number in numbers])

@@ -35,7 +35,7 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.sites import SiteCalibration, SiteLabeled
+from molattn.model.sites import SiteCalibration, SiteLabeled, site_kinds
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
@@ -389,7 +389,10 @@ def _calibrate_sites(model: MolAttn, job: TrainingJob) -> SiteCalibration:
     held_out = job.table.molecules(job.split.val)
     predictions = model.networks.predict_sites(held_out.records)
     labels = {
-        level: SiteLabeled(labels.targets, labels.molecule)
+        level: SiteLabeled(
+            *(labels.targets, labels.molecule),
+            site_kinds(held_out.records, level, model.config.featurizer),
+        )
         for level, labels in held_out.sites.items()
     }
     calibration = SiteCalibration.fit(model.config, predictions, labels)

@@ -92,33 +92,46 @@ def test_updated_edges_of_the_last_block_change_bonds_alone():
     assert np.abs(model.predict_bonds([SMILES]).outputs - bonds).max() > 1e-4
 
 
+def half_width(scores, level):
+    return float(scores.half_widths(scores.expected_errors(np.array([6])), level)[0])
+
+
 def test_intervals_cover_the_fraction_of_each_molecule():
     errors = np.array([0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0])
     molecule = np.array([0, 1, 2, 3, 4, 4, 4, 4])  # four of one atom, one of four
-    scores = SiteScores.fit(errors, molecule)
+    scores = SiteScores.fit(errors, molecule, np.full(8, 6))
     # 6/5 of the level must be reached: 4 of 5 molecules at 0.4, then a quarter of the fifth each.
-    assert scores.bound(0.6) == 0.4
-    assert scores.bound(0.7) == 5.0
-    assert scores.bound(0.9) == np.inf
+    assert half_width(scores, 0.6) == pytest.approx(0.4)
+    assert half_width(scores, 0.7) == pytest.approx(5.0)
+    assert half_width(scores, 0.9) == np.inf
 
 
 def test_many_errors_are_kept_at_even_fractions():
     errors = np.random.default_rng(0).exponential(size=5000)
-    scores = SiteScores.fit(errors, np.arange(5000))
+    scores = SiteScores.fit(errors, np.arange(5000), np.full(5000, 6))
     assert len(scores.scores) == 1000
     expected = np.sort(errors)[int(np.ceil(5001 * 0.9)) - 1]
-    assert expected <= scores.bound(0.9) <= np.quantile(errors, 0.902)
+    assert expected - 1e-9 <= half_width(scores, 0.9) <= np.quantile(errors, 0.902)
 
 
 def test_intervals_of_new_molecules_are_covered_as_promised():
     rng = np.random.default_rng(1)
     counts = rng.integers(1, 20, 2000)
     molecule = np.repeat(np.arange(2000), counts)
-    errors = np.abs(rng.normal(size=len(molecule))) * rng.gamma(2.0, size=2000)[molecule]
+    kinds = rng.choice([1, 6], len(molecule))
+    errors = np.abs(rng.normal(size=len(molecule))) * rng.gamma(2.0, size=2000)[molecule] * kinds
     is_new = molecule >= 1000
-    bound = SiteScores.fit(errors[~is_new], molecule[~is_new]).bound(0.9)
-    within = np.bincount(molecule[is_new], errors[is_new] <= bound)[1000:] / counts[1000:]
+    scores = SiteScores.fit(errors[~is_new], molecule[~is_new], kinds[~is_new])
+    half_widths = scores.half_widths(scores.expected_errors(kinds), 0.9)
+    within = np.bincount(molecule[is_new], (errors <= half_widths)[is_new])[1000:] / counts[1000:]
     assert abs(within.mean() - 0.9) < 0.03
+    assert scores.difficulties[6] / scores.difficulties[1] == pytest.approx(6.0, rel=0.1)
+
+
+def test_perfect_predictions_have_intervals_of_no_width():
+    scores = SiteScores.fit(np.zeros(20), np.arange(20), np.full(20, 6))
+    assert half_width(scores, 0.9) == 0.0
+    assert half_width(scores, 0.99) == np.inf
 
 
 def test_charges_sum_to_the_charge_of_the_molecule():
@@ -140,12 +153,16 @@ def test_charges_sum_to_the_charge_of_the_molecule():
 
 def test_saved_model_predicts_the_same(tmp_path):
     model = make_model()
-    model.site_calibration = SiteCalibration({"shift": SiteScores(9, (1.0, 2.0), (0.5, 1.0))})
+    model.site_calibration = SiteCalibration(
+        {"shift": SiteScores(9, (1.0, 2.0), (0.5, 1.0), 1.0, {8: 2.0})}
+    )
     model.save_pretrained(tmp_path / "model")
     loaded = MolAttn.from_pretrained(tmp_path / "model")
     ours, theirs = (x.predict_atoms([SMILES], level=0.4) for x in (model, loaded))
     np.testing.assert_array_equal(ours.outputs, theirs.outputs)
-    np.testing.assert_allclose(theirs.high - theirs.low, 2.0)
+    is_oxygen = [atom.GetSymbol() == "O" for atom in Chem.MolFromSmiles(SMILES).GetAtoms()]
+    np.testing.assert_allclose(theirs.expected_error[:, 0], np.where(is_oxygen, 2.0, 1.0))
+    np.testing.assert_allclose(theirs.high - theirs.low, 2.0 * theirs.expected_error, rtol=1e-5)
 
 
 def test_model_of_atoms_alone_is_not_explained():

