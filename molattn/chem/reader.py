@@ -247,7 +247,8 @@ class MoleculeReader:
                 if is_redrawn(mol):
                     fields["is_redrawn"] = True
                 if self.sites:
-                    drawn = getattr(molecule, "smiles", molecule)  # of a prepared molecule
+                    is_prepared = isinstance(molecule, PreparedMolecule)
+                    drawn = molecule.smiles if is_prepared else molecule
                     fields["sites"] = find_sites(drawn, mol, graph)
                 reading = replace(record, **fields)
             results.append(reading)

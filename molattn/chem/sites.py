@@ -34,7 +34,7 @@ class Sites(NamedTuple):
     def heavy_sites(self, level: str) -> NDArray[np.bool_]:
         """Return which atoms (``level`` is ``atom``) or bonds have no hydrogen that was added."""
         ends = self.atoms[None] if level == "atom" else self.bonds
-        return ((ends >= 0) & (ends < self.heavy)).all(axis=0)
+        return np.logical_and.reduce((ends >= 0) & (ends < self.heavy))
 
 
 def find_sites(molecule: Molecule, mol: Chem.Mol, graph: Chem.Mol) -> Sites:

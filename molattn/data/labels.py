@@ -207,7 +207,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         for name in ("partner", "weight", "split", "time")
     )
     levels: tuple[Level, ...] = get_args(Level)
-    sites = {
+    sites: dict[Level, list[int]] = {
         level: [
             table.column(property_list(table, name, level), f"--{level}-target-columns")
             for name in getattr(config, f"{level}_target_columns")
@@ -220,8 +220,12 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
             "(--target-columns) and an input (--smiles-column, --partner-column, "
             "--weight-column, --feature-columns or --relation-columns)"
         )
-    used = {level: indices for level, indices in sites.items() if indices}
-    return TrainingColumns(smiles, targets, relations, features, partner, weight, split, time, used)
+    for level in levels:
+        if not sites[level]:
+            del sites[level]
+    return TrainingColumns(
+        *(smiles, targets, relations, features, partner, weight, split, time), sites=sites
+    )
 
 
 def property_list(table: Table, name: str, level: Level) -> str:

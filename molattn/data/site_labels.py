@@ -63,7 +63,8 @@ class SiteLabels:
 
     def molecules(self, rows: NDArray[np.int64]) -> "SiteLabels":
         """Return the labels of some of the molecules."""
-        ranges = [np.arange(self.starts[row], self.starts[row + 1]) for row in rows.tolist()]
+        starts = self.starts.tolist()
+        ranges = [np.arange(starts[row], starts[row + 1]) for row in rows.tolist()]
         sites = np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
         starts = np.cumsum([0, *map(len, ranges)])
         bounds = None if self.bounds is None else self.bounds[:, sites]

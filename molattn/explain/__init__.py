@@ -13,3 +13,4 @@ from molattn.explain.methods import MethodOptions as MethodOptions
 from molattn.explain.methods import Scores as Scores
 from molattn.explain.reach import AttentionByDistance as AttentionByDistance
 from molattn.explain.reach import attention_by_distance as attention_by_distance
+from molattn.explain.sites import draw_sites as draw_sites

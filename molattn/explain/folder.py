@@ -25,6 +25,7 @@ from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions, NotFiniteError
 from molattn.explain.page import ExplanationPage, InvalidRow
 from molattn.explain.reach import AttentionByDistance, distance_shares
+from molattn.explain.sites import draw_table
 from molattn.explain.target import Target, find_target
 from molattn.inference.streaming import (
     ReadRow,
@@ -66,7 +67,8 @@ def explain_table(
 ) -> RowCounts:
     """Explain the prediction for each row of a table.
 
-    The output folder contains ``index.html``, pictures in ``molecules``, and
+    Of a target of atoms or bonds the predictions are drawn, see :func:`draw_table`. Otherwise the
+    output folder contains ``index.html``, pictures in ``molecules``, and
 
     - ``atoms.csv``, ``bonds.csv`` and ``other_inputs.csv`` (a row for each feature group of the
       whole molecule), with a column for each method; ``row`` is
@@ -90,6 +92,8 @@ def explain_table(
         check_one_of("method", name, METHODS)
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(source, model_folder, config, console)
+    if config.target in [task.name for tasks in model.config.site_tasks.values() for task in tasks]:
+        return draw_table(model, table, Path(output), config, console)
     if config.target is not None:
         name = target_name(model.config.tasks, model.endpoints, config.target)
         config = replace(config, target=name)

@@ -59,7 +59,9 @@ class BatchSites(OnDevice):
     charge: Tensor
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
-        return BatchSites(move(self.atoms), move(self.bonds), move(self.charge))
+        return replace(
+            self, atoms=move(self.atoms), bonds=move(self.bonds), charge=move(self.charge)
+        )
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,8 @@ def _batch_sites(records: Sequence[MoleculeRecord]) -> Optional[BatchSites]:
         for indices in ([site.atoms for site in sites], [site.bonds for site in sites])
     )
     charge = torch.tensor([site.charge for site in sites])
-    return BatchSites(*map(torch.from_numpy, joined), charge)
+    atoms, bonds = map(torch.from_numpy, joined)
+    return BatchSites(atoms, bonds, charge)
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:

@@ -172,7 +172,9 @@ class Networks:
             site that is not in the graph.
         """
         tasks = self.config.site_tasks
-        outputs = {level: [self._empty(count_outputs(tasks[level]))] for level in tasks}
+        outputs: dict[Level, list[Tensor]] = {
+            level: [self._empty(count_outputs(tasks[level]))] for level in tasks
+        }
         with self.evaluating():
             for batch, _ in self._batches(records, batch_size):
                 for level, values in self._site_values(batch).items():

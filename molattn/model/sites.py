@@ -140,8 +140,8 @@ class SiteCalibration(NamedTuple):
                 errors = np.abs(targets[:, index] - outputs[level][:, columns.start])
                 is_labeled = ~np.isnan(errors)
                 if task.kind == "regression":
-                    selected = (values[is_labeled] for values in (errors, molecule, kinds))
-                    scores[task.name] = SiteScores.fit(*selected)
+                    selected = molecule[is_labeled], kinds[is_labeled]
+                    scores[task.name] = SiteScores.fit(errors[is_labeled], *selected)
         return cls(scores)
 
     def lines(self) -> list[str]:
@@ -254,7 +254,7 @@ class SiteColumns:
         for index, columns in enumerate(output_slices(tasks := self._tasks[level])):
             task = tasks[index]
             outputs = prediction.outputs[sites, columns]
-            is_missing = np.isnan(outputs).any(axis=1)
+            is_missing = np.logical_or.reduce(np.isnan(outputs), axis=1)
             if task.classes:
                 rows = zip(is_missing.tolist(), outputs.tolist(), strict=True)
                 values.append([None if gap else task.cells(row)[0] for gap, row in rows])

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self, get_args
 
@@ -38,7 +38,8 @@ class SiteTargets(OnDevice):
 
     def _map(self, move: Callable[[Any], Any]) -> Self:
         bounds = None if self.bounds is None else move(self.bounds)
-        return SiteTargets(move(self.targets), bounds, move(self.molecule))
+        moved = {"targets": move(self.targets), "molecule": move(self.molecule)}
+        return replace(self, bounds=bounds, **moved)
 
 
 class LabeledBatch(NamedTuple):

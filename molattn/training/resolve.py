@@ -192,7 +192,8 @@ def resolve(
         auxiliary_columns=config.data.auxiliary_columns,
         hydrogens=table.hydrogens,
         charge_tasks=config.data.charge_columns,
-        **{f"{level}_tasks": labels.tasks for level, labels in table.sites.items()},
+        atom_tasks=table.sites["atom"].tasks if "atom" in table.sites else (),
+        bond_tasks=table.sites["bond"].tasks if "bond" in table.sites else (),
     )
     keeps_head = (
         base is not None

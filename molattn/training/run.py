@@ -39,6 +39,7 @@ from molattn.model.sites import SiteCalibration, SiteLabeled, site_kinds
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
+from molattn.task import Level
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
@@ -388,7 +389,7 @@ def _calibrate_sites(model: MolAttn, job: TrainingJob) -> SiteCalibration:
     """Calibrate the intervals of atoms and bonds by the validation rows."""
     held_out = job.table.molecules(job.split.val)
     predictions = model.networks.predict_sites(held_out.records)
-    labels = {
+    labels: dict[Level, SiteLabeled] = {
         level: SiteLabeled(
             *(labels.targets, labels.molecule),
             site_kinds(held_out.records, level, model.config.featurizer),

@@ -27,7 +27,7 @@ import molattn
 
 ATOMS = ("crippen", "charge")
 BONDS = ("polarity", "side")
-FIELDS = ("updates", "seed", "molecules", "epochs", *ATOMS, *BONDS, "seconds")
+FIELDS: tuple[str, ...] = ("updates", "seed", "molecules", "epochs", *ATOMS, *BONDS, "seconds")
 
 
 def smaller_side(mol: Chem.Mol, bond: Chem.Bond) -> int | None:

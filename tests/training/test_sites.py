@@ -75,7 +75,7 @@ def test_intervals_are_scored_by_molecule(run):
     assert widths[0] == widths[1]
     assert 0.2 < widths[0] / scores["mean_width"] < 5.0
     np.testing.assert_allclose(
-        widths / prediction.expected_error[:, 0], widths[0] / prediction.expected_error[0]
+        widths / prediction.expected_error[:, 0], widths[0] / prediction.expected_error[0, 0]
     )
 
 

@@ -1,0 +1,119 @@
+"""Drawings of molecules with the predictions of their atoms or bonds beside them."""
+
+from collections import Counter
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+from rich.console import Console
+
+from molattn.chem.draw import NOT_DRAWN, drawing_module
+from molattn.chem.parse import Molecule, parse_molecule
+from molattn.chem.reader import Fields
+from molattn.chem.sites import with_hydrogens
+from molattn.config import ExplainConfig
+from molattn.data.table import Table
+from molattn.errors import check_one_of
+from molattn.explain.drawing import score_color
+from molattn.inference.streaming import RowCounts, molecule_batches
+from molattn.model.model import MolAttn
+from molattn.model.sites import predict_sites
+from molattn.task import output_slices
+from molattn.utils.console import print_remarks, three_digits
+from molattn.utils.files import atomic_folder, write_file
+from molattn.utils.html import data_image
+
+_MOST_ATOMS = 200
+_FIGURE = Markup("<figure>{}<figcaption>{}: {}</figcaption></figure>")
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font-family: sans-serif }} figure {{ display: inline-block; max-width: 30em }}
+figcaption {{ overflow-wrap: anywhere }}</style>
+<h1>{title}</h1>
+<p>Blue is below the mean of the training labels, orange above; a probability is violet.</p>
+{figures}
+</html>
+"""
+
+
+def draw_sites(
+    model: MolAttn, molecule: Molecule, target: str, width: int = 450, height: int = 350
+) -> str | None:
+    """Draw a molecule with the predictions of a property of its atoms or bonds, as SVG.
+
+    Of more than two classes, the number is the probability of the most probable one.
+
+    Returns:
+        The drawing; None of a molecule of more than 200 atoms.
+
+    Raises:
+        SmilesError: The molecule cannot be read.
+        InputError: The model has no such property.
+    """
+    config = model.config
+    columns = {
+        task.name: (level, task, at)
+        for level, tasks in config.site_tasks.items()
+        for task, at in zip(tasks, output_slices(tasks), strict=True)
+    }
+    check_one_of("target", target, columns)
+    level, task, at = columns[target]
+    mol = parse_molecule(molecule, unify=config.unify_drawings)
+    graph = with_hydrogens(mol) if config.hydrogens else mol
+    if graph.GetNumAtoms() > _MOST_ATOMS:
+        return None
+    (record,) = records = model.networks.reader(None).all([molecule])
+    outputs = predict_sites(model.networks, None, records, 0.9)[level].outputs[:, at]
+    values = outputs.max(axis=1)
+    scores = np.nan_to_num(values)
+    if signed := task.kind == "regression":
+        mean = float(model.networks.members[0].site_head(level).mean[at.start])
+        scores = np.nan_to_num(values - mean)
+    limit = float(np.abs(scores).max(initial=0.0)) if signed else 1.0
+    module = drawing_module()
+    drawn = module.PrepareMolForDrawing(graph, addChiralHs=False)
+    colors = {}
+    for site in np.flatnonzero(np.isfinite(values)).tolist():
+        ends = (record.sites.atoms[None] if level == "atom" else record.sites.bonds)[:, site]
+        find = drawn.GetAtomWithIdx if level == "atom" else drawn.GetBondBetweenAtoms
+        drawn_site = find(*ends.tolist())
+        drawn_site.SetProp(f"{level}Note", three_digits(values[site]))
+        colors[drawn_site.GetIdx()] = score_color(float(scores[site]), limit, signed=signed)
+    drawer = module.MolDraw2DSVG(width, height)
+    drawer.drawOptions().prepareMolsBeforeDrawing = False
+    kind = level.title()
+    options = {f"highlight{kind}s": [*colors], f"highlight{kind}Colors": colors}
+    drawer.DrawMolecule(drawn, **{"highlightAtoms": [], **options})
+    drawer.FinishDrawing()
+    return drawer.GetDrawingText()
+
+
+def draw_table(
+    model: MolAttn, table: Table, output: Path, config: ExplainConfig, console: Console
+) -> RowCounts:
+    """Draw the predictions of atoms or bonds of each row: ``index.html``, and SVG files."""
+    target = str(config.target)
+    errors = Counter[str]()
+    figures = []
+    rows = chain.from_iterable(molecule_batches(table, model, config, Fields()))
+    with atomic_folder(output) as folder:
+        (folder / "molecules").mkdir()
+        for row in islice(rows, config.limit):
+            if row.record is None:
+                errors[row.code] += 1
+                continue
+            molecule = getattr(row.molecule, "smiles", row.molecule)  # of a prepared molecule
+            svg = draw_sites(model, molecule, target)
+            image = Markup("<p>{}</p>").format(" ".join(NOT_DRAWN))
+            if svg is not None:
+                write_file(folder / "molecules" / f"{row.table_row.line}.svg", svg.encode())
+                image = data_image("molecule", row.smiles, "svg+xml", svg.encode())
+            caption = Markup("<figcaption>{}: {}</figcaption>")
+            figures.append(
+                f"<figure>{image}{caption.format(row.table_row.line, row.smiles)}</figure>"
+            )
+        page = Markup(_PAGE).format(title=target, figures=Markup("\n".join(figures)))
+        write_file(folder / "index.html", str(page).encode(errors="replace"))
+    print_remarks(console, errors)
+    return RowCounts(len(figures), errors.total())

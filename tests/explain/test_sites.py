@@ -1,0 +1,47 @@
+"""Drawings of the predictions of atoms and bonds."""
+
+import pytest
+import torch
+
+from molattn.config import ExplainConfig, NetworkConfig
+from molattn.errors import InputError
+from molattn.explain import draw_sites, explain_table
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+from molattn.utils.console import three_digits
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    tasks = {"atom_tasks": ("shift",), "bond_tasks": (Task("broken", "binary", ("0", "1")),)}
+    return MolAttn(MolAttnConfig((), SMALL, hydrogens=True, **tasks)).eval()
+
+
+@pytest.mark.parametrize("target", ["shift", "broken"])
+def test_values_are_drawn_beside_their_atoms_or_bonds(model, target):
+    svg = draw_sites(model, "C[C@H](N)O", target)
+    assert svg.startswith("<?xml")
+    predict = model.predict_atoms if target == "shift" else model.predict_bonds
+    assert svg.count("class='note'") > 0
+    digits = "".join(three_digits(value) for value in predict(["C[C@H](N)O"]).outputs[:, 0])
+    assert svg.count("class='note'") == len(digits)
+
+
+def test_unknown_property_is_refused(model):
+    with pytest.raises(InputError, match="shift"):
+        draw_sites(model, "CCO", "charge")
+
+
+def test_explain_draws_each_row(model, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nCCO\nC(C\n[H]OC\n")
+    config = ExplainConfig(target="shift")
+    counts = explain_table(model, tmp_path / "new.csv", tmp_path / "drawn", config)
+    assert (counts.done, counts.errors) == (2, 1)
+    assert sorted(path.name for path in (tmp_path / "drawn" / "molecules").iterdir()) == [
+        "2.svg",
+        "4.svg",
+    ]
+    assert "<h1>shift</h1>" in (tmp_path / "drawn" / "index.html").read_text()
