@@ -10,6 +10,7 @@ from rdkit import Chem
 import molattn
 from molattn.config import PredictConfig
 from molattn.errors import InputError
+from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
 
@@ -85,6 +86,11 @@ def test_saved_run_reads_like_the_run(run, tmp_path):
     assert [task.name for task in metrics.tasks] == ["en", "polarity"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "RMSE, en" in page
+    with pytest.raises(InputError, match="expected a run that predicts molecules"):
+        compare([tmp_path / "run", tmp_path / "run"])
+    row = pd.read_csv(tmp_path / "run" / "predictions.csv").iloc[0]
+    predicted = run.model.predict_atoms([row["smiles"]]).outputs[:, 0]
+    np.testing.assert_allclose(json.loads(row["en_predicted"]), predicted, rtol=1e-5)
     loaded = molattn.MolAttn.from_pretrained(tmp_path / "run")
     ours, theirs = (model.predict_bonds(["CCO"]) for model in (run.model, loaded))
     np.testing.assert_array_equal(ours.outputs, theirs.outputs)

@@ -83,7 +83,12 @@ def _read(folder: Path) -> RunPredictions:
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
     metrics = read_metrics(folder).runs
-    tasks = [*metrics[0].tasks]
+    tested = metrics[0].scores.get("test")
+    scored = {} if tested is None else tested.tasks
+    by_molecule = {"molecule_mae", "molecule_accuracy"}  # scores of atoms and bonds alone
+    tasks = [task for task in metrics[0].tasks if by_molecule.isdisjoint(scored.get(task.name, {}))]
+    if not tasks:
+        raise InputError(f"{folder}: expected a run that predicts molecules, got one of atoms")
     data = config.data
     table = open_table(folder / "predictions.csv")
     header = [_unescaped(name) for name in table.header]

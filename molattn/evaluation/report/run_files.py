@@ -4,6 +4,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from molattn.model.columns import (
     standardized_cells,
     standardized_columns,
 )
+from molattn.model.sites import SiteColumns, predict_sites
 from molattn.model.uncertainty import Prediction
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import (
@@ -140,13 +142,21 @@ def write_skipped(table: TrainingTable, folder: Path) -> None:
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table = run.table
     output = PredictionColumns(run.model.predictor, has_measured=False)
-    columns = [*output.columns, *standardized_columns(run.model.config), "split"]
+    config = run.model.config
+    sites = SiteColumns(config, run.model.site_calibration)
+    columns = [*output.columns, *sites.columns, *standardized_columns(config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
+    lists = repeat([])
+    if sites.columns:
+        records = run.table.molecules(run.split.test).records
+        level = run.config.report.interval
+        predictions = predict_sites(run.model.networks, run.model.site_calibration, records, level)
+        lists = sites.cells(predictions, records)
     with write_table(path, [escape_formula(name) for name in header]) as write:
-        for index, row in enumerate(run.split.test):
+        for index, (row, site_cells) in enumerate(zip(run.split.test, lists, strict=False)):
             is_finite = np.isfinite(prediction.prediction[index]).all()
             cells = output.cells(prediction, index) if is_finite else [None] * len(output.columns)
-            cells += standardized_cells(table.records[row], run.model.config)
+            cells += [*site_cells, *standardized_cells(table.records[row], config)]
             texts = [cell_text(cell) for cell in cells]
             write([escape_formula(cell) for cell in (*table.rows[row].cells, *texts, "test")])
 
