@@ -19,7 +19,7 @@ from molattn.explain.drawing import score_color
 from molattn.inference.streaming import RowCounts, molecule_batches
 from molattn.model.model import MolAttn
 from molattn.model.sites import predict_sites
-from molattn.task import output_slices
+from molattn.task import Level, Task, output_slices
 from molattn.utils.console import print_remarks, three_digits
 from molattn.utils.files import atomic_folder, write_file
 from molattn.utils.html import data_image
@@ -52,7 +52,7 @@ def draw_sites(
         InputError: The model has no such property.
     """
     config = model.config
-    columns = {
+    columns: dict[str, tuple[Level, Task, slice]] = {
         task.name: (level, task, at)
         for level, tasks in config.site_tasks.items()
         for task, at in zip(tasks, output_slices(tasks), strict=True)
