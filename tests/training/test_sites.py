@@ -81,13 +81,14 @@ def test_intervals_are_scored_by_molecule(run):
 
 
 def test_saved_run_reads_like_the_run(run, tmp_path):
-    run.save(tmp_path / "run")
+    for name in ("run", "again"):
+        run.save(tmp_path / name)
     metrics = read_metrics(tmp_path / "run")
     assert [task.name for task in metrics.tasks] == ["en", "polarity"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "RMSE, en" in page
     with pytest.raises(InputError, match="expected a run that predicts molecules"):
-        compare([tmp_path / "run", tmp_path / "run"])
+        compare([tmp_path / "run", tmp_path / "again"])
     row = pd.read_csv(tmp_path / "run" / "predictions.csv").iloc[0]
     predicted = run.model.predict_atoms([row["smiles"]]).outputs[:, 0]
     np.testing.assert_allclose(json.loads(row["en_predicted"]), predicted, rtol=1e-5)
