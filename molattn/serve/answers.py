@@ -1,5 +1,6 @@
 """Answers: predictions as JSON or a file, explanations, and drawings."""
 
+import copy
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,15 +16,15 @@ from typing_extensions import TypedDict
 from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, PredictConfig, ServeConfig
-from molattn.data.table import FORMATS, name_column
-from molattn.errors import InputError, SmilesError, check_one_of, reason_meaning
+from molattn.data.table import FORMATS, Source, escape_formula, name_column, open_table
+from molattn.errors import InputError, SmilesError, check_one_of, quoted, reason_meaning
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.inference.predict import readable_spec
 from molattn.inference.streaming import OutputRows
-from molattn.model.columns import measured_remark
+from molattn.model.columns import measured_remark, standardized_columns
 from molattn.model.confidence import Confidence
 from molattn.model.sites import SiteColumns
 from molattn.serve.batching import Predicted, Work
@@ -105,6 +106,8 @@ class Molecule(TypedDict):
     difference_error: NotRequired[
         Annotated[str | None, Field(description="Why it has no difference; null with one.")]
     ]
+    cells: NotRequired[Annotated[list[str], Field(description="Its row in the CSV file.")]]
+    block: NotRequired[Annotated[str, Field(description="With `cells`: its mol block in an SDF.")]]
 
 
 class PredictResponse(TypedDict):
@@ -112,6 +115,8 @@ class PredictResponse(TypedDict):
 
     model: str
     level: float
+    columns: NotRequired[Annotated[list[str], Field(description="Names of `cells`.")]]
+    own_columns: NotRequired[Annotated[int, Field(description="How many the input has.")]]
     molecules: list[Molecule]
 
 
@@ -230,10 +235,17 @@ def dumps(value: Any) -> bytes:
     return text.encode(errors="surrogateescape").decode(errors="replace").encode()
 
 
-async def json_chunks(work: Work, answers: AsyncIterator[list[Molecule]]) -> AsyncIterator[bytes]:
-    """Yield the parts of a :class:`PredictResponse`, in which each molecule is a line."""
-    head = dumps({"model": work.served.name, "level": work.level})
-    yield head.removesuffix(b"}") + b',"molecules":['
+async def json_chunks(
+    work: Work, answers: AsyncIterator[list[Molecule]], rows: OutputRows | None
+) -> AsyncIterator[bytes]:
+    """Yield the parts of a :class:`PredictResponse`, in which each molecule is a line.
+
+    It names the columns of the rows of a file that the answers have too, if any.
+    """
+    head: dict[str, Any] = {"model": work.served.name, "level": work.level}
+    if rows is not None:
+        head |= {"columns": rows.header, "own_columns": len(work.table.header)}
+    yield dumps(head).removesuffix(b"}") + b',"molecules":['
     separator = b"\n"
     async for batch in answers:
         yield separator + b",\n".join(map(dumps, batch))
@@ -241,16 +253,29 @@ async def json_chunks(work: Work, answers: AsyncIterator[list[Molecule]]) -> Asy
     yield b"\n]}\n"
 
 
-async def file_chunks(
-    work: Work, options: PredictConfig, name: str, predicted: AsyncIterator[Predicted]
-) -> AsyncIterator[bytes]:
-    """Yield the parts of a file of predictions in a format, as ``molattn predict`` writes it."""
+def output_rows(work: Work, options: PredictConfig, name: str) -> OutputRows:
+    """Return the rows of a file of predictions in a format, as ``molattn predict`` writes it."""
     served = work.served
+    path = Path(f"predictions{FORMATS[name].suffixes[0]}")
+    spec = readable_spec(work.spec, served.model, path, options)
+    return OutputRows(work.table, served.model, spec, options, path)
+
+
+def add_cells(rows: OutputRows, answers: list[Molecule], predicted: Predicted) -> None:
+    """Add the rows of a file of text to answers, and the mol blocks of the input."""
+    for answer, (row, values, code) in zip(answers, predicted, strict=True):
+        ((cells, _),) = rows.cells(row, [values], code)
+        answer["cells"] = [str(cell) for cell in cells]
+        if row.table_row.block:
+            answer["block"] = row.table_row.block
+
+
+async def file_chunks(
+    rows: OutputRows, name: str, predicted: AsyncIterator[Predicted]
+) -> AsyncIterator[bytes]:
+    """Yield the parts of a file of predictions in a format, given its rows."""
     file_format = FORMATS[name]
     buffer = BytesIO()
-    path = Path(f"predictions{file_format.suffixes[0]}")
-    spec = readable_spec(work.spec, served.model, path, options)
-    rows = OutputRows(work.table, served.model, spec, options, path)
     writer = file_format.write(buffer, rows.header, rows.schema)  # pyright: ignore
     async for batch in predicted:
         for row, cells, code in batch:
@@ -262,6 +287,61 @@ async def file_chunks(
             buffer.truncate()
     writer.close()
     yield buffer.getvalue()
+
+
+def write_predictions(served: ServedModel, body: Path, options: PredictConfig, name: str) -> bytes:
+    """Return predictions as a file in a format.
+
+    Args:
+        served: The model that has predicted them.
+        body: CSV of the ``cells`` of answers with a column of structures (a SMILES or a mol block)
+            after them. Columns may stand before those of the predictions.
+        options: How tables are read and written.
+        name: The format.
+
+    Raises:
+        InputError: The columns are not those of the model's predictions.
+    """
+    table = open_table(Source(body, "body"), "csv")
+    kinds = [*served.spec(options.interval).columns.values()]
+    kinds += ["string"] * (len(standardized_columns(served.model.config)) + 1)
+    width = len(table.header) - 1 - len(kinds)
+    source = copy.copy(table)
+    source.header = [_unescape(column) for column in table.header[: max(0, width)]]
+    rows = output_rows(Work(served, source, options.interval), options, name)
+    if rows.header[width:] != table.header[width:-1]:
+        raise InputError(f"body: expected columns of {served.name} and one of structures, the last")
+    lines = list[tuple[list[object], str]]()
+    for row in table:
+        texts = [*map(_unescape, row.cells)]
+        *predicted, structure = texts[width:]
+        cells = list[object](predicted)
+        if rows.schema is not None:  # numbers, and errors in words
+            where = table.where(row.line)
+            cells = [
+                _number(cell, where) if kind == "float64" else cell
+                for kind, cell in zip(kinds, predicted, strict=True)
+            ]
+            if code := predicted[-1]:
+                cells[-1] = f"{code}: {reason_meaning(code)}"  # pyright: ignore[reportArgumentType]
+        lines.append(([*texts[:width], *cells], structure))
+    buffer = BytesIO()
+    writer = FORMATS[name].write(buffer, rows.header, rows.schema)  # pyright: ignore
+    for line in lines:
+        writer.write(*line)
+    writer.close()
+    return buffer.getvalue()
+
+
+def _unescape(cell: str) -> str:
+    return cell[1:] if cell[1:] and escape_formula(cell[1:]) == cell else cell
+
+
+def _number(cell: str, where: str) -> float | None:
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        raise InputError(f"body, {where}: got {quoted(cell)}, expected a number") from None
 
 
 class ExplainResponse(TypedDict):

@@ -25,20 +25,24 @@ from molattn.config import ServeConfig
 from molattn.data.table import Table
 from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.inference.predict import Reference
+from molattn.inference.streaming import OutputRows
 from molattn.serve import bodies
 from molattn.serve.answers import (
     ExplainResponse,
     Molecule,
     PredictResponse,
+    add_cells,
     depict,
     dumps,
     explain_prediction,
     file_chunks,
     json_chunks,
     molecules,
+    output_rows,
+    write_predictions,
 )
 from molattn.serve.batching import Predicted, Work, Worker, in_thread, table_options
-from molattn.serve.bodies import CSV, EXPLAIN_BODIES, FILES, JSON, PREDICT_BODIES
+from molattn.serve.bodies import CSV, EXCEL, EXPLAIN_BODIES, FILES, JSON, PREDICT_BODIES, SDF
 from molattn.serve.catalog import Catalog, ModelsResponse
 from molattn.serve.guard import APIError, Guard
 from molattn.utils.html import SHARED_TEMPLATES
@@ -105,6 +109,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         return {"models": [served.describe() for served in catalog.models.values()]}
 
     _add_predict(guarded, catalog, config, worker)
+    _add_table(guarded, catalog, config, worker)
     _add_pictures(guarded, catalog, config, worker)
     app.include_router(guarded)
     return app
@@ -169,9 +174,7 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             served = catalog.find(options.model, options.as_given)
             neighbors = options.neighbors
             held.enter_context(worker.reserve(config.batch_size))
-            folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
-            path = Path(held.enter_context(folder)) / "body"
-            await bodies.spool(request, path)
+            path = await _spooled(request, held)
             opened = in_thread(worker.slow, bodies.file_table, path, kind, served, options, stop)
             table, count = await bodies.unless_gone(request, opened)
             work = Work(served, table, options.level, options.smiles_column)
@@ -181,14 +184,48 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             raise InputError(f"neighbors: expected 0 for {answer}, or Accept: {JSON}")
         predicted = worker.predict(work, stop)
         headers = _headers(table, count)
+        reading = table_options(config, work.smiles_column, work.level)
         if answer in FILES:
-            reading = table_options(config, work.smiles_column, work.level)
-            chunks = file_chunks(work, reading, FILES[answer], predicted)
+            rows = output_rows(work, reading, FILES[answer])
+            chunks = file_chunks(rows, FILES[answer], predicted)
             return StreamingResponse(chunks, media_type=answer, headers=headers)
-        chunks = json_chunks(work, _molecules(work, predicted, neighbors, worker))
+        rows = output_rows(work, reading, FILES[CSV]) if options.cells else None
+        chunks = json_chunks(work, _molecules(work, predicted, neighbors, worker, rows), rows)
         if kind == JSON:  # whole, so that an error has its status
             return Response(await bodies.unless_gone(request, _joined(chunks)), media_type=JSON)
         return StreamingResponse(chunks, media_type=JSON, headers=headers)
+
+
+async def _spooled(request: Request, held: ExitStack) -> Path:
+    """Return the file of a body, which is kept as long as the request holds it."""
+    folder = TemporaryDirectory(prefix="molattn-", ignore_cleanup_errors=True)
+    path = Path(held.enter_context(folder)) / "body"
+    await bodies.spool(request, path)
+    return path
+
+
+def _add_table(router: APIRouter, catalog: Catalog, config: ServeConfig, worker: Worker) -> None:
+    @router.post(
+        "/table",
+        summary="Write predictions as Excel or SDF, without predicting again",
+        description="The body is CSV of the `cells` of `/predict` with a column of structures "
+        "(SMILES or mol blocks) after them; columns of your own may stand before the predictions. "
+        "`Accept` names Excel (the default) or SDF.",
+        response_class=Response,
+        responses={200: bodies.TABLE_ANSWERS, **_ERRORS_OF_BODIES},
+        openapi_extra={"requestBody": {"content": {CSV: {"schema": {"type": "string"}}}}},
+    )
+    async def table(
+        request: Request, options: Annotated[bodies.TableOptions, Query()], held: Held
+    ) -> Response:
+        bodies.content_type(request, [CSV])
+        answer = SDF if bodies.accepted(request, EXCEL) == SDF else EXCEL
+        served = catalog.find(options.model, options.as_given)
+        held.enter_context(worker.reserve(config.batch_size))
+        path = await _spooled(request, held)
+        reading = table_options(config, "smiles", options.level)
+        written = in_thread(worker.slow, write_predictions, served, path, reading, FILES[answer])
+        return Response(await bodies.unless_gone(request, written), media_type=answer)
 
 
 def _headers(table: Table, count: int) -> dict[str, str]:
@@ -200,13 +237,20 @@ def _headers(table: Table, count: int) -> dict[str, str]:
 
 
 async def _molecules(
-    work: Work, predicted: AsyncIterator[Predicted], neighbors: int, worker: Worker
+    work: Work,
+    predicted: AsyncIterator[Predicted],
+    neighbors: int,
+    worker: Worker,
+    rows: OutputRows | None,
 ) -> AsyncIterator[list[Molecule]]:
     async for batch in predicted:
         if neighbors:
-            yield await in_thread(worker.slow, molecules, work, batch, neighbors)
+            answers = await in_thread(worker.slow, molecules, work, batch, neighbors)
         else:
-            yield molecules(work, batch, 0)
+            answers = molecules(work, batch, 0)
+        if rows is not None:
+            add_cells(rows, answers, batch)
+        yield answers
 
 
 async def _joined(chunks: AsyncIterator[bytes]) -> bytes:

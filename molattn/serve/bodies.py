@@ -22,14 +22,14 @@ from molattn.serve.guard import APIError, Error
 
 JSON = "application/json"
 CSV = "text/csv"
-_EXCEL = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-_SDF = "chemical/x-mdl-sdfile"
+EXCEL = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+SDF = "chemical/x-mdl-sdfile"
 FILES = {
     CSV: "csv",
     "text/tab-separated-values": "tsv",
-    _EXCEL: "xlsx",
+    EXCEL: "xlsx",
     "application/vnd.apache.parquet": "parquet",
-    _SDF: "sdf",
+    SDF: "sdf",
     "chemical/x-daylight-smiles": "smi",
 }
 """Content types of files, each with the format (:data:`molattn.data.table.FORMATS`)."""
@@ -53,14 +53,22 @@ class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class PredictOptions(_Query):
-    """Parameters of the address, for bodies other than JSON."""
+class TableOptions(_Query):
+    """The model that has predicted a table, and how."""
 
     # Defaults in the document would be sent by its page, with JSON too.
     model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
     level: _Level = Field(default_factory=lambda: LEVEL)
-    neighbors: _Neighbors = Field(default_factory=int)
     as_given: _AsGiven = Field(default_factory=bool)
+
+
+class PredictOptions(TableOptions):
+    """Parameters of the address, for bodies other than JSON."""
+
+    neighbors: _Neighbors = Field(default_factory=int)
+    cells: bool = Field(
+        default_factory=bool, description="Add to JSON the row of each molecule in the CSV file."
+    )
     smiles_column: str = Field(
         default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
     )
@@ -144,8 +152,9 @@ PREDICT_BODIES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(FILES, _BINARY),
     CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
 }
-PREDICT_ANSWERS = {"content": {CSV: _TEXT, _EXCEL: _BINARY, _SDF: _BINARY}}
+PREDICT_ANSWERS = {"content": {CSV: _TEXT, EXCEL: _BINARY, SDF: _BINARY}}
 """Content of answers that are files; all others are JSON."""
+TABLE_ANSWERS = {"content": {EXCEL: _BINARY, SDF: _BINARY}}
 EXPLAIN_BODIES = {
     JSON: {"schema": ExplainRequest.model_json_schema(), "example": {"smiles": "c1ccccc1O"}}
 }
@@ -171,7 +180,7 @@ def accepted(request: Request, default: str) -> str:
     """Return the first type of an answer that ``Accept`` names: JSON, CSV, Excel or SDF."""
     entries = request.headers.get("accept", "").lower().split(",")
     names = (media_range.partition(";")[0].strip() for media_range in entries)
-    return next((name for name in names if name in (JSON, CSV, _EXCEL, _SDF)), default)
+    return next((name for name in names if name in (JSON, CSV, EXCEL, SDF)), default)
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:

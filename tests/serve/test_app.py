@@ -27,6 +27,7 @@ from ..conftest import rows_of
 from .conftest import KNOWN, TASKS
 
 SMILES = ["CCO", "c1ccccc1O", "C(C", "CC(=O)O", ""]
+SDF = "chemical/x-mdl-sdfile"
 CSV = {"Content-Type": "text/csv"}
 REMARKS = "X-Molattn-Remarks"
 ACCEPT_JSON = {"Accept": "application/json"}
@@ -364,6 +365,49 @@ def test_a_table_is_answered_as_json_with_a_line_for_each_molecule(client):
     assert molecules_of(empty) == []
 
 
+def cells_of(content):
+    """Return the cells of a workbook by sheet and row, numbers with the digits of CSV."""
+
+    def digits(value):
+        return f"{value:.7g}" if isinstance(value, float) else value
+
+    sheets = openpyxl.load_workbook(io.BytesIO(content))
+    return [[[digits(cell.value) for cell in row] for row in sheet] for sheet in sheets]
+
+
+@pytest.mark.parametrize("kind", ["csv", "sdf"])
+def test_files_are_written_of_answers_without_predicting_again(client, monkeypatch, kind):
+    body = 'smiles,name\nCCO,=1+1\nC(C,"b, ""c"""\nCC(=O)O,-2.5\n'
+    if kind == "sdf":
+        body = client.post("/predict", content=body, headers={**CSV, "Accept": SDF}).content
+    headers = {"Content-Type": SDF if kind == "sdf" else "text/csv"}
+    accepts = [accept for accept, name in FILES.items() if name in ("xlsx", "sdf")]
+    files = [
+        client.post("/predict", content=body, headers={**headers, "Accept": accept}).content
+        for accept in accepts
+    ]
+    found = client.post("/predict?cells=1", content=body, headers={**headers, **ACCEPT_JSON}).json()
+    monkeypatch.setattr(batching, "compute_rows", None)  # nothing can be predicted any more
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n")
+    write.writerow([*found["columns"], "structure"])
+    for one in found["molecules"]:
+        structure = one.get("block") or ("" if one["error"] else one["smiles"])
+        write.writerow([*one["cells"], structure])
+    for accept, expected in zip(accepts, files, strict=True):
+        response = client.post("/table", content=text.getvalue(), headers={**CSV, "Accept": accept})
+        assert response.headers["content-type"].partition(";")[0] == accept
+        if FILES[accept] == "xlsx":
+            assert cells_of(response.content) == cells_of(expected)
+        else:
+            assert response.content == expected
+    wrong = text.getvalue().replace("toxic", "other")
+    assert error(client.post("/table", content=wrong, headers=CSV), 422) == "bad_request"
+    head, row = text.getvalue().split("\n")[:2]
+    wrong = f"{head}\n{row.replace(found['molecules'][0]['cells'][2], 'high')}"
+    assert error(client.post("/table", content=wrong, headers=CSV), 422) == "bad_request"
+
+
 def test_sizes_are_limited(served):
     with served(max_molecules=2, max_request_size=1) as client:
         response = client.post("/predict", json={"smiles": ["C"] * 3})
@@ -439,7 +483,7 @@ def test_the_pages_come_from_this_server(client):
     assert client.get("/docs/assets/swagger-ui-bundle.js").status_code == 200
     assert "openapi.json" in client.get("/static/docs.js").text
     paths = client.get("/openapi.json").json()["paths"]
-    expected = {"/models", "/predict", "/explain", "/depict", "/physchem", "/health"}
+    expected = {"/models", "/predict", "/table", "/explain", "/depict", "/physchem", "/health"}
     assert {*paths} == expected
     assert error(client.get("/static/../app.py"), 404) == "not_found"
     assert error(client.put("/predict"), 405) == "method_not_allowed"

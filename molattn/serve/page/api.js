@@ -77,27 +77,30 @@ export function depict(smiles, width, height, other = null, atoms = []) {
   return drawings.get(path);
 }
 
-// The predictions of a table { body, type, column } in the format `accept`.
-export function predictTable({ body, type, column }, options, { accept, signal, onWait }) {
-  const path = `predict?${new URLSearchParams(column ? { ...options, smiles_column: column } : options)}`;
-  return ask(path, { body, type, accept, signal, onWait });
+// A table of predictions (CSV with structures) as a file of the type `accept`.
+export async function writeTable(body, { model, level, as_given }, accept, signal, onWait) {
+  const path = `table?${new URLSearchParams({ model, level, as_given })}`;
+  return (await ask(path, { body, type: "text/csv", accept, signal, onWait })).blob();
 }
 
-// The number of molecules of a table, how it was read, and an iterator of their answers, in order.
-export async function answersOf(asked, options, signal, onWait) {
-  const response = await predictTable(asked, options, { accept: "application/json", signal, onWait });
+// Of a table { body, type, column }: the number of its molecules, how it was read, and an iterator of their answers,
+// in order. `read` is called before with the names of the columns, those of the input and all.
+export async function answersOf({ body, type, column }, options, signal, onWait, read) {
+  const query = new URLSearchParams({ ...options, cells: true, ...(column && { smiles_column: column }) });
+  const response = await ask(`predict?${query}`, { body, type, accept: "application/json", signal, onWait });
   const total = Number(response.headers.get("X-Molattn-Rows"));
   const remarks = decodeURIComponent(response.headers.get("X-Molattn-Remarks") ?? "");
-  return { total, remarks, answers: answers(response.body, total) };
+  return { total, remarks, answers: answers(response.body, total, read) };
 }
 
-// Each molecule is a line of the answer.
-async function* answers(stream, total) {
+// The first line of the answer names the columns, each other one is a molecule.
+async function* answers(stream, total, begin) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let [rest, read] = ["", 0];
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     const lines = (rest + part.value).split("\n");
     rest = lines.pop();
+    if (lines[0]?.startsWith('{"model"')) begin(JSON.parse(`${lines[0]}]}`));
     const molecules = lines.filter((line) => line.startsWith('{"smiles"'));
     read += molecules.length;
     yield* molecules.map((line) => JSON.parse(line.replace(/,$/, "")));

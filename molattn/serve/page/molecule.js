@@ -3,7 +3,7 @@ import { depict, explain, predict } from "./api.js";
 import { openEditor } from "./editor.js";
 import { PhyschemCard } from "./physchem.js";
 import { profileOf } from "./profile.js";
-import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber,
+import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber, measuredTag,
   standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { announce, button, debounced, element, number, percent, picture, plural, signed } from "./shared.js";
 
@@ -83,12 +83,14 @@ export class MoleculeView {
     this.profile = place("profile-of");
     this.physchem = new PhyschemCard(this.context, (alert) => this.markAlert(alert));
     this.confidence = element("p", { class: "confidence", hidden: true });
+    this.scored = element("p", { class: "note scored" });
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
-    this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false" });
+    this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false",
+      title: "Change the structure and see which values move" });
     const standardized = this.answer.parent ?? this.answer.standardized_smiles;
     this.host.replaceChildren(
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
-      this.confidence, this.pair,
+      this.confidence, this.scored, this.pair,
       element("div", { class: "molecule-body" },
         element("div", { class: "side" },
           element("div", { class: "stays" },
@@ -156,6 +158,9 @@ export class MoleculeView {
   showProperties() {
     const open = new Set([...this.properties.querySelectorAll("[aria-expanded=true]")].map((one) => one.id));
     const level = percent(this.context.options().level);
+    const score = this.context.score.of(this.after ?? this.answer);
+    this.scored.replaceChildren(...(score === null ? [] : [element("strong", {}, `Score ${number(score, 2)}`),
+      ` of 1, by ${this.context.score.wordsOf(this.after ?? this.answer)}.`]));
     this.profile.replaceChildren(profileOf(this.context.model.tasks, this.after ?? this.answer, this.context.against()) ?? "");
     this.properties.replaceChildren(...groups(this.context.model.tasks).map(([name, tasks], place) =>
       element("section", { "aria-labelledby": `group-${place}` },
@@ -193,14 +198,14 @@ export class MoleculeView {
     const title = button(titleOf(task), () => {
       about.hidden = !about.hidden;
       title.setAttribute("aria-expanded", !about.hidden);
-    }, { class: "title", id, "aria-expanded": open.has(id), "aria-controls": about.id });
+    }, { class: "title", id, title: task.card?.description, "aria-expanded": open.has(id), "aria-controls": about.id });
     return element("li", { class: "property" },
       element("div", { class: "name" }, title),
       element("div", { class: "value" },
         moved && element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")),
         element("b", { class: verdict, title: verdict && why }, main), verdict && hidden(` (${verdict})`), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
-        confidenceTag(task, shown, " confidence"),
+        confidenceTag(task, shown, " confidence"), measuredTag(task, shown),
         moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text),
         moved?.range && element("span", { class: "word" }, moved.range)),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
@@ -208,7 +213,7 @@ export class MoleculeView {
           element("span", {}, interval && hidden(`${level} interval: `), interval),
           element("span", {}, place.text, place.text && hidden(place.of)))),
       button("Color", (event) => this.color(task, event.currentTarget), {
-        class: "quiet color", "aria-label": `Color atoms by ${titleOf(task)}`, "aria-pressed": this.colored === task,
+        class: "quiet color", "aria-label": `Color atoms by ${titleOf(task)}`, title: "Color the atoms by their contribution to this value", "aria-pressed": this.colored === task,
       }),
       about);
   }

@@ -1,18 +1,30 @@
 // The page: which model, what is asked, how far it is, and what came of it.
-import { answersOf, getModels, predictTable, readToken, setToken } from "./api.js";
+import { answersOf, getModels, readToken, setToken, writeTable } from "./api.js";
+import { csvOf } from "./columns.js";
 import { Input, TYPES } from "./input.js";
 import { MoleculeView } from "./molecule.js";
 import { isMostlyLow } from "./properties.js";
+import { Score } from "./score.js";
 import { $, announce, button, count, element, plural } from "./shared.js";
 import { MoleculeTable } from "./table.js";
 
+const LARGE = { xlsx: "Excel", sdf: "SDF" }; // formats that the server writes
+
 const context = {
   model: null,
+  columns: [], // of the file of predictions
+  own: [], // of these the columns of the input
+  rows: () => state.rows,
+  save,
   options: () => ({ model: context.model.name, level: Number($("level").value), neighbors: 0,
     as_given: context.model.predicts_parents && !$("parent").checked }),
   against: () => $("against").value,
 };
 const state = { rows: [], asked: null, total: 0, remarks: "", abort: null, opened: null };
+context.score = new Score(context, () => {
+  if (state.total > 1) table.rescore();
+  else if (state.opened) view.refresh();
+}, complain);
 const table = new MoleculeTable($("table"), context, (row) => open(row));
 const view = new MoleculeView($("molecule"), context);
 const fromAddress = () => new URLSearchParams(location.hash.slice(1));
@@ -95,7 +107,8 @@ async function run(asked) {
   showProgress(started);
   let problem = null;
   try {
-    const { total, remarks, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true));
+    const { total, remarks, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true),
+      ({ columns, own_columns: size }) => Object.assign(context, { columns, own: columns.slice(0, size) }));
     Object.assign(state, { total, remarks });
     started = performance.now();
     showResults(total > 0);
@@ -138,7 +151,7 @@ function finish(problem) {
     if (problem.status === 422) input.forget();
     if (problem.message.includes("(smiles_column)")) input.askColumn(asked);
   } else if (problem === null && !total) input.complain(`No molecules in ${asked.name}.`);
-  $("downloads").hidden = problem !== null || !rows.length;
+  $("downloads").hidden = !rows.length;
   if (!rows.length) showResults(false);
   else if (total > 1) table.refresh();
   else open(rows[0]);
@@ -184,17 +197,39 @@ function step(by) {
   if (order.length) open(order[(at + by + order.length) % order.length]);
 }
 
-async function download({ currentTarget: pressed }, ending) {
-  pressed.disabled = true; // until the server has predicted and written them
-  try {
-    const response = await predictTable(state.asked, context.options(), { accept: TYPES[ending] });
-    const address = URL.createObjectURL(await response.blob());
-    element("a", { href: address, download: `predictions.${ending}` }).click();
-    setTimeout(() => URL.revokeObjectURL(address), 10_000);
-  } catch (error) {
-    complain(error.message);
+function save(blob, name) {
+  const address = URL.createObjectURL(blob);
+  element("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+// Saves the rows that the table shows, in its order, as they were predicted.
+async function download(ending) {
+  const rows = state.total > 1 ? table.order : state.rows;
+  const name = `predictions.${ending}`;
+  if (!LARGE[ending]) {
+    save(new Blob([csvOf(context, rows)], { type: TYPES[ending] }), name);
+    say(`${name}: ${plural(rows.length, "molecule")}.`);
+    return;
   }
-  pressed.disabled = false;
+  const { signal } = state.abort = new AbortController();
+  const wait = (words) => {
+    $("bar").removeAttribute("value"); // how long it takes is not known
+    $("progress").classList.add("running");
+    $("said").textContent = words;
+  };
+  $("downloads").inert = true;
+  const words = `Writing ${LARGE[ending]}, ${plural(rows.length, "molecule")}`;
+  wait(words);
+  try {
+    save(await writeTable(csvOf(context, rows, true), context.options(), TYPES[ending], signal,
+      () => wait(`${words} \u00b7 the server is busy, waiting`)), name);
+    say(`${name}: ${plural(rows.length, "molecule")}.`);
+  } catch (error) {
+    say(error.name === "AbortError" ? `${name} cancelled.` : `${name} is not written.`);
+    if (error.name !== "AbortError") complain(error.message);
+  }
+  $("downloads").inert = false;
 }
 
 addEventListener("popstate", () => {
@@ -207,7 +242,7 @@ $("to-table").addEventListener("click", () => history.back());
 for (const [id, by] of [["previous", -1], ["next", 1]]) $(id).addEventListener("click", () => step(by));
 $("cancel").addEventListener("click", () => state.abort?.abort());
 for (const ending of ["csv", "xlsx", "sdf"]) {
-  $(`save-${ending}`).addEventListener("click", (event) => download(event, ending));
+  $(`save-${ending}`).addEventListener("click", () => download(ending));
 }
 for (const id of ["parent", "level"]) $(id).addEventListener("change", () => state.asked && run(state.asked));
 $("against").addEventListener("change", () => {
@@ -219,6 +254,7 @@ $("against").addEventListener("change", () => {
 
 function choose(model) {
   context.model = model;
+  context.score.restore();
   const names = [...new Set(model.tasks.map((task) => task.reference?.name).filter(Boolean))];
   $("against").replaceChildren(element("option", { value: "training" }, "training molecules"),
     ...names.map((name) => element("option", { value: "reference" }, name)));

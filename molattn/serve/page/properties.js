@@ -65,6 +65,16 @@ export function confidenceTag(task, answer, word = "") {
   return element("span", { class: `tag ${grade}`, title: text }, grade, word, element("span", { class: "hidden" }, text.slice(grade.length + word.length)));
 }
 
+// The label of a molecule that the model was trained with, marked where it contradicts the prediction; else null.
+export function measuredTag(task, answer) {
+  const { measured, measured_remark: remark } = answer.predictions[task.name] ?? {};
+  if (measured == null) return null;
+  const text = isNumber(task) ? number(measured) : measured.split(" / ").map((name) => className(task, name)).join(" / ");
+  const place = remark && (isNumber(task) ? ", outside of the interval" : ", predicted otherwise");
+  return element("span", { class: `measured ${remark ? "contradicts" : ""}`, title: "The label of this molecule in the training data" },
+    `measured ${text}`, place);
+}
+
 // How many predictions of a molecule have each grade: { high: 14, medium: 5, low: 3 }.
 export function grades(answer) {
   const found = { high: 0, medium: 0, low: 0 };

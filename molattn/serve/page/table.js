@@ -1,6 +1,7 @@
 // Many molecules as a table: sorted, filtered, a page of rows at a time.
 import { draw } from "./molecule.js";
-import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, quantity, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
+import { Plot } from "./plot.js";
+import { barOf, className, confidenceTag, groups, isMostlyLow, isNumber, measuredTag, quantity, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { button, count, debounced, element, number, plural } from "./shared.js";
 
 const ROWS = 50;
@@ -10,9 +11,10 @@ const rounded = (value, isNumeric) => value && (isNumeric ? Number(value.toPreci
 const kindOf = (answer) => (answer.error !== null ? "failed" : isMostlyLow(answer) ? "low" : "fair");
 
 export class MoleculeTable {
-  // `context` gives model and against; `open` is called with the row to show.
+  // `context` gives model, against, score and the columns of files; `open` is called with the row to show.
   constructor(host, context, open) {
     this.host = host;
+    this.plot = new Plot(context, () => this.turn(0), open);
     this.context = context;
     this.open = open;
     this.seen = new IntersectionObserver((entries) => {
@@ -25,8 +27,10 @@ export class MoleculeTable {
   }
 
   show(rows) {
-    Object.assign(this, { rows, sort: [{ key: "place", down: false }], page: 0, excluded: new Set(), drawn: null });
+    const key = this.context.score.parts.length ? "score" : "place";
+    Object.assign(this, { rows, sort: [{ key, down: key === "score" }], page: 0, excluded: new Set(), drawn: null });
     this.build();
+    this.plot.reset();
     this.refresh();
   }
 
@@ -39,6 +43,16 @@ export class MoleculeTable {
   turn(page) {
     this.page = page;
     this.refresh();
+  }
+
+  // Sorts by the score where it is new, and no longer where there is none.
+  rescore() {
+    const isOn = this.context.score.parts.length > 0;
+    const isSorted = this.sort.some(({ key }) => key === "score");
+    if (isOn && !this.hasScore) this.sort = [{ key: "score", down: true }];
+    if (!isOn && isSorted) this.sort = [{ key: "place", down: false }];
+    this.drawn = null; // the scores of the same rows may be others
+    this.turn(0);
   }
 
   build() {
@@ -55,6 +69,7 @@ export class MoleculeTable {
     [this.from, this.to] = ["from", "to"].map((name) => element("input",
       { type: "number", step: "any", "aria-label": `${name} value`, placeholder: name, on: { input: later } }));
     this.found = element("p", { class: "found", role: "status" });
+    this.unselect = button("Show all", () => this.plot.clear(), { class: "quiet", hidden: true, title: "Show also what is not selected in the plot" });
     this.table = element("table");
     this.steps = element("nav", { class: "steps", "aria-label": "Pages of the table" });
     this.host.replaceChildren(
@@ -62,7 +77,8 @@ export class MoleculeTable {
         element("div", { class: "range" }, field("With", this.property), this.from, this.to),
         tasks.length > 1 && element("details", { class: "columns" }, element("summary", {}, "Columns"),
           element("div", {}, ...groups(tasks).map((group) => this.boxes(group))))),
-      element("div", { class: "over" }, this.found, this.steps),
+      element("div", { class: "tools" }, this.plot.host, this.context.score.host),
+      element("div", { class: "over" }, this.found, this.unselect, this.steps),
       element("div", { class: "table wide", tabindex: 0, role: "region", "aria-label": "Predictions" }, this.table));
   }
 
@@ -77,20 +93,23 @@ export class MoleculeTable {
 
   // The rows that are shown, in order.
   get order() {
+    return this.sorted(this.filtered.filter((row) => this.plot.isSelected(row)));
+  }
+
+  // The rows that fit the fields, of which the plot may select some.
+  get filtered() {
     const sought = this.search.value.trim().toLowerCase();
     const task = this.context.model.tasks.find(({ name }) => name === this.property.value);
     const scale = task && !isNumber(task) ? 100 : 1;
     const [from, to] = [this.from, this.to].map((one) => (one.value === "" ? null : Number(one.value) / scale));
-    const kept = this.rows.filter(({ name, smiles, answer }) => {
+    return this.rows.filter(({ name, smiles, answer }) => {
       const texts = [name, smiles, answer.smiles ?? "", answer.error ?? ""];
       if (!texts.some((text) => text.toLowerCase().includes(sought))) return false;
       if (!["all", kindOf(answer)].includes(this.kind.value)) return false;
       if (!task || (from === null && to === null)) return true;
       const value = quantity(task, answer);
       return value !== null && (from === null || value >= from) && (to === null || value <= to);
-    });
-    return this.sorted(kept);
-  }
+    });  }
 
   // By the first column that is sorted by, then by the next where that is equal.
   sorted(rows) {
@@ -113,6 +132,7 @@ export class MoleculeTable {
       place: (row) => row.place,
       molecule: (row) => (row.name || row.answer.smiles || row.smiles).toLowerCase(),
       similarity: (row) => row.answer.training_similarity,
+      score: (row) => this.context.score.of(row.answer),
     }[key];
   }
 
@@ -127,17 +147,22 @@ export class MoleculeTable {
   }
 
   refresh() {
+    this.plot.show(this.filtered);
     const { order } = this;
+    this.hasScore = this.context.score.parts.length > 0;
+    this.unselect.hidden = !this.plot.selection;
     const last = Math.max(0, Math.ceil(order.length / ROWS) - 1);
     this.page = Math.min(this.page, last);
     const start = this.page * ROWS;
     const shown = order.slice(start, start + ROWS);
     const done = plural(this.rows.length, "molecule");
     const all = order.length === this.rows.length ? done : `${count(order.length)} of ${done}`;
-    this.found.textContent = last ? `${all}, rows ${count(start + 1)} to ${count(start + shown.length)}` : all;
+    const selected = this.plot.selection ? ", selected in the plot" : "";
+    const at = last ? `, rows ${count(start + 1)} to ${count(start + shown.length)}` : "";
+    this.found.textContent = `${all}${selected}${at}`;
     this.showSteps(last);
     const tasks = this.context.model.tasks.filter((task) => !this.excluded.has(task));
-    const drawn = JSON.stringify([shown.map(({ place }) => place), this.sort, tasks.length, this.context.against()]);
+    const drawn = JSON.stringify([shown.map(({ place }) => place), this.sort, tasks.length, this.hasScore, this.context.against()]);
     if (drawn === this.drawn) return; // as mostly when rows arrive: those in view stay as they are
     this.drawn = drawn;
     this.seen.disconnect();
@@ -160,22 +185,24 @@ export class MoleculeTable {
   }
 
   head(tasks) {
-    const cell = (key, text, unit = "", attributes = {}) => {
+    const cell = (key, text, help, unit = "", attributes = {}) => {
       const at = this.sort.findIndex((one) => one.key === key);
       const sort = at < 0 ? "none" : this.sort[at].down ? "descending" : "ascending";
       const place = at >= 0 && this.sort.length > 1 && element("sup", {}, String(at + 1));
       return element("th", { scope: "col", "aria-sort": sort, ...attributes },
         button(text, (event) => this.sortBy(key, event.shiftKey), { "data-key": `head ${key}`,
-          title: "Sort; with Shift after the columns already sorted by" }), place, unit && element("small", {}, unit));
+          title: `${help}${help && "\n"}Press to sort; with Shift after the columns already sorted by` }), place, unit && element("small", {}, unit));
     };
     const named = groups(tasks);
     const starts = new Set(named.map(([, [task]]) => task));
-    const over = named.length > 1 && element("tr", {}, element("td", { colspan: 3 }), ...named.map(([name, own]) =>
+    const over = named.length > 1 && element("tr", {}, element("td", { colspan: 3 + this.hasScore }), ...named.map(([name, own]) =>
       element("th", { scope: "colgroup", colspan: own.length, class: "group" }, name)));
     return element("thead", {}, over, element("tr", {},
-      cell("place", "Row", "", { class: "row" }), cell("molecule", "Molecule", "", { class: "molecule" }),
-      cell("similarity", "Similarity", "to training", { class: "num" }),
-      ...tasks.map((task) => cell(`=${task.name}`, titleOf(task), isNumber(task) ? unitOf(task)
+      cell("place", "Row", "The line of the text, or the row of the file", "", { class: "row" }),
+      cell("molecule", "Molecule", "By its name, or else by its SMILES", "", { class: "molecule" }),
+      this.hasScore && cell("score", "Score", "How desirable the molecule is, from 0 to 1, by the properties of Score", "0 to 1", { class: "num" }),
+      cell("similarity", "Similarity", "To the nearest training molecule: 1 is the same, below 0.4 is far", "to training", { class: "num" }),
+      ...tasks.map((task) => cell(`=${task.name}`, titleOf(task), task.card?.description ?? "", isNumber(task) ? unitOf(task)
         : task.kind === "binary" ? "probability" : "class", { class: `num ${over && starts.has(task) ? "first" : ""}` }))));
   }
 
@@ -189,19 +216,29 @@ export class MoleculeTable {
     return element("tr", {}, element("td", { class: "row" }, count(place)),
       element("th", { scope: "row", class: "molecule" }, element("div", {}, thumb, opener)),
       ...(answer.error === null ? this.cells(answer, tasks)
-        : [element("td", { class: "reason", colspan: tasks.length + 1 }, element("span", {},
+        : [element("td", { class: "reason", colspan: tasks.length + 1 + this.hasScore }, element("span", {},
           element("code", {}, answer.error), `No prediction: ${answer.message || answer.error}`))]));
   }
 
   cells(answer, tasks) {
     const cell = (...content) => element("td", { class: "num" }, ...content);
-    return [cell(number(answer.training_similarity, 2)), ...tasks.map((task) => {
+    return [this.hasScore && this.scoreCell(answer), cell(number(answer.training_similarity, 2)), ...tasks.map((task) => {
       const { main, unit } = valueText(task, answer);
       const text = task.kind === "multiclass" ? `${className(task, main)} ${unit}` : main;
       const { verdict, why } = verdictOf(task, answer);
       const value = element("span", { class: verdict, title: verdict && why }, text,
         verdict && element("span", { class: "hidden" }, ` ${verdict}`));
-      return cell(value, barOf(task, answer, this.context.against()), confidenceTag(task, answer));
+      return cell(value, barOf(task, answer, this.context.against()), confidenceTag(task, answer),
+        answer.predictions[task.name].measured_remark && measuredTag(task, answer));
     })];
+  }
+
+  scoreCell(answer) {
+    const { score } = this.context;
+    const value = score.of(answer);
+    const fill = element("i", { class: "fill" });
+    fill.style.width = `${100 * value}%`;
+    return element("td", { class: "num", title: value === null ? null : score.wordsOf(answer) }, number(value, 2),
+      element("div", { class: "bar share", "aria-hidden": "true" }, fill));
   }
 }
