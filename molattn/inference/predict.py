@@ -39,6 +39,7 @@ from molattn.model.difference import (
     missing_interval,
 )
 from molattn.model.model import MolAttn
+from molattn.model.overview import conversions, overview_columns
 from molattn.model.readable import headings
 from molattn.model.sites import SiteColumns, predict_sites
 from molattn.record import MoleculeRecord
@@ -172,7 +173,9 @@ def readable_spec(
             raise InputError(message, option=option)
     if is_excel and config.style != "machine":
         titles = headings(model.predictor, model.endpoints, config.neighbors or 0)
-        spec = replace(spec, headings=titles)
+        about = model.config.tasks, model.endpoints
+        columns = overview_columns(*about, spec.columns)
+        spec = replace(spec, headings=titles, overview=columns, conversions=conversions(*about))
     return replace(spec, structures=config.structures)
 
 

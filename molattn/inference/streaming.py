@@ -28,6 +28,7 @@ from molattn.data.table import (
     escape_formula,
     free_name,
     listed,
+    name_column,
     open_table,
     output_format,
     output_schema,
@@ -38,6 +39,7 @@ from molattn.model.artefact import find_model
 from molattn.model.columns import cell_text, standardized_cells, standardized_columns
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.networks import batches
+from molattn.model.overview import Conversion, OverviewColumn, molar_mass
 from molattn.model.readable import Heading
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line, print_remarks, row_progress
@@ -48,6 +50,7 @@ from molattn.version import package_versions
 _BLOCK_ROWS = 64  # rows of a block, or more: whole batches
 _ROWS_FOR_WORKERS = 5000  # a worker starts in the time of 2,000 rows
 _MOST_WORKERS = 8
+_MOST_COLUMNS = 12  # of an overview, and of a table without one
 
 Stream = TypeVar("Stream", bound=StreamConfig)
 Cells = Sequence[Union[float, int, str, None]]
@@ -92,7 +95,9 @@ class OutputSpec:
     ``columns`` have Arrow types, such as ``float64``. ``compute`` returns the output rows of each
     molecule or a reason code, given rows and their ``fields``; with ``numbers`` also the feature
     columns of the model. They come after the columns of the input, or else the ``line`` of the row.
-    Tables for people have ``headings``, and may begin with drawings of ``structures``.
+    Tables for people have ``headings``, may begin with drawings of ``structures``, and have an
+    ``overview``, whose first properties are chosen first, where they have many columns; and the
+    predictions of some tasks in another unit, by ``conversions``.
     """
 
     verb: str
@@ -104,6 +109,8 @@ class OutputSpec:
     keeps_columns: bool = True
     headings: Mapping[str, Heading] = field(default_factory=dict[str, Heading])
     structures: bool = False
+    overview: Sequence[OverviewColumn] = ()
+    conversions: Mapping[str, Conversion] = field(default_factory=dict[str, Conversion])
 
 
 TallyRows = Callable[[Sequence[tuple[ReadRow, Cells]]], Tally]
@@ -255,16 +262,23 @@ class OutputRows:
         types = spec.columns if spec.keeps_columns else {"row": "int64", **spec.columns}
         header = list(table.header) if spec.keeps_columns else []
         new = dict[str, str]()
-        names = [*types, *standardized_columns(model.config), "error"]
+        numbers = dict.fromkeys((f"{name}_converted" for name in spec.conversions), "float64")
+        names = [*types, *numbers, *standardized_columns(model.config), "error"]
         for name in names:
             header.append(free_name(name, header))
-            new[header[-1]] = types.get(name, "string")
+            new[header[-1]] = {**types, **numbers}.get(name, "string")
+        columns = [*spec.columns]
+        indices = {name: columns.index(f"{name}_predicted") for name in spec.conversions}
+        self._conversions = [(indices[name], unit) for name, unit in spec.conversions.items()]
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
         if spec.headings or spec.structures:
             named = {
                 column: spec.headings.get(name) for column, name in zip(new, names, strict=True)
             }
-            facts = {"headings": named, "structures": spec.structures}
+            facts = {"headings": named, "structures": spec.structures, "error": header[-1]}
+            facts["overview"] = _overview(
+                table, spec, config, header, dict(zip(names, new, strict=True))
+            )
             self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
         self._escape = escape_formula if escapes else str
@@ -289,11 +303,61 @@ class OutputRows:
             structure = source.block or ("" if code else row.smiles)
         forms = standardized_cells(row.record, self._model)
         for cells in results:
-            more = [*cells, *forms]
+            more = [*cells, *self._converted(row, cells), *forms]
             texts = more
             if self.schema is None:
                 texts = [self._escape(cell_text(cell)) for cell in more]
             yield [*row_cells, *texts, code], structure
+
+    def _converted(self, row: ReadRow, cells: Cells) -> list[float | None]:
+        values = [(cells[index], unit) for index, unit in self._conversions]
+        if row.record is None or not values:
+            return [None] * len(values)
+        mass = molar_mass(row.record.standardized or row.smiles)
+        return [
+            unit.convert(value, mass) if isinstance(value, float) else None
+            for value, unit in values
+        ]
+
+
+def _overview(
+    table: Table,
+    spec: OutputSpec,
+    config: StreamConfig,
+    header: Sequence[str],
+    new: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Return the columns of an overview of a table, none of a table with few columns.
+
+    They are the drawing or SMILES, the name, and as many properties as there is space for.
+    ``header`` are the columns of the table, and ``new`` of each column of the output.
+    """
+    details = [name for name, heading in spec.headings.items() if heading.is_detail]
+    is_narrow = len(header) - len({*details} & {*spec.columns}) <= _MOST_COLUMNS
+    if is_narrow or not spec.overview:
+        return []
+    smiles = table.column(config.smiles_column, "--smiles-column")
+    columns = [{"title": "Structure", "index": -1}]
+    if not spec.structures:
+        columns = [{"title": header[smiles], "index": smiles}]
+    if (name := name_column(table.header)) is not None:
+        columns.append({"title": header[name], "index": name})
+    for column in spec.overview[: _MOST_COLUMNS - len(columns)]:
+        index, colored_by, grade = (
+            header.index(new[name]) if name else -1
+            for name in (column.column, column.colored_by, column.grade)
+        )
+        columns.append(
+            {
+                "title": column.title,
+                "index": index,
+                "colored_by": colored_by,
+                "grade": grade,
+                "ranges": spec.headings[column.colored_by].ranges,
+                "percent": "_probability" in column.column,
+            }
+        )
+    return columns
 
 
 class _RowReader:

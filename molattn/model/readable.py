@@ -11,6 +11,7 @@ from molattn.chem.parse import Molecule
 from molattn.errors import InputError, SmilesError, check_one_of, matching, quoted
 from molattn.model.columns import PredictionColumns
 from molattn.model.difference import task_columns
+from molattn.model.overview import Range, color_ranges, conversions
 from molattn.model.predictor import Predictor
 from molattn.model.training_set import Endpoint
 from molattn.task import Task
@@ -29,6 +30,7 @@ class Heading(NamedTuple):
     meaning: str
     is_detail: bool = False
     unit: str = ""
+    ranges: Sequence[Range] = ()  # of values that have a color
 
 
 class ReadableValue(NamedTuple):
@@ -98,6 +100,9 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
         for name, heading in _headings(endpoints, task):
             has_unit = heading.title.endswith(f"({unit})")
             by_name[name] = heading._replace(unit=unit) if has_unit else heading
+        value = task.output_names[0]
+        ranges = color_ranges(task, endpoints.get(task.name))
+        by_name[value] = by_name[value]._replace(ranges=ranges)
         for number in range(1, neighbors + 1):
             for word in ("row", "similarity", "contribution", "smiles"):
                 heading = Heading(f"{title}, neighbor {number}: {word}", _NEIGHBOR)
@@ -111,6 +116,10 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
     by_name["measured_remark"] = Heading("Measured otherwise", _CONTRADICTS)
+    for name, (unit, _) in conversions(predictor.config.tasks, endpoints).items():
+        title = endpoints[name].title if name in endpoints else name
+        heading = Heading(f"{title} ({unit})", "The prediction in another unit", unit=unit)
+        on_request[f"{name}_converted"] = heading
     columns = PredictionColumns(predictor).columns
     return {name: by_name[name] for name in columns} | on_request | _OTHERS
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -139,32 +140,77 @@ def test_a_terminal_shows_names_and_units_with_the_reason_of_a_refused_row(
         assert "no prediction: parenthesis" in text
 
 
+LOGARITHMS = ("caco2_wang", "solubility_aqsoldb", "ld50_zhu")
+
+
+def check_overview(book, converted):
+    """Check the sheet of aspirin, of which all values are as desired, and of a refused row."""
+    assert book.sheetnames == ["Overview", "Predictions", "Columns"]
+    sheet = book["Overview"]
+    titles = [cell.value for cell in sheet[1]]
+    assert titles[:3] == [
+        "Structure",
+        "Caco-2 permeability (10^-6 cm/s)",
+        "Human intestinal absorption: probability of good intestinal absorption",
+    ]
+    assert titles[-2:] == [
+        "Drug-induced liver injury: probability of causing liver injury",
+        "P-gp inhibition: probability of inhibition",
+    ]
+    assert (len(titles), sheet.auto_filter.ref) == (12, sheet.dimensions)
+    assert sheet["B2"].value == pytest.approx(converted[titles[1]])
+    assert re.fullmatch('"\u2713 "#,##0.0" (high|medium|low)"', sheet["B2"].number_format)
+    assert re.fullmatch('"\u2713 "0%" (high|medium|low)"', sheet["C2"].number_format)
+    assert {cell.fill.fgColor.rgb for cell in sheet[2][1:11]} == {"00DFF3EA"}
+    assert not sheet["L2"].fill.fill_type
+    assert sheet["B3"].value.startswith("parenthesis")
+    for one in (sheet, book["Predictions"]):
+        for cell in one[1]:
+            width = one.column_dimensions[cell.column_letter].width - 3
+            lines = len(textwrap.wrap(cell.value, int(width)))
+            assert one.row_dimensions[1].height >= 15.0 * lines
+            assert max(map(len, cell.value.split())) <= width
+
+
 def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     smiles = "CC(=O)Oc1ccccc1C(=O)O"
     file = tmp_path / "drugs.xlsx"
     assert predict("admet", smiles, "C(", "--structures", "--output", file) == 0
     book = openpyxl.load_workbook(file)
-    sheet, columns = book["Sheet1"], book["Columns"]
+    sheet, columns = book["Predictions"], book["Columns"]
     titles = [cell.value for cell in sheet[1]]
-    assert titles[:3] == ["Structure", "smiles", "Caco-2 permeability, predicted (log cm/s)"]
-    assert len(sheet._images) == 1
-    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("C2", sheet.dimensions)
-    frame = MolAttn.from_pretrained("admet").predict_frame(["C(", smiles])
-    assert [*titles[2:-2], "error"] == [*frame.columns]
+    assert titles[:2] == ["smiles", "Caco-2 permeability, predicted (log cm/s)"]
+    assert [len(one._images) for one in (book["Overview"], sheet)] == [1, 0]
+    assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("B2", sheet.dimensions)
+    model = MolAttn.from_pretrained("admet")
+    frame = model.predict_frame(["C(", smiles])
+    assert [*titles[1:-5], "error"] == [*frame.columns]
     assert titles[-2:] == ["Parent", "Error"]
-    assert [columns.cell(row, 1).value for row in range(2, columns.max_row + 1)] == titles[2:]
+    named = [columns.cell(row, 1).value for row in range(2, columns.max_row + 1)]
+    assert named == [*titles[1:], "Overview"]
     assert [cell.value for cell in columns[2][1:3]] == ["caco2_wang_predicted", "log cm/s"]
-    value = sheet.cell(2, 3)
+    value = sheet.cell(2, 2)
     assert value.value == pytest.approx(frame.iloc[1, 0], rel=1e-5)
     assert [frame.iloc[0, :-1].isna().all(), "parenthesis" in frame.iloc[0, -1]] == [True, True]
     is_shown = [not sheet.column_dimensions[cell.column_letter].hidden for cell in sheet[1]]
     shown = [title for title, one in zip(titles, is_shown, strict=True) if one]
-    assert shown[7:9] == [
+    assert shown[6:8] == [
         "Human intestinal absorption, class (1 = good intestinal absorption)",
         "Human intestinal absorption, probability of good intestinal absorption",
     ]
     assert value.number_format == "#,##0.00"
     assert sheet.cell(3, len(titles)).value == "parenthesis: Unbalanced parentheses."
+
+    names = [f"{model.endpoints[name].title}, predicted" for name in LOGARITHMS]
+    logs = [frame.filter(regex=name).iloc[1, 0] for name in names]
+    mass = 180.16
+    converted = dict(zip(titles[-5:-2], [cell.value for cell in sheet[2]][-5:-2], strict=True))
+    assert converted == {
+        "Caco-2 permeability (10^-6 cm/s)": pytest.approx(10.0 ** (logs[0] + 6.0), rel=1e-4),
+        "Aqueous solubility (µg/mL)": pytest.approx(1e3 * mass * 10.0 ** logs[1], rel=1e-4),
+        "Acute oral toxicity (mg/kg)": pytest.approx(1e3 * mass * 10.0 ** -logs[2], rel=1e-4),
+    }
+    check_overview(book, converted)
 
     assert predict("admet", smiles, "--style", "machine", "--output", file) == 0
     names = [cell.value for cell in openpyxl.load_workbook(file)["Sheet1"][1]]

@@ -379,7 +379,7 @@ def test_files_are_read_and_written_in_each_format(opened, ask, tmp_path):
         *_, mol = Chem.SDMolSupplier(str(tmp_path / "out.sdf"))
         assert mol.GetProp("own") == "kept 1"
         (tmp_path / "out.xlsx").write_bytes(saved(page, "#save-xlsx"))
-        sheet = openpyxl.load_workbook(tmp_path / "out.xlsx")["Sheet1"]
+        sheet = openpyxl.load_workbook(tmp_path / "out.xlsx")["Predictions"]
         assert "Acute oral toxicity, confidence" in [cell.value for cell in sheet[1]]
         page.set_input_files("#file", tmp_path / "out.xlsx")
         page.locator("#chosen:text('out.xlsx')").wait_for()

@@ -37,8 +37,15 @@ from molattn.data.table.base import (
     number_form,
     valid_text,
 )
+from molattn.data.table.overview import (
+    LEGEND,
+    OverviewSheet,
+    colored,
+    lay_out_headings,
+    number_format,
+    verdict,
+)
 from molattn.errors import InputError, SmilesError, check_one_of, quoted
-from molattn.utils.console import decimals
 
 _ROWS_READ = 1024
 _ROWS_AT_ONCE = 8192
@@ -321,7 +328,8 @@ class XlsxWriter(TableWriter):
     A text that is a number is written as one if it reads back as the same text. Text that a
     spreadsheet would take for a formula when the cell is edited is marked as text (a quote prefix).
     There are no more rows, and no longer texts, than Excel allows. The metadata of the types may
-    have titles of columns for people: numbers then show three digits, and details are folded.
+    have titles of columns for people: numbers then show three digits, some with a color, details
+    are folded, and an overview stands before the sheet.
     """
 
     def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
@@ -329,32 +337,48 @@ class XlsxWriter(TableWriter):
         self._file = file
         self._number = 0
         self._book = self._openpyxl.Workbook(write_only=True)
-        self._sheet = self._book.create_sheet("Sheet1")
         facts = (getattr(types, "metadata", None) or {}).get(b"readable")
         facts = json.loads(facts) if facts else {"headings": {}, "structures": False}
-        self._has_structures: bool = facts["structures"]
-        # Title, meaning, whether it is a detail, and unit of columns for people, by name.
+        columns = facts.get("overview")
+        names = ["Overview", "Predictions"] if columns else ["Sheet1"]
+        sheets = [self._book.create_sheet(name) for name in names]
+        self._sheet = sheets[-1]
+        self._drawn_on = sheets[0] if facts["structures"] else None
+        self._has_structures: bool = facts["structures"] and not columns
+        # Title, meaning, whether it is a detail, unit and colors of columns for people, by name.
         self._headings: dict[str, list[Any]] = {k: v for k, v in facts["headings"].items() if v}
         self._is_titled = [name in self._headings for name in header]
+        self._ranges = [self._headings.get(name, [()])[-1] for name in header]
         titles = [self._headings.get(name, [name])[0] for name in header]
         self._columns = ["Structure"] * self._has_structures + titles
         if self._headings or self._has_structures:
             self._lay_out({heading[0] for heading in self._headings.values() if heading[2]})
+        self._overview = None
+        if columns:
+            error = header.index(facts["error"])
+            self._overview = OverviewSheet(sheets[0], self._openpyxl, columns, error)
+            sheets[0].append([self._heading_cell(title) for title in self._overview.titles])
         self._append([self._heading_cell(name) for name in self._columns])
 
     def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
         row = [
-            self._rounded_cell(cell) if is_titled and isinstance(cell, float) else self._cell(cell)
-            for cell, is_titled in zip(cells, self._is_titled, strict=True)
+            self._rounded_cell(cell, ranges)
+            if is_titled and isinstance(cell, float)
+            else self._cell(cell)
+            for cell, is_titled, ranges in zip(cells, self._is_titled, self._ranges, strict=True)
         ]
         if self._has_structures:
             row.insert(0, None)
-            self._draw(structure)
+        self._draw(structure)
+        if self._overview:
+            self._overview.append(cells, self._cell)
         self._append(row)
 
     def close(self) -> None:
         """Write the workbook."""
+        if self._overview:
+            self._overview.finish(self._number)
         if self._headings:
             last = self._openpyxl.utils.get_column_letter(len(self._columns))
             self._sheet.auto_filter.ref = f"A1:{last}{self._number}"
@@ -364,19 +388,23 @@ class XlsxWriter(TableWriter):
                 sheet.column_dimensions[letter].width = width
             words = "Heading", "Column", "Unit", "Meaning"
             sheet.append([self._heading_cell(word) for word in words])
-            for name, (title, meaning, _, unit) in self._headings.items():
+            for name, (title, meaning, _, unit, _) in self._headings.items():
                 sheet.append([self._text_cell(text) for text in (title, name, unit, meaning)])
+            if self._overview:
+                sheet.append([self._text_cell(text) for text in ("Overview", "", "", LEGEND)])
         self._book.save(self._file)
 
     def _lay_out(self, details: set[str]) -> None:
         self._sheet.freeze_panes = "C2" if self._has_structures else "B2"
         self._sheet.sheet_properties.outlinePr.summaryRight = False
+        widths = [
+            24 if number == 0 or "smiles" in title.lower() else min(24, max(11, len(title) // 2))
+            for number, title in enumerate(self._columns)
+        ]
+        lay_out_headings(self._sheet, self._openpyxl, self._columns, widths)
         for number, title in enumerate(self._columns, start=1):
             letter = self._openpyxl.utils.get_column_letter(number)
-            is_wide = number == 1 or "smiles" in title.lower()
-            width = 24 if is_wide else min(24, max(11, len(title) // 2))
             column = self._sheet.column_dimensions[letter]
-            column.width = width
             column.hidden = title in details
             column.outlineLevel = int(column.hidden)
 
@@ -387,23 +415,23 @@ class XlsxWriter(TableWriter):
             cell.alignment = self._openpyxl.styles.Alignment(wrap_text=True, vertical="top")
         return cell
 
-    def _rounded_cell(self, value: float) -> Any:
+    def _rounded_cell(self, value: float, ranges: Sequence[Any]) -> Any:
         if not math.isfinite(value):
             return self._cell(value)
         cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, value)
-        cell.number_format = f"#,##0.{'0' * decimals(value)}".rstrip(".")
-        return cell
+        cell.number_format = number_format(value)
+        return colored(cell, verdict(value, ranges), self._openpyxl.styles)
 
     def _draw(self, structure: str) -> None:
         """Draw a molecule beside the next row."""
-        png = draw_png(structure) if structure else None
-        if png is None:
+        png = draw_png(structure) if structure and self._drawn_on else None
+        if png is None or self._drawn_on is None:
             return
         from openpyxl.drawing.image import Image
 
         row = self._number + 1
-        self._sheet.row_dimensions[row].height = 84
-        self._sheet.add_image(Image(BytesIO(png)), f"A{row}")
+        self._drawn_on.row_dimensions[row].height = 84
+        self._drawn_on.add_image(Image(BytesIO(png)), f"A{row}")
 
     def _append(self, cells: list[Any]) -> None:
         self._number += 1
