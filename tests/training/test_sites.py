@@ -104,6 +104,7 @@ def test_atoms_are_learned_beside_molecules_and_with_gaps(frame):
     table.loc[3, "en"] = ""
     run = molattn.train(table, ["logS"], atom_target_columns=["en"], epochs=1, **SMALL)
     assert {*run.scores} == {"logS", "en"}
+    assert "mean over tasks" not in str(run)  # of models that predict other tasks
     assert run.model.predict(["CCO"]).shape == (1, 1)
     labels = sum(len(values) - 1 for row, values in enumerate(gaps) if row != 3)
     assert np.sum(~np.isnan(run.run.table.sites["atom"].targets)) == labels

@@ -190,7 +190,9 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
                 )
                 for task in compared
             ]
-            if len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1:
+            are_all = all(len(of_task) == len(models) for _, of_task in rows)
+            is_mean = len(alike) == len(compared) > 1 and len({task.unit for task in compared}) == 1
+            if is_mean and are_all:
                 rows.insert(0, ("mean over tasks", {key: scores[key].mean for key in models}))
             table = _score_table(content, scored_rows(scores), rows, compared)
             if "censored" not in content.title:
