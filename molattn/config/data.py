@@ -89,6 +89,8 @@ class TableColumns(MoleculeLimits, FileOptions):
         smiles_column: Column of SMILES.
         target_columns: Columns to predict; by default the only one that is left.
         relation_columns: Column with the relation of each target's labels, > or < if censored.
+        interval_columns: Columns LOW HIGH of each target: its labels lie between the two.
+        std_columns: Column with the standard error of each target's labels, which weights them.
         weight_column: Column of row weights, used in training and not in scores.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
@@ -101,6 +103,8 @@ class TableColumns(MoleculeLimits, FileOptions):
     smiles_column: str = field(default="smiles", metadata=COMMON)
     target_columns: Names = field(default=(), metadata=COMMON)
     relation_columns: tuple[str, ...] = ()
+    interval_columns: tuple[str, ...] = ()
+    std_columns: tuple[str, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: Names = ()
@@ -211,7 +215,7 @@ class DataConfig(TableColumns):
             self,
             (
                 bool(self.site_columns),
-                "partner_column standardize auxiliary_columns"
+                "partner_column standardize auxiliary_columns std_columns"
                 + " folds" * (self.only_fold is None),
                 "cannot be used with --atom-target-columns or --bond-target-columns",
             ),
@@ -242,8 +246,9 @@ class DataConfig(TableColumns):
         if self.task_weights and not any(self.task_weights):
             raise InputError("expected at least one positive number", option="task_weights")
         targets = len(self.target_columns) or 1
-        for name in ("target_units", "task_weights"):
+        for name in ("target_units", "task_weights", "std_columns"):
             self._check_length(name, 0)
+        self._check_length("interval_columns", 0, each=2)
         self._check_length("relation_columns", 0, targets + len(self.auxiliary_columns))
         columns = len(self.target_columns) + len(self.site_columns)
         self._check_length("task", 0, 1, targets + len(self.auxiliary_columns), columns)
@@ -251,7 +256,7 @@ class DataConfig(TableColumns):
             self._check_length(name, 1)
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
         used |= {self.time_column, *self.target_columns, *self.feature_columns}
-        used |= {*self.relation_columns[:targets]}
+        used |= {*self.relation_columns[:targets], *self.interval_columns, *self.std_columns}
         if others := {*self.charge_columns} - {*self.atom_target_columns}:
             message = f"got {quoted(min(others))}, expected one of --atom-target-columns"
             raise InputError(message, option="charge_columns")
@@ -273,6 +278,8 @@ class DataConfig(TableColumns):
             self,
             target_columns=self.auxiliary_columns,
             relation_columns=self.relation_columns[targets:],
+            interval_columns=(),
+            std_columns=(),
             task=self.task[targets:],
             target_units=(),
             target_transform=("auto",),
@@ -293,10 +300,13 @@ class DataConfig(TableColumns):
         """Whether a model of all rows follows the folds."""
         return self.folds is not None and self.only_fold is None and self.final
 
-    def _check_length(self, name: str, *others: int) -> None:
-        """Check that an option has a value for each target, or one of the other numbers."""
+    def _check_length(self, name: str, *others: int, each: int = 1) -> None:
+        """Check that an option has a value (``each``) for each target, or other numbers."""
         count = len(getattr(self, name))
         targets = len(self.target_columns) or 1
-        if count not in (targets, *others):
-            message = f"got {count} values for {targets} target columns, expected one for each"
+        if count not in (each * targets, *others):
+            expected = "LOW HIGH" if each == 2 else "one"
+            message = (
+                f"got {count} values for {targets} target columns, expected {expected} for each"
+            )
             raise InputError(message, option=name)

@@ -33,6 +33,7 @@ from molattn.data.labels import (
     positive_class,
     read_numbers,
     read_targets,
+    standard_error,
     weight,
 )
 from molattn.data.site_labels import SiteLabels, SiteReader, has_hydrogen_labels
@@ -66,15 +67,22 @@ class Molecules:
     targets: NDArray[np.float64]  # in own units or class indices, NaN: missing, censored, [n, T]
     weights: NDArray[np.float64] | None = None  # [n]; None = equal
     features: NDArray[np.float64] | None = None  # feature columns in own units, [n, F]
-    bounds: NDArray[np.float64] | None = None  # of censored labels, lower and upper, [2, n, T]
+    bounds: NDArray[np.float64] | None = None  # limits of labels, lower and upper, [2, n, T]
+    stds: NDArray[np.float64] | None = None  # standard errors of labels, NaN: unknown, [n, T]
     # Labels of their atoms and bonds.
     sites: Mapping[Level, SiteLabels] = field(default_factory=dict[Level, SiteLabels])
 
     @property
     def labels_or_bounds(self) -> NDArray[np.float64]:
         """The labels ``[n, T]``; a censored label is its bound."""
-        bounds = self.bounds
-        return self.targets if bounds is None else np.fmax(self.targets, np.fmax(*bounds))
+        if self.bounds is None:
+            return self.targets
+        return np.where(np.isnan(self.targets), np.fmax(*self.bounds), self.targets)
+
+    @property
+    def least_labels(self) -> NDArray[np.float64]:
+        """The labels ``[n, T]``; of an interval its lower end, of a censored label its bound."""
+        return self.targets if self.bounds is None else np.fmin(self.targets, np.fmin(*self.bounds))
 
     def molecules(self, rows: NDArray[np.int64]) -> "Molecules":
         """Return some of the molecules; their mean weight is 1, unless all weights are 0."""
@@ -87,6 +95,7 @@ class Molecules:
             weights,
             None if self.features is None else self.features[rows],
             None if self.bounds is None else self.bounds[:, rows],
+            None if self.stds is None else self.stds[rows],
             {level: labels.molecules(rows) for level, labels in self.sites.items()},
         )
 
@@ -417,7 +426,7 @@ def _labeled(
         if np.isnan(column).all():
             name = quoted(labels.task.name)
             raise InputError(f"{table.path}, column {name}: no usable row has a measured label")
-    weights = features = None
+    weights = features = stds = None
     if columns.weight is not None:
         weights = read_numbers(table, rows, columns.weight, weight)
         if not weights.any():
@@ -426,6 +435,10 @@ def _labeled(
     if columns.features:
         features = np.column_stack(
             [read_numbers(table, rows, column) for column in columns.features]
+        )
+    if columns.stds:
+        stds = np.column_stack(
+            [read_numbers(table, rows, column, standard_error) for column in columns.stds]
         )
     return TrainingTable(
         path=table.path,
@@ -439,6 +452,7 @@ def _labeled(
         bounds=None if np.isnan(bounds).all() else bounds,
         weights=weights,
         features=features,
+        stds=stds,
         split_cells=_cells(rows, columns.split),
         skipped=skipped,
         digest=table.digest(),
@@ -473,8 +487,11 @@ def describe_tasks(table: TrainingTable, config: DataConfig | None = None) -> li
             more = f" and {len(named) - 10} more" if len(named) > 10 else ""
             line += f" in {len(named)} classes: {', '.join(named[:10])}{more}"
         if table.bounds is not None:
-            low, high = (~np.isnan(table.bounds[:, :, index])).sum(axis=1).tolist()
+            is_bound = ~np.isnan(table.bounds[:, :, index])
+            is_interval = is_bound.all(axis=0)
+            low, high = (is_bound & ~is_interval).sum(axis=1).tolist()
             line += f"; {low:,} lower and {high:,} upper bounds" if low or high else ""
+            line += f"; {counted(int(is_interval.sum()), 'interval')}" if is_interval.any() else ""
         values = table.labels_or_bounds[:, index]
         if task.kind == "regression" and len(labels) > 1 and np.nanmin(values) == np.nanmax(values):
             line += ": they do not vary, so that nothing can be learned"
@@ -544,8 +561,8 @@ def _complete_rows(
     numbers = [*columns.features] if columns.weight is None else [*columns.features, columns.weight]
     others = columns.partner, columns.split, columns.time
     inputs = [columns.smiles, *numbers, *(index for index in others if index is not None)]
-    numbers += columns.targets
-    labels = [*columns.targets, *chain.from_iterable(columns.sites.values())]
+    numbers += [*columns.labels, *columns.stds]
+    labels = [*columns.labels, *chain.from_iterable(columns.sites.values())]
     for row in table:
         for index in numbers if row.commas else ():
             row.cells[index] = row.numeral(index)

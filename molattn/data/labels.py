@@ -4,7 +4,7 @@ They are checked before the packages that read molecules and train are loaded.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan, nan
 from typing import NamedTuple, get_args
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from molattn.config.data import DataConfig, TaskChoice
 from molattn.data.table import PLUS_MINUS, Row, Table, Uncalculated, listed, name_column
-from molattn.errors import InputError, ReasonCode, check_one_of, quoted
+from molattn.errors import InputError, ReasonCode, check_one_of, matching, quoted
 from molattn.task import Level, Task
 from molattn.utils.console import counted
 
@@ -33,6 +33,8 @@ _NO_TARGET = re.compile(
     r"(.*[ _-])?(id|ids|name|names|smiles|inchikey|structure)|chembl_?id|molid|mol"
 )
 """Names of columns of structures, names, identifiers and splits, in lower case."""
+_OPEN_ENDS = {"low": ("-inf", "-infinity"), "high": ("inf", "+inf", "infinity", "+infinity")}
+_PREDICTED = re.compile(r"(.+)_(low|high|std)_*", re.DOTALL | re.IGNORECASE)
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
 _POSITIVE_NAMES = frozenset("true t yes y positive pos active toxic hit".split())
 _NEGATIVE_NAMES = frozenset("0 false f no n negative neg inactive".split())
@@ -70,7 +72,7 @@ class Labels(NamedTuple):
 
     task: Task
     values: NDArray[np.float64]  # numbers or class indices, NaN where missing or censored, [n]
-    bounds: NDArray[np.float64]  # lower and upper, of censored labels, else NaN, [2, n]
+    bounds: NDArray[np.float64]  # lower and upper, of labels with limits, else NaN, [2, n]
     invalid: dict[int, LabelError]  # errors of cells that are no labels, by row
 
 
@@ -131,6 +133,49 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
     return value, _RELATIONS[cell_relation or column_relation]
 
 
+def label_limits(
+    cell: str, relation: str = "", low: str = "", high: str = ""
+) -> tuple[float, float, float]:
+    """Return the value of a label of a regression and its lower and upper limit, NaN without.
+
+    ======================  =====  =====  =====  ==================================================
+    Limits                  Value  Lower  Upper  Meaning
+    ======================  =====  =====  =====  ==================================================
+    both empty              v      NaN    NaN    the label as it is written
+    both empty, ``>v``      NaN    v      NaN    censored
+    both empty, ``<v``      NaN    NaN    v      censored
+    one empty               NaN    low    NaN    ``>low``, or likewise ``<high``
+    equal                   low    NaN    NaN    the exact value
+    low below high          v      low    high   an interval; without v its middle
+    ======================  =====  =====  =====  ==================================================
+
+    Args:
+        cell: The label and its ``relation``, as of :func:`label_number`.
+        relation: See above.
+        low: Lower limit: a number, or missing or ``-inf`` if there is none.
+        high: Upper limit: a number, or missing or ``inf``.
+
+    Raises:
+        LabelError: See :func:`label_number`; the lower limit is above the upper one, or the value
+            is not between them.
+    """
+    value, sign = label_number(cell, relation)
+    least, most = (
+        nan if text.strip().lower() in _OPEN_ENDS[end] else number(text)
+        for end, text in (("low", low), ("high", high))
+    )
+    if isnan(least) and isnan(most):
+        return (nan, *((value, nan) if sign > 0 else (nan, value))) if sign else (value, nan, nan)
+    if least > most or value < least or value > most:  # false for NaN
+        expected = "limits in ascending order, with the value between them"
+        raise LabelError(f"{cell} from {low} to {high}".strip(), expected)
+    if least == most:
+        return least, nan, nan
+    if isnan(least) or isnan(most):
+        return nan, least, most
+    return 0.5 * (least + most) if sign or isnan(value) else value, least, most
+
+
 def positive_class(classes: Sequence[str]) -> str | None:
     """Return which of two classes is the positive one by their names; None if they do not tell.
 
@@ -176,12 +221,19 @@ class TrainingColumns(NamedTuple):
     smiles: int
     targets: list[int]
     relations: Sequence[int | None]
+    intervals: Sequence[tuple[int, int] | None]
+    stds: list[int]
     features: list[int]
     partner: int | None
     weight: int | None
     split: int | None
     time: int | None
     sites: dict[Level, list[int]]  # columns of labels of atoms and of bonds
+
+    @property
+    def labels(self) -> list[int]:
+        """The columns that a label may be in: of targets and of limits."""
+        return [*self.targets, *(index for pair in self.intervals for index in pair or ())]
 
 
 def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
@@ -202,6 +254,10 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     features = columns("feature_columns")
     config = replace(config, relation_columns=config.relation_columns[: len(targets)])
     relations = columns("relation_columns") or [None] * len(targets)
+    ends = columns("interval_columns")
+    stds = columns("std_columns")
+    _check_measured(table, {"interval_columns": ends, "std_columns": stds})
+    intervals = [*zip(ends[::2], ends[1::2], strict=True)] or [None] * len(targets)
     partner, weight, split, time = (
         next(iter(columns(f"{name}_column")), None)
         for name in ("partner", "weight", "split", "time")
@@ -214,24 +270,43 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         ]
         for level in levels
     }
-    if leaked := {*targets} & {smiles, partner, weight, *features, *relations}:
+    if leaked := {*targets} & {smiles, partner, weight, *features, *relations, *ends, *stds}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
-            "--weight-column, --feature-columns or --relation-columns)"
+            "--weight-column, --feature-columns, --relation-columns, --interval-columns or "
+            "--std-columns)"
         )
     for level in levels:
         if not sites[level]:
             del sites[level]
-    return TrainingColumns(
-        *(smiles, targets, relations, features, partner, weight, split, time), sites=sites
-    )
+    labels = smiles, targets, relations, intervals, stds
+    return TrainingColumns(*labels, features, partner, weight, split, time, sites)
 
 
 def property_list(table: Table, name: str, level: Level) -> str:
     """Return the column of labels of atoms or bonds: NAME, or ``atom.dprop.NAME`` as RDKit's."""
     names = (name, *(f"{level}.{kind}prop.{name}" for kind in ("d", "i", "", "b")))
     return next((column for column in names if column in table.header), name)
+
+
+def _check_measured(table: Table, columns: Mapping[str, Sequence[int]]) -> None:
+    """Refuse limits and standard errors that ``molattn predict`` wrote beside predictions."""
+    for option, indices in columns.items():
+        for name in (table.header[index] for index in indices):
+            if predicted := prediction_beside(table, name):
+                message = (
+                    f"{table.path}: got {quoted(name)} beside {quoted(predicted)}, as molattn "
+                )
+                expected = "predict writes them, expected a column of measurements"
+                raise InputError(message + expected, option=option)
+
+
+def prediction_beside(table: Table, name: str) -> str:
+    """Return the column of predictions that a column NAME_low, NAME_high or NAME_std is of."""
+    of_target = _PREDICTED.fullmatch(name)
+    columns = matching(f"{of_target[1]}_predicted", table.header) if of_target else []
+    return next(iter(columns), "")
 
 
 def with_target(table: Table, config: DataConfig) -> DataConfig:
@@ -247,7 +322,8 @@ def with_target(table: Table, config: DataConfig) -> DataConfig:
     structure = table.column(config.smiles_column, "--smiles-column")
     used = {config.partner_column, config.weight_column, config.split_column, config.time_column}
     used = {name.lower() for name in used if name} | {table.header[structure].lower()}
-    others = config.relation_columns, config.feature_columns, config.auxiliary_columns
+    others = [config.relation_columns, config.feature_columns, config.auxiliary_columns]
+    others += [config.interval_columns, config.std_columns]
     used |= {name.lower() for names in others for name in names}
     others = [name for name in table.header if name.lower() not in used]
     named = name_column(table.header)
@@ -271,13 +347,15 @@ def read_targets(
         relation = columns.relations[number]
         cells = [row.cells[index] for row in rows]
         relations = None if relation is None else [row.cells[relation] for row in rows]
-        if relations:  # a label without its relation is none
-            cells = [
-                sign if isinstance(sign, Uncalculated) and cell else cell
-                for cell, sign in zip(cells, relations, strict=True)
+        intervals = interval_cells(rows, columns.intervals[number])
+        for beside in filter(None, (relations, *zip(*intervals or (), strict=True))):
+            cells = [  # a label without its relation or limit is none
+                text if isinstance(text, Uncalculated) and (cell or intervals) else cell
+                for cell, text in zip(cells, beside, strict=True)
             ]
         try:
-            labels = read_labels(table.header[index], number, cells, relations, config)
+            name = table.header[index]
+            labels = read_labels(name, number, cells, relations, config, intervals)
         except LabelError as error:
             same = (row for row, cell in enumerate(cells) if cell.strip() == error.text.strip())
             row = next(same) if error.row is None else error.row
@@ -299,12 +377,23 @@ def read_targets(
     return targets, faults
 
 
+def interval_cells(
+    rows: Sequence[Row], columns: tuple[int, int] | None
+) -> list[tuple[str, str]] | None:
+    """Return the lower and upper limit in each row; None = of no label."""
+    if columns is None:
+        return None
+    low, high = columns
+    return [(row.numeral(low), row.numeral(high)) for row in rows]
+
+
 def read_labels(
     name: str,
     number: int,
     cells: Sequence[str],
     relations: Sequence[str] | None,
     config: DataConfig,
+    intervals: Sequence[tuple[str, str]] | None = None,
 ) -> Labels:
     """Return the labels of a target; in a column of numbers, other cells are ``invalid``.
 
@@ -315,17 +404,25 @@ def read_labels(
     transform = config.target_transform[number % len(config.target_transform)]
     positive = config.positive_class[number % len(config.positive_class)]
     unit = config.target_units[number] if config.target_units else ""
-    num_labels = sum(not is_missing(cell) for cell in cells)
+    if intervals:
+        if choice not in (None, "regression"):
+            message = f"got the target {quoted(name)} of --task {choice}, expected a regression"
+            raise InputError(message, option="interval_columns")
+        choice = "regression"
+    beside = intervals or [()] * len(cells)
+    labels = [(cell, *ends) for cell, ends in zip(cells, beside, strict=True)]
+    num_labels = sum(not all(map(is_missing, texts)) for texts in labels)
     if not num_labels:
         raise InputError("no usable row has a label")
     numbers = None
     invalid = dict[int, LabelError]()
     if _are_numbers(cells, choice):
-        numbers = values, bounds = label_values(cells, Task(name), relations, invalid)
-        for row in np.flatnonzero(np.fmax(values, np.fmax(*bounds)) <= 0.0).tolist():
+        numbers = values, bounds = label_values(cells, Task(name), relations, invalid, intervals)
+        for row in np.flatnonzero(np.fmin(values, np.fmin(*bounds)) <= 0.0).tolist():
             if transform == "log":
                 expected = "a number above 0 for --target-transform log"
-                invalid[row] = LabelError(cells[row], expected, row)
+                text = next(text for text in labels[row] if not is_missing(text))
+                invalid[row] = LabelError(text, expected, row)
         if 2 * len(invalid) >= num_labels:
             raise invalid[min(invalid)]
         cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
@@ -354,6 +451,13 @@ def weight(cell: str) -> float:
     if (value := number(cell)) >= 0.0:  # false for NaN
         return value
     raise LabelError(cell, "a weight of at least 0")
+
+
+def standard_error(cell: str) -> float:
+    """Return a cell as the standard error of a label; NaN where it is missing."""
+    if (value := number(cell)) < 0.0:
+        raise LabelError(cell, "a standard error of at least 0 or an empty cell")
+    return value
 
 
 def _column(error: LabelError, labels: int, relations: int | None) -> int:
@@ -412,6 +516,7 @@ def label_values(
     task: Task,
     relations: Sequence[str] | None = None,
     invalid: dict[int, LabelError] | None = None,
+    intervals: Sequence[tuple[str, str]] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return values and bounds of the labels of a task, see :class:`Labels`.
 
@@ -424,20 +529,15 @@ def label_values(
         relation = "" if relations is None else relations[row]
         try:
             if task.kind == "regression":
-                value, sign = label_number(cell, relation)
+                ends = intervals[row] if intervals else ()
+                values[row], *bounds[:, row] = label_limits(cell, relation, *ends)
             else:
-                value = _class_index(cell, relation, task.classes)
-                sign = 0
+                values[row] = _class_index(cell, relation, task.classes)
         except LabelError as error:
             error.row = row
             if invalid is None:
                 raise
             invalid[row] = error
-            continue
-        if sign:
-            bounds[0 if sign > 0 else 1, row] = value
-        else:
-            values[row] = value
     return values, bounds
 
 

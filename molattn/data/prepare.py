@@ -180,7 +180,9 @@ def _inputs(tables: Sequence[Table], config: PrepareConfig) -> _Inputs:
 def _text_columns(table: Table, config: PrepareConfig) -> list[int]:
     """Return the indices of the columns that the options name, the SMILES first."""
     options = [f"{name}_column" for name in ("smiles", "weight", "partner", "split")]
-    options[1:1] = [f"{name}_columns" for name in ("target", "relation", "feature")]
+    options[1:1] = [
+        f"{name}_columns" for name in ("target", "relation", "interval", "std", "feature")
+    ]
     columns: dict[int, None] = {}
     for option in (*options, "keep_columns"):
         value = getattr(config, option)

@@ -242,6 +242,7 @@ def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
         **{
             "charge_columns": (),
             "target_columns": (),
+            "interval_columns": (),
             "atom_target_columns": (),
             "bond_target_columns": (),
         },

@@ -16,7 +16,7 @@ from molattn.chem.fingerprints import split_fingerprints
 from molattn.chem.reader import Fields
 from molattn.chem.shift import MOST_COMPARED, shift_auc, shift_lines
 from molattn.config import EmbedConfig, MoleculeLimits, PredictConfig
-from molattn.data.labels import LabelError, label_values
+from molattn.data.labels import LabelError, interval_cells, label_values, prediction_beside
 from molattn.data.table import FORMATS, Table, output_format
 from molattn.data.table.sdf import SDFTable
 from molattn.errors import InputError, ReasonCode, SmilesError, matching
@@ -91,7 +91,7 @@ def predict_table(
     of a row whose molecule in that column is not predicted.
 
     Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
-    censored.
+    censored; the columns of limits of the training are read too.
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
@@ -191,6 +191,10 @@ class _TallyRows:
         self._labels = label_columns(model, table)
         relations = model.config.relation_columns or [""] * len(self._tasks)
         self._relations = [_column(table, [name]) for name in relations]
+        names = model.config.interval_columns
+        ends = [None if prediction_beside(table, a) else _column(table, [a]) for a in names]
+        self._intervals: list[Any] = [*zip(ends[::2], ends[1::2], strict=True)]
+        self._intervals += [(None, None)] * (len(self._tasks) - len(self._intervals))
         columns = [*PredictionColumns(model.predictor).columns]
         self._outputs = [columns.index(name) for name in model.config.output_names]
         name = "training_similarity"
@@ -215,10 +219,12 @@ class _TallyRows:
             cells = [row.numeral(column) for row in table_rows]
             relations = None if relation is None else [row.cells[relation] for row in table_rows]
             wrong: dict[int, LabelError] = {}
-            values, bounds = label_values(cells, task, relations, wrong)
+            pair = self._intervals[index]
+            limits = None if None in pair else interval_cells(table_rows, pair)
+            values, bounds = label_values(cells, task, relations, wrong, limits)
             labels[:, :, index] = [values, *bounds]
             tally.unusable[task.name] = len(wrong)
-            tally.censored[task.name] = int((~np.isnan(bounds)).sum())
+            tally.censored[task.name] = int(np.logical_xor(*np.isnan(bounds)).sum())
         is_labeled = ~np.isnan(labels).all(axis=(0, 2))
         grades = Counter(cells[n] for _, cells in rows for n in self._graded)
         tally.confidence.update({name: grades[name] for name in CONFIDENCES if grades[name]})

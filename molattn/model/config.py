@@ -80,6 +80,7 @@ class MolAttnConfig:
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
+        interval_columns: Table columns with both limits of the labels of each task; empty = none.
         standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
         unify_drawings: Whether usual drawings of a molecule are read as one, see
@@ -100,6 +101,7 @@ class MolAttnConfig:
     target_transforms: tuple[AnyTransform, ...] = ()
     custom_parts: _Parts = ()
     relation_columns: tuple[str, ...] = ()
+    interval_columns: tuple[str, ...] = ()
     standardize: Standardize = False
     unify_drawings: bool = True
     imports: tuple[str, ...] = ()

@@ -155,10 +155,10 @@ TRANSFORMS: dict[str, type[TargetTransform]] = {
 
 
 def transformed_labels(labels: Tensor, transforms: Sequence[TargetTransform]) -> Tensor:
-    """Transform labels ``[n, T]`` of T tasks; class indices and NaN stay as they are."""
-    columns = zip(labels.split(1, dim=1), transforms, strict=False)
+    """Transform labels ``[..., T]`` of T tasks; class indices and NaN stay as they are."""
+    columns = zip(labels.split(1, dim=-1), transforms, strict=False)
     transformed = [transform.forward(column) for column, transform in columns]
-    return torch.cat([labels[:, :0], *transformed], dim=1)
+    return torch.cat([labels[..., :0], *transformed], dim=-1)
 
 
 def own_units(

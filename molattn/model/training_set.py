@@ -93,12 +93,14 @@ class LabelDistribution:
     @classmethod
     def of(cls, task: Task, labels: Array, bounds: Array | None = None) -> "LabelDistribution":
         """Describe labels ``[n]`` and bounds of censored ones ``[2, n]``, NaN where missing."""
-        labels = labels[~np.isnan(labels)]
+        is_censored = np.isnan(labels)
+        labels = labels[~is_censored]
         if task.kind != "regression":
             counts = np.bincount(labels.astype(int), minlength=len(task.classes))
             return cls(len(labels), classes=tuple(counts.tolist()))
         quantiles = tuple(np.quantile(labels, LEVELS).tolist()) if len(labels) else ()
-        lower, upper = ([], []) if bounds is None else (row[~np.isnan(row)] for row in bounds)
+        ends = [] if bounds is None else bounds[:, is_censored]
+        lower, upper = (row[~np.isnan(row)] for row in ends) if len(ends) else ([], [])
         return cls(
             len(labels), quantiles, above=max(lower, default=None), below=min(upper, default=None)
         )

@@ -23,6 +23,7 @@ from molattn.errors import quoted
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles, to_json
 from molattn.model.confidence import NEAR, difficulty, least_error, near_error
 from molattn.model.config import MolAttnConfig
+from molattn.model.label_limits import largest_errors
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
 from molattn.model.target_transform import transformed_labels
 from molattn.task import Task, output_slices
@@ -241,6 +242,7 @@ class Calibration:
         targets: Array,
         similarity: Array,
         guesses: Sequence[float],
+        bounds: Array | None = None,
     ) -> "Calibration":
         """Fit each of T tasks to the rows that have its label and a finite prediction.
 
@@ -250,6 +252,8 @@ class Calibration:
             targets: Labels on the same scale, NaN where missing, ``[n, T]``.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
             guesses: Errors of a guess, see :func:`molattn.model.confidence.guess_error`, ``[T]``.
+            bounds: Limits of labels on the same scale, NaN where there is none, ``[2, n, T]``.
+                Intervals of predictions then contain the whole intervals of labels.
         """
         parts: list[Part] = []
         for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -258,7 +262,8 @@ class Calibration:
             labels = targets[rows, index]
             predicted = outputs[rows, columns]
             if task.kind == "regression":
-                errors = np.abs(labels - predicted[:, 0])
+                limits = None if bounds is None else bounds[:, rows, index]
+                errors = largest_errors(predicted[:, 0], labels, limits)
                 parts.append(ConformalScores.fit(errors, similarity[rows, index], guesses[index]))
             elif len(labels) < _FEWEST_LABELS:
                 reason = f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed"
@@ -396,16 +401,22 @@ class Uncertainty:
         outputs: Array,
         targets: Array,
         guesses: Sequence[float],
+        bounds: Array | None = None,
     ) -> "Uncertainty":
         """Fit to labels of held-out molecules, and what the predictor outputs for them.
 
-        ``guesses`` are the errors of a guess.
+        ``guesses`` are the errors of a guess, ``bounds`` the limits of labels.
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
-        labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
+        labels, limits = (
+            None
+            if numbers is None
+            else transformed_labels(torch.tensor(numbers), config.target_transforms).numpy()
+            for numbers in (targets, bounds)
+        )
         similarity = fingerprints.task_similarity(held_out, len(tasks))
-        calibration = Calibration.fit(tasks, mean, labels, similarity, guesses)
+        calibration = Calibration.fit(tasks, mean, labels, similarity, guesses, limits)
         calibration = calibration.with_correlations(mean, labels, similarity, held_out)
         return cls(calibration, fingerprints)
 

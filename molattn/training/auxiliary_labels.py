@@ -99,6 +99,9 @@ class AuxiliaryLabels:
                 (self.molecules.weights, len(self.other_labels)),
             )
         )
+        if weights.ndim > 1:  # of each label
+            weights = np.hstack([weights, np.ones_like(self.row_labels[:count])])
+            more = np.repeat(more[:, None], targets.shape[1], axis=1)
         return first | {
             "inputs": inputs[np.concatenate([np.arange(count), len(self.row_labels) + others])],
             "targets": targets,
@@ -118,7 +121,7 @@ def _identity(table: TrainingTable, row: int) -> tuple[Any, ...]:
 def _scaled(auxiliary: TrainingTable, rows: Rows) -> Array:
     """Return labels ``[n, A]``: of unit variance, or classes."""
     labels = auxiliary.targets[rows]
-    values = auxiliary.labels_or_bounds[rows]
+    values = auxiliary.least_labels[rows]
     transforms, _ = target_transforms(auxiliary.tasks, ("auto",), labels, values)
     labels = transformed_labels(torch.from_numpy(labels), transforms).numpy()
     for task, column in zip(auxiliary.tasks, labels.T, strict=True):

@@ -43,9 +43,9 @@ class SiteTargets(OnDevice):
 
 
 class LabeledBatch(NamedTuple):
-    """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``.
+    """n molecules with targets ``[n, T]``, weights ``[n]`` or ``[n, T]``, features ``[n, F]``.
 
-    Censored labels have bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
+    Labels with limits have bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
     A frozen encoder's output, the vectors of the atoms ``[N, width]``, may be there too.
     """
 
@@ -139,6 +139,8 @@ class LabeledLoader(ResumableLoader):
         super().__init__(len(molecules.records), batch_size, seed)
         self._model = model
         self._molecules = molecules
+        columns = molecules.targets, molecules.stds, molecules.weights
+        self._weights = model.scaling.label_weights(*columns)
 
     @cached_property
     def _atoms(self) -> list[Tensor]:
@@ -188,7 +190,7 @@ class LabeledLoader(ResumableLoader):
         return LabeledBatch(
             self._model.collate([molecules.records[row] for row in rows]),
             targets,
-            None if molecules.weights is None else torch.tensor(molecules.weights[rows]).float(),
+            None if self._weights is None else torch.tensor(self._weights[rows]).float(),
             None
             if molecules.features is None
             else torch.tensor(molecules.features[rows], dtype=dtype),

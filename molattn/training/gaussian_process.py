@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy.special import log_ndtr
 
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process import GaussianProcessHead, log_bayes_factor
+from molattn.model.label_limits import mean_within, nearest_permitted
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.task import interleaved, output_slices
@@ -88,12 +88,6 @@ def add_gaussian_process(
     return outputs, rows.numbers[: len(errors)], errors
 
 
-def _mean_above(bound: Array, mean: Array, std: Array) -> Array:
-    """Return the mean of normal numbers that are above a bound."""
-    z = (bound - mean) / std
-    return mean + std * np.exp(-0.5 * z**2 - log_ndtr(-z)) / np.sqrt(2.0 * np.pi)
-
-
 class _Rows:
     """The rows that a Gaussian process learns from, as the trained model of a run sees them.
 
@@ -130,9 +124,10 @@ class _Rows:
                 features = np.concatenate([features, auxiliary.molecules.features])  # pyright: ignore
             self.lines = np.concatenate([self.lines, auxiliary.lines])
         self.network, self.inputs = model.networks.predict(records, features=features)
-        self.weights = molecules.weights
+        labels = molecules.targets, molecules.stds, molecules.weights
+        self.weights = model.scaling.label_weights(*labels)
         self.labels = scaled(molecules.targets)
-        self.bounds = None if molecules.bounds is None else [*map(scaled, molecules.bounds)]
+        self.bounds = None if molecules.bounds is None else scaled(molecules.bounds)
 
     def fit(self, count: int, *, with_errors: bool = False) -> GaussianProcessHead:
         """Fit a Gaussian process to the first rows, with their leave-one-out errors if asked for.
@@ -140,7 +135,8 @@ class _Rows:
         A censored label is left out if the Gaussian process of the others predicts a value on the
         right side of its bound. Otherwise it counts as the mean, beyond the bound, of a normal
         distribution around that prediction, whose standard deviation is the root mean square of the
-        leave-one-out errors: one step of the EM algorithm for a Tobit model.
+        leave-one-out errors: one step of the EM algorithm for a Tobit model. So does an interval,
+        between its limits, wherever the prediction is, and as its value or middle before.
 
         Source: Amemiya, J. Econom. 1984, 24, 3.
         """
@@ -148,17 +144,18 @@ class _Rows:
         gp = self._fit(first)
         if self.bounds is None or gp.errors is None:
             return gp
-        low, high = (bound[:count] for bound in self.bounds)
         starts = [columns.start for columns in output_slices(self.model.config.tasks)]
         predicted = gp.predict(first["inputs"])[:, starts]
         squares = np.square(gp.errors[:count])
         counts = np.maximum(np.sum(~np.isnan(squares), axis=0), 1)
         std = np.sqrt(np.nansum(squares, axis=0) / counts).clip(_LEAST_STD)
-        above = np.where(predicted < low, _mean_above(low, predicted, std), np.nan)
-        below = np.where(predicted > high, -_mean_above(-high, -predicted, std), above)
-        if np.isnan(below).all():
+        bounds = self.bounds[:, :count]
+        is_interval = ~np.isnan(bounds).any(axis=0)
+        is_learned = is_interval | (nearest_permitted(predicted, bounds) != predicted)
+        if not is_learned.any():
             return gp if with_errors else replace(gp, errors=None)
-        first["targets"] = np.fmax(first["targets"], below)
+        expected = mean_within(bounds, predicted, std)
+        first["targets"] = np.where(is_learned, expected, first["targets"])
         return self._fit({**first, "with_errors": with_errors})
 
     def _fit(self, first: dict[str, Any]) -> GaussianProcessHead:
@@ -229,6 +226,8 @@ def _key(table: TrainingTable, row: int) -> str:
     partner = None if record.partner is None else record.partner.smiles
     columns = (table.targets, table.weights, table.features)
     numbers = [None if column is None else column[row].tolist() for column in columns]
+    if table.stds is not None:
+        numbers.append(table.stds[row].tolist())
     if table.bounds is not None:
         numbers.append(table.bounds[:, row].tolist())
     return repr((record.smiles, partner, numbers))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from molattn.config import SupervisedConfig
 from molattn.data.site_labels import SiteLabels
+from molattn.model.label_limits import nearest_permitted
 from molattn.model.model import MolAttn
 from molattn.nn.graph_inputs import EdgeAttr
 from molattn.task import Task, output_slices
@@ -89,7 +90,7 @@ class LabeledObjective(Objective):
         scale = self.model.scaling.scaled_labels
         bounds = batch.bounds
         if bounds is not None:
-            bounds = torch.stack([scale(limits) for limits in bounds])
+            bounds = scale(bounds)
         return loss(output, scale(batch.targets), batch.weights, bounds)
 
     def _site_losses(
@@ -116,7 +117,7 @@ class TaskLoss(nn.Module):
     For a regression the squared, absolute or Huber error of scaled targets; for a classification
     the cross-entropy, with label smoothing. A censored label of a regression costs nothing if the
     prediction is on the permitted side of its bound; otherwise the bound is the target (the bounded
-    loss of Chemprop).
+    loss of Chemprop). An interval has two bounds; see :mod:`molattn.model.label_limits`.
 
     Args:
         tasks: T tasks.
@@ -169,9 +170,10 @@ class TaskLoss(nn.Module):
         Args:
             output: Scaled predictions and logits ``[n, outputs]``.
             target: Scaled targets and class indices ``[n, T]``, NaN where missing or censored.
-            row_weights: ``[n]``, with mean 1 over the training rows; 1 by default.
-            bounds: Scaled lower and upper bounds of the censored targets ``[2, n, T]``, NaN where
-                there is none; by default no target is censored.
+            row_weights: ``[n]`` or of each label ``[n, T]``, with mean 1 over the training rows; 1
+                by default.
+            bounds: Scaled lower and upper bounds of the targets ``[2, n, T]``, NaN where there is
+                none; by default no target has bounds.
         """
         output = output.float()
         has_label = ~target.isnan()
@@ -179,10 +181,10 @@ class TaskLoss(nn.Module):
         filled = torch.where(has_label, target, 0.0)
         predicted = output[:, self.outputs]
         if bounds is not None:
-            is_censored = ~bounds.isnan().all(dim=0)
-            nearest = predicted.detach().fmax(bounds[0]).fmin(bounds[1])  # which pass over NaN
-            filled = torch.where(is_censored, nearest, filled)
-            has_label = has_label | is_censored
+            is_bounded = ~bounds.isnan().all(dim=0)
+            nearest = nearest_permitted(predicted.detach(), bounds)
+            filled = torch.where(is_bounded, nearest, filled)
+            has_label = has_label | is_bounded
         losses = self._errors(predicted, filled)
         smoothing = self.config.label_smoothing
         smoothed = filled * (1.0 - smoothing) + 0.5 * smoothing
@@ -196,7 +198,7 @@ class TaskLoss(nn.Module):
         weights = has_label * self.task_weights
         weighted = losses * self.class_weights.gather(0, classes) * weights
         if row_weights is not None:
-            weighted = weighted * row_weights.unsqueeze(1)
+            weighted = weighted * row_weights.view(len(row_weights), -1)
         return weighted.sum(), weights.sum()
 
     def _errors(self, output: Tensor, target: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.model.confidence import difficulty
+from molattn.model.label_limits import largest_errors
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.model.target_transform import own_units, transformed_labels
@@ -122,7 +123,8 @@ def calibrate_out_of_fold(
         model.gaussian_process = replace(head, shares=shares)
     mean = _combined(model, table, joined)
     guesses = model.predictor.guess_errors()
-    calibration = Calibration.fit(tasks, mean, labels, joined.similarity, guesses)
+    bounds = _bounds(model, table, joined.rows)
+    calibration = Calibration.fit(tasks, mean, labels, joined.similarity, guesses, bounds)
     numbers = np.repeat(np.arange(len(folds)), [len(fold.rows) for fold in folds])
     prints = table.fingerprints(joined.rows)
     calibration = calibration.with_correlations(mean, labels, joined.similarity, prints, numbers)
@@ -149,11 +151,11 @@ def out_of_fold_coverage(
     """
     starts = [columns.start for columns in output_slices(model.config.tasks)]
     near = model.predictor.calibrated_uncertainty().calibration.near
-    scores = [
-        np.abs(_labels(model, table, fold.rows) - _combined(model, table, fold)[:, starts])
-        / difficulty(fold.similarity, near)
-        for fold in folds
-    ]
+    scores = []
+    for fold in folds:
+        limits = _labels(model, table, fold.rows), _bounds(model, table, fold.rows)
+        errors = largest_errors(_combined(model, table, fold)[:, starts], *limits)
+        scores.append(errors / difficulty(fold.similarity, near))
     coverages: dict[str, dict[str, float | int | None]] = {}
     for index, task in enumerate(model.config.tasks):
         if task.kind != "regression":
@@ -180,6 +182,14 @@ def _labels(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Ar
     if table.weights is not None:
         labels = np.where(table.weights[rows, None] > 0.0, labels, np.nan)
     return labels
+
+
+def _bounds(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Array | None:
+    """Return transformed limits of labels ``[2, n, T]``; None = none has limits."""
+    if table.bounds is None:
+        return None
+    bounds = torch.from_numpy(table.bounds[:, rows])
+    return transformed_labels(bounds, model.config.target_transforms).numpy()
 
 
 def _transformed(

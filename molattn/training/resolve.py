@@ -187,6 +187,7 @@ def resolve(
         morgan_counts=calculator.morgan_counts,
         partner_column=config.data.partner_column,
         relation_columns=config.data.relation_columns[: len(table.tasks)],
+        interval_columns=config.data.interval_columns,
         standardize=config.data.standardize,
         imports=tuple(IMPORTED),
         auxiliary_columns=config.data.auxiliary_columns,
@@ -242,7 +243,7 @@ def _have_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) 
     """Return whether all labels whose logarithm a model predicts are positive."""
     is_log = [transform.kind == "log" for transform in config.target_transforms]
     return not any(
-        (molecules.labels_or_bounds[:, is_log] <= 0.0).any()
+        (molecules.least_labels[:, is_log] <= 0.0).any()
         for molecules in learned_molecules(table, split)
     )
 

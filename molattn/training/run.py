@@ -334,7 +334,7 @@ def _learned_transforms(
     if table.auxiliary is not None:
         choices = choices * len(table.tasks) if len(choices) == 1 else choices
         choices += ("auto",) * len(table.auxiliary.tasks)
-    others = np.concatenate([training.labels_or_bounds, validation.labels_or_bounds])
+    others = np.concatenate([training.least_labels, validation.least_labels])
     return target_transforms(config.tasks, choices, training.targets, others)
 
 
@@ -375,9 +375,9 @@ def _calibrate(
     predicted = outputs[:, is_drawn]
     trained = _fingerprints(config, table, split.train) if config.kernels else fingerprints
     prints = table.fingerprints(rows)
-    targets = table.targets[rows]
-    guesses = model.predictor.guess_errors()
-    fitted = Uncertainty.fit(model.config, trained, prints, predicted, targets, guesses)
+    labels = table.targets[rows], model.predictor.guess_errors()
+    bounds = None if table.bounds is None else table.bounds[:, rows]
+    fitted = Uncertainty.fit(model.config, trained, prints, predicted, *labels, bounds)
     model.uncertainty = replace(fitted, fingerprints=fingerprints)
     for line in model.uncertainty.calibration.lines():
         print_line(job.console, line)

@@ -180,6 +180,32 @@ def test_censored_labels(molecules, tmp_path):
     np.testing.assert_array_equal(first, second)
 
 
+def test_labels_with_limits(molecules, tmp_path):
+    rows = [
+        (smiles, "" if n % 4 else y, y - 0.1 * (n % 3), y + 0.2 * (n % 3), 0.1 * (n % 5))
+        for n, (smiles, y) in enumerate(molecules[:150])
+    ]
+    asked = table(tmp_path / "in.csv", "smiles,logS,low,high,se", rows)
+    options = ["--interval-columns", "low", "high", "--std-columns", "se"]
+    run = train(asked, tmp_path / "run", *options)
+    tested = pd.read_csv(run / "predictions.csv")
+    guess = tested["logS_predicted"]
+    label = tested["logS"].fillna((tested["low"] + tested["high"]) / 2)
+    distances = [
+        (values - values.clip(tested["low"], tested["high"])).abs().mean()
+        for values in (guess, pd.Series(label.mean(), guess.index))
+    ]
+    found = scores(run)["test"]["logS"]
+    assert found["count"] == len(tested)
+    assert found["st_rae"] == pytest.approx(distances[0] / distances[1], rel=1e-4)
+    assert found["interval_mae"] == pytest.approx(distances[0], rel=1e-4)
+    shown = succeed("predict", run, asked, "--output", tmp_path / "out.csv")
+    assert "ST-RAE" in shown.out + shown.err
+    # What predict writes is not taken for measurements.
+    options = ("--target-columns", "logS", "--interval-columns", "logS_low", "logS_high")
+    refuse("interval-columns", "train", tmp_path / "out.csv", *options)
+
+
 def test_features_descriptors_and_a_second_molecule(molecules, tmp_path):
     solvents = ("O", "CCO", "C(C")
     rows = [

@@ -193,6 +193,74 @@ def test_formulas_without_a_value_are_not_empty_cells_of_other_columns(tmp_path,
         np.testing.assert_array_equal(table.bounds[0], [[np.nan], [2], [4]])
 
 
+LIMITS = DataConfig(target_columns=("y",), interval_columns=("low", "high"), std_columns=("se",))
+LIMITED = """smiles,y,low,high,se
+C,1,,,0.5
+CC,2,1,4,
+CCC,,2,3,0
+CCCC,,,7,1
+CCCCC,9,8,,1
+CCCCCC,5,5,5,1
+O,3,4,2,1
+CO,,,,1
+CCO,1,2,3,1
+"""
+
+
+def test_limits_and_standard_errors_are_read_beside_the_labels(tmp_path):
+    table = read(tmp_path, LIMITED, LIMITS)
+    nan = np.nan
+    np.testing.assert_array_equal(table.targets[:, 0], [1, 2, 2.5, nan, nan, 5])
+    np.testing.assert_array_equal(table.bounds[0, :, 0], [nan, 1, 2, nan, 8, nan])
+    np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, 4, 3, 7, nan, nan])
+    np.testing.assert_array_equal(table.stds[:, 0], [0.5, nan, 0, 1, 1, 1])
+    np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1, 2, 2.5, 7, 8, 5])
+    np.testing.assert_array_equal(table.least_labels[:, 0], [1, 1, 2, 7, 8, 5])
+    np.testing.assert_array_equal(table.molecules(np.array([1])).stds, [[nan]])
+    codes = [(row.line, row.code) for row in table.skipped]
+    assert codes == [(8, "invalid_label"), (9, "no_label"), (10, "invalid_label")]
+    assert table.skipped[0].reason == (
+        "column 'y': got '3 from 4 to 2', expected limits in ascending order, with the value "
+        "between them"
+    )
+    (line,) = describe_tasks(table, LIMITS)
+    assert line == (
+        "'y': regression, 4 labels from 1 to 5; 1 lower and 1 upper bounds; 2 intervals"
+    )
+
+
+@pytest.mark.parametrize(
+    "text, options, word",
+    [
+        (LIMITED.replace("low", "y_predicted"), {"interval_columns": ("y_predicted",)}, "LOW HIGH"),
+        (LIMITED, {"interval_columns": ("high", "low")}, "limits in ascending order"),
+        (LIMITED, {"interval_columns": ("low", "low")}, "each once"),
+        (LIMITED.replace("0.5", "-1"), {}, "standard error of at least 0"),
+        (LIMITED, {"task": ("classification",)}, "classification, expected a regression"),
+        (LIMITED.replace("CC,2,1", "CC,2,0"), {"target_transform": ("log",)}, ""),
+        ("smiles,y,y_low,y_high,y_predicted\nC,1,0,2,1\n", {}, "beside 'y_predicted', as molattn"),
+        (
+            "smiles,y,Y_STD,y_predicted\nC,1,0,1\n",
+            {"std_columns": ("y_std",)},
+            "as molattn predict",
+        ),
+        ("smiles,y,low,low_predicted,high\nC,1,0,2,1\n", {"interval_columns": ("low", "high")}, ""),
+    ],
+)
+def test_limits_that_do_not_fit_and_predictions_are_refused(tmp_path, text, options, word):
+    columns = {} if "se" in text.split("\n")[0] else {"interval_columns": (), "std_columns": ()}
+    if "y_low" in text:
+        columns["interval_columns"] = ("y_low", "y_high")
+    config = replace(
+        LIMITS, **columns | {key: x for key, x in options.items() if word != "LOW HIGH"}
+    )
+    if not word:
+        assert len(read(tmp_path, text, config).rows)
+        return
+    with pytest.raises(InputError, match=word):
+        read(tmp_path, text, replace(config, **options))
+
+
 def test_labels_of_one_value_vary_by_their_bounds(tmp_path):
     table = read(tmp_path, "smiles,y,z\nC,5,5\nCC,5,5\nCCC,>10,>5\n")
     assert ["do not vary" in line for line in describe_tasks(table, CONFIG)] == [False, True]

@@ -8,6 +8,7 @@ from molattn.data.labels import (
     RelationError,
     infer_task,
     is_missing,
+    label_limits,
     label_number,
     label_values,
     number,
@@ -178,3 +179,44 @@ def test_a_relation_beside_a_class_is_refused():
         words = f"{relation!r}|{relation}.*no relation beside a class.*--task regression"
         with pytest.raises(RelationError, match=words.replace("?", r"\?")):
             label_values(["0", "1"], binary, ["", relation])
+
+
+@given(st.floats(-1e29, 1e29), st.floats(0, 1e29), st.sampled_from(["", "NA", " "]))
+def test_an_open_side_is_censored_and_equal_limits_are_the_value(value, width, empty):
+    text = repr(value)
+    exact = label_limits(text)
+    np.testing.assert_array_equal(exact, (value, np.nan, np.nan))
+    for cell in (empty, text):
+        np.testing.assert_array_equal(label_limits(cell, low=text, high=text), exact)
+        for low, high, relation in (("-inf", text, "<"), (text, empty, ">"), (empty, text, "<")):
+            censored = label_limits(text, relation)
+            np.testing.assert_array_equal(label_limits(cell, low=low, high=high), censored)
+            np.testing.assert_array_equal(label_limits(f"{relation}{text}"), censored)
+    if value + width > value:
+        ends = value, value + width
+        texts = [repr(end) for end in ends]
+        assert label_limits(empty, "", *texts) == (0.5 * sum(ends), *ends)
+        assert label_limits(texts[1], "", *texts) == (ends[1], *ends)
+        for wrong in ((empty, *texts[::-1]), (repr(ends[1] + 2.0 * abs(ends[1]) + 1.0), *texts)):
+            with pytest.raises(LabelError, match="limits in ascending order"):
+                label_limits(wrong[0], "", *wrong[1:])
+
+
+@pytest.mark.parametrize(
+    "cell, low, high, expected",
+    [
+        ("", "", "", (np.nan, np.nan, np.nan)),
+        ("5", "NA", "", (5, np.nan, np.nan)),
+        (">5", "1", "9", (5, 1, 9)),  # the limits say more, and the bound is between them
+        ("", "-Inf", "inf", (np.nan, np.nan, np.nan)),
+        ("3", "1", "+Infinity", (np.nan, 1, np.nan)),
+    ],
+)
+def test_limits_say_more_than_the_label_beside_them(cell, low, high, expected):
+    np.testing.assert_array_equal(label_limits(cell, "", low, high), expected)
+
+
+def test_limits_that_are_no_numbers_are_refused():
+    for low, high in (("inf", "2"), ("1", "-inf"), ("1", "2 mM")):
+        with pytest.raises(LabelError, match="a number"):
+            label_limits("", "", low, high)

@@ -63,6 +63,33 @@ def test_each_task_is_learned_from_the_rows_that_have_its_label():
     np.testing.assert_allclose(found, head.predict(NEW)[:, 0] + 1.0, rtol=1e-6)
 
 
+def test_each_label_may_have_a_weight_of_its_own():
+    rng = np.random.default_rng(0)
+    labels = make_labels()[:, :2]
+    weights = rng.uniform(0.2, 2.0, labels.shape)
+    tasks = Task("y"), Task("z")
+    labels[:, 1] = rng.normal(size=len(labels))  # no help for the other
+    config = MolAttnConfig(tasks, SMALL, kernels=CONFIG.kernels)
+    both = GaussianProcessHead.fit(config, INPUTS, labels, weights=weights, with_errors=True)
+    for index, task in enumerate(tasks):
+        alone = GaussianProcessHead.fit(
+            MolAttnConfig((task,), SMALL, kernels=CONFIG.kernels),
+            INPUTS,
+            labels[:, [index]],
+            weights=weights[:, index],
+            with_errors=True,
+        )
+        for found, expected in (
+            (both.predict(NEW), alone.predict(NEW)),
+            (both.errors, alone.errors),
+        ):
+            np.testing.assert_allclose(found[:, [index]], expected, rtol=1e-6, atol=1e-8)
+    of_rows = GaussianProcessHead.fit(config, INPUTS, labels, weights=weights[:, 0]).predict(NEW)
+    same = np.repeat(weights[:, :1], 2, axis=1)
+    of_labels = GaussianProcessHead.fit(config, INPUTS, labels, weights=same).predict(NEW)
+    np.testing.assert_array_equal(of_labels, of_rows)
+
+
 @settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(random):

@@ -174,3 +174,44 @@ def test_rows_with_rare_labels_and_many_sets_of_labels_are_learned(frame, both, 
     np.testing.assert_array_equal(run.split.train, both.split.train)
     assert {run.table.rows[row].line for row in rows} <= {*run.model.gaussian_process.rows.tolist()}
     assert np.isfinite(run.model.predict(NEW)).all()
+
+
+def test_limits_have_censored_and_measured_labels_as_special_cases(frame):
+    labels = frame["logS"].to_numpy()
+    kinds = np.arange(len(frame)) % 3  # measured, >, <
+    relations = np.array(["", ">", "<"])[kinds]
+    written = [f"{sign}{y}" for sign, y in zip(relations, labels, strict=True)]
+    options = {**PROCESS, "descriptors": "none", "target_transform": "none"}
+    options["interval_columns"] = ("low", "high")
+
+    def predicted(values, low, high, **more):
+        table = frame.assign(logS=values, low=low, high=high)
+        run = trained(table, **{**options, **more})
+        return np.hstack([run.model.predict(NEW), *run.model.predict_interval(NEW, 0.5)])
+
+    expected = predicted(written, np.nan, np.nan, interval_columns=())
+    low = np.where(kinds == 2, np.nan, labels)
+    high = np.where(kinds == 1, np.nan, labels)
+    for values in (np.nan, labels):
+        np.testing.assert_array_equal(predicted(values, low, high), expected)
+    narrow = predicted(np.nan, low - 1e-7, high + 1e-7)
+    np.testing.assert_allclose(narrow, expected, atol=1e-4)
+    wide = predicted(np.nan, low - 1.0, high + 2.0)
+    assert np.abs(wide[:, 0] - expected[:, 0]).max() > 0.01
+    assert (np.diff(wide[:, 1:]) > np.diff(expected[:, 1:])).all()  # they hold whole intervals
+
+
+def test_labels_with_a_large_standard_error_count_little(frame):
+    rng = np.random.default_rng(0)
+    is_wrong = rng.random(len(frame)) < 0.3
+    labels = frame["logS"] + np.where(is_wrong, 6.0, 0.0)
+    table = frame.assign(noisy=labels, se=np.where(is_wrong, 50.0, 0.1))
+    table["split"] = np.resize(["train", "train", "val"], len(table))
+    options = {**PROCESS, "descriptors": "none", "split_column": "split", "split": None}
+    runs = [
+        trained(table, target, **options, std_columns=columns)
+        for target, columns in (("logS", ()), ("noisy", ("se",)), ("noisy", ()))
+    ]
+    right, weighted, plain = (run.model.predict(table["smiles"].tolist())[:, 0] for run in runs)
+    errors = [np.abs(values - right)[~is_wrong].mean() for values in (weighted, plain)]
+    assert errors[0] < 0.5 * errors[1]

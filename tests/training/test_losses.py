@@ -109,6 +109,52 @@ def test_a_censored_loss_is_that_by_hand(seed, kind):
     np.testing.assert_allclose(outputs.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["mse", "mae", "huber"]))
+def test_the_loss_of_an_interval_is_the_least_of_all_its_values(seed, kind):
+    rng = np.random.default_rng(seed)
+    output = rng.normal(size=(9, 1))
+    bounds = np.sort(rng.normal(size=(2, 9, 1)), axis=0)
+    expected, gradient = 0.0, np.zeros((9, 1))
+    for row, (low, high) in enumerate(bounds[:, :, 0].T):
+        values = np.append(np.linspace(low, high, 50), np.clip(output[row, 0], low, high))
+        errors = output[row, 0] - values
+        least = min(errors, key=abs)
+        expected += error_of(least, kind)
+        slope = {"mse": 2.0 * least, "mae": np.sign(least), "huber": np.clip(least, -1, 1)}
+        gradient[row, 0] = slope[kind]
+    outputs, limits = (torch.tensor(array, dtype=torch.float32) for array in (output, bounds))
+    outputs.requires_grad_()
+    target = limits.mean(dim=0)
+    loss = loss_of((Y,), target, loss=kind)
+    total, weight = loss(outputs, target, None, limits)
+    total.backward()
+    assert total.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert weight.item() == 9
+    np.testing.assert_allclose(outputs.grad, gradient, rtol=1e-4, atol=1e-5)
+    outputs.requires_grad_(False)
+    # An open side is a censored label; without width the label is measured.
+    for side in (0, 1):
+        opened = limits.clone()
+        opened[side] = nan
+        infinite = limits.clone()
+        infinite[side] = (-torch.inf, torch.inf)[side]
+        censored = loss(outputs, torch.full_like(target, nan), None, opened)
+        assert censored == loss(outputs, target, None, infinite)
+    exact = loss(outputs, target)
+    assert loss(outputs, target, None, torch.stack([target, target])) == exact
+    width = torch.tensor([[[-1e-6]], [[1e-6]]])
+    narrow, _ = loss(outputs, target, None, target + width)
+    assert narrow.item() == pytest.approx(exact[0].item(), rel=1e-3, abs=1e-4)
+
+
+def test_labels_of_a_row_may_have_weights_of_their_own():
+    target = torch.tensor([[0.0, 0.0], [0.0, nan]])
+    output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])
+    weights = torch.tensor([[0.5, 2.0], [1.5, 1.0]])
+    total, weight = loss_of((Y, Z), target)(output, target, weights)
+    assert (total.item(), weight.item()) == (0.5 * 1 + 2.0 * 4 + 1.5 * 9, 3.0)
+
+
 def test_rows_and_tasks_are_weighted():
     target = torch.tensor([[0.0, 0.0], [0.0, nan]])
     output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])

@@ -22,6 +22,7 @@ from molattn.errors import InputError, matching
 from molattn.evaluation.scores.metrics import (
     METRICS,
     main_metric,
+    metrics_of,
     percentile_interval,
     replaced_lines,
     resamplings,
@@ -109,9 +110,14 @@ def _read(folder: Path) -> RunPredictions:
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
     names = data.relation_columns[: len(tasks)]  # those of auxiliary columns follow
-    relations = [texts(name) for name in names] or [None] * len(tasks)
-    both = zip(tasks, relations, strict=True)
-    read = {task.name: label_values(texts(task.name), task, signs) for task, signs in both}
+    none = [None] * len(tasks)
+    relations = [texts(name) for name in names] or none
+    ends = [texts(name) for name in data.interval_columns]
+    pairs = [[*zip(*pair, strict=True)] for pair in zip(ends[::2], ends[1::2], strict=True)] or none
+    read = {
+        task.name: label_values(texts(task.name), task, signs, intervals=limits)
+        for task, signs, limits in zip(tasks, relations, pairs, strict=True)
+    }
     labels = {name: values for name, (values, _) in read.items()}
     parts = {"label": pd.DataFrame(labels), "similarity": numbers(["training_similarity"])}
     for row, end in enumerate(("low", "high")):
@@ -232,12 +238,14 @@ def _estimated_rows(runs: Mapping[str, RunPredictions], scaffolds: Any) -> Itera
         for run in runs.values()
         for name in first.rounds
     ]
+    intervals = metrics_of("interval", "log10_interval")
     for task in tasks:
         labeled = first.frame["label", task.name].notna().to_numpy()
         ends = first.frame[[("low", task.name), ("high", task.name)]]
-        is_censored = ends.notna().any(axis=1).to_numpy()
+        is_censored = ends.notna().any(axis=1).to_numpy() & ~labeled
         for name in _metric_names(task, drawn):
             rows = is_censored if "censored" in name else labeled
+            rows = is_censored | labeled if name in intervals else rows
             undefined = np.full(1, np.nan)  # of a round without such rows
             values = [scores[task.name].get(name, undefined) for scores in drawn]
             values = np.array(values).reshape(len(runs), -1)

@@ -349,8 +349,12 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
         counts = []
         for rows in run.split:
             counts.append(f"{np.count_nonzero(~np.isnan(run.table.targets[rows, index])):,}")
-            if bounds is not None and (censored := np.sum(~np.isnan(bounds[:, rows, index]))):
-                counts[-1] += f", {censored:,} censored"
+            ends = (
+                (~np.isnan(bounds[:, rows, index])).sum(axis=0) if bounds is not None else rows[:0]
+            )
+            for number, kind in ((1, "censored"), (2, "intervals")):
+                if count := np.count_nonzero(ends == number):
+                    counts[-1] += f", {count:,} {kind}"
         yield target_label(task), counts
     for labels in run.table.sites.values():
         of_splits = [(~np.isnan(labels.molecules(rows).targets)).sum(axis=0) for rows in run.split]

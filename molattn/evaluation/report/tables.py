@@ -79,12 +79,18 @@ _LIMIT = (
     "Right side: fraction of predictions that the limit permits, which have no error; the error of "
     "others is their distance to the limit."
 )
+_INTERVAL = (
+    "ST-RAE: the mean distance of predictions to the limits of all labels over the distance of the "
+    "mean of the test labels; MAE to the interval: the mean distance itself."
+)
 _CONTENTS = (
     TableContent("scores", ("regression",), ("regression",)),
     TableContent("log10 scores", ("log10",), ("log10",)),
     TableContent("fold errors", ("log10",), ("fold",), "RMSE is in the unit of the target."),
     TableContent("scores of censored labels", ("regression",), ("censored",), _LIMIT),
     TableContent("scores of censored labels", ("log10",), ("log10_censored",), _LIMIT),
+    TableContent("scores of intervals", ("regression",), ("interval",), _INTERVAL),
+    TableContent("scores of intervals", ("log10",), ("log10_interval",), _INTERVAL),
     TableContent("scores", ("binary", "multiclass"), ()),
 )
 
@@ -166,9 +172,9 @@ def score_tables(tasks: Sequence[Task], scores: Mapping[str, TaskScores]) -> lis
     """Return the scores of all models, one table for each scale.
 
     These are regressions in their unit, regressions that are scored on log10 with their fold
-    errors, classifications, and censored labels. The mean over tasks is left out if they have
-    different units or scales. The scores are of the test rows; without any, of the validation rows;
-    see :class:`molattn.evaluation.scores.run_metrics.Metrics`. Only the first metric has its
+    errors, classifications, censored labels and intervals. The mean over tasks is left out if they
+    have different units or scales. The scores are of the test rows; without any, of the validation
+    rows; see :class:`molattn.evaluation.scores.run_metrics.Metrics`. Only the first metric has its
     confidence interval.
     """
     models = [key for key in MODELS if key in scores] or ["validation"]
@@ -257,6 +263,7 @@ def contents_of(task: Task, scores: Mapping[str, Any]) -> list[TableContent]:
         for content in _CONTENTS
         if kind in content.tasks
         and ("censored" not in content.title or "censored_permitted" in scores)
+        and ("intervals" not in content.title or not {"st_rae", "log10_st_rae"}.isdisjoint(scores))
     ]
 
 

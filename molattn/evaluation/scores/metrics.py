@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.errors import quoted
+from molattn.model.label_limits import nearest_permitted
 from molattn.task import Task, TaskKind, output_slices
 from molattn.utils.console import counted
 from molattn.utils.registry import Registry
@@ -25,10 +26,13 @@ Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
 confidence interval ``[low, high]`` of each metric (percentile bootstrap) or None."""
 
-ScoredKind = TaskKind | Literal["log10", "fold", "censored", "log10_censored"]
+ScoredKind = (
+    TaskKind | Literal["log10", "fold", "censored", "log10_censored", "interval", "log10_interval"]
+)
 """What a metric scores: a kind of task; labels and predictions on log10 (``log10``, and ``fold``
-for ratios) of a target that is learned as a logarithm; or censored labels in the unit of the target
-or on log10, see :func:`sample_scores`."""
+for ratios) of a target that is learned as a logarithm; or, in the unit of the target or on log10,
+censored labels, or all labels of a target of which some are intervals; see :func:`sample_scores`.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,11 @@ class Metric:
     """A metric of predictions.
 
     Args:
-        function: Takes targets ``[n]`` (values, or indices of classes), predictions and weights of
-            the rows ``[R, n]``, and returns the value for each weighting ``[R]``, NaN where it is
-            undefined. Predictions are values ``[n]`` of a regression, probabilities ``[n]`` of the
-            second of two classes, or probabilities ``[n, K]`` of K classes.
+        function: Takes targets ``[n]`` (values, or indices of classes; of intervals ``[n, 3]``:
+            value, lower and upper limit), predictions and weights of the rows ``[R, n]``, and
+            returns the value for each weighting ``[R]``, NaN where it is undefined. Predictions are
+            values ``[n]`` of a regression, probabilities ``[n]`` of the second of two classes, or
+            probabilities ``[n, K]`` of K classes.
         kinds: Kinds of task and scale that it scores.
         heading: Heading of its column in tables and reports; "" = only in ``metrics.json``.
         higher_is_better: Whether a higher value is better.
@@ -113,8 +118,9 @@ def score_tasks(
         seed: Seed of the samples.
         logarithms: Names of regressions that are scored on log10 too. Labels and predictions that
             are not above 0 count as half of the smallest label that is.
-        bounds: Lower and upper bounds of censored labels, NaN where there is none, ``[2, n, T]``.
-            The distance of a prediction to a bound is 0 on the permitted side.
+        bounds: Lower and upper bounds of labels, NaN where there is none, ``[2, n, T]``; a label
+            with both has a value too. The distance of a prediction to a bound is 0 on the permitted
+            side.
     """
     is_count = isinstance(resamples, int)
     samples = resamplings(len(target), resamples, seed) if is_count else resamples
@@ -191,7 +197,7 @@ class ScaledRows(NamedTuple):
 def scaled_rows(
     task: Task, prediction: Array, target: Array, bounds: Array, *, is_log: bool
 ) -> Iterator[ScaledRows]:
-    """Yield the labeled rows of a task, and the censored ones, on each scale.
+    """Yield the labeled rows of a task, the censored ones, and all if some are intervals, by scale.
 
     The label of a censored row is the nearest value to its prediction that the bounds permit.
 
@@ -207,17 +213,25 @@ def scaled_rows(
     if task.kind != "regression":
         return
     numbers = np.stack([target, *bounds, prediction])
-    scales: dict[ScoredKind, Array] = {"censored": numbers}
+    kinds: list[tuple[ScoredKind, ScoredKind]] = [("censored", "interval")]
+    scales = [numbers]
     if is_log:
-        scales["log10_censored"] = np.log10(above_zero(numbers, numbers[:3]))
-        labels, *_, predicted = scales["log10_censored"][:, is_labeled]
+        kinds.append(("log10_censored", "log10_interval"))
+        scales.append(np.log10(above_zero(numbers, numbers[:3])))
+        labels, *_, predicted = scales[1][:, is_labeled]
         yield ScaledRows(("log10", "fold"), labels, predicted, is_labeled)
-    is_censored: Any = ~np.isnan(bounds).all(axis=0)
-    for kind, scaled in scales.items():
-        _, low, high, predicted = scaled[:, is_censored]
+    is_bounded: Any = ~np.isnan(bounds).all(axis=0)
+    is_censored = is_bounded & ~is_labeled
+    is_any: Any = is_bounded | is_labeled
+    for (censored, interval), scaled in zip(kinds, scales, strict=True):
         if is_censored.any():
-            permitted = np.fmin(np.fmax(predicted, low), high)  # which pass over NaN
-            yield ScaledRows((kind,), permitted, predicted, is_censored)
+            *_, predicted = scaled[:, is_censored]
+            permitted = nearest_permitted(predicted, scaled[1:3, is_censored])
+            yield ScaledRows((censored,), permitted, predicted, is_censored)
+        if (is_bounded & is_labeled).any():
+            values, *limits, predicted = scaled[:, is_any]
+            ends = (np.where(is_labeled[is_any] & np.isnan(end), values, end) for end in limits)
+            yield ScaledRows((interval,), np.column_stack([values, *ends]), predicted, is_any)
 
 
 def above_zero(values: Array, labels: Array) -> Array:
@@ -321,6 +335,21 @@ def _within(ratio: float, target: Array, prediction: Array, weights: Array) -> A
 
 def _permitted(target: Array, prediction: Array, weights: Array) -> Array:
     return _average(prediction == target, weights)
+
+
+def _interval_mae(target: Array, prediction: Array, weights: Array) -> Array:
+    """Mean distance of predictions ``[..., n]`` to the limits of labels."""
+    distances = np.abs(prediction - nearest_permitted(prediction, target.T[1:]))
+    return (weights * distances).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
+
+
+def _st_rae(target: Array, prediction: Array, weights: Array) -> Array:
+    """The mean distance to the limits of labels, relative to the distance of their mean."""
+    values = target[:, 0]
+    is_labeled = ~np.isnan(values)
+    mean = _average(values[is_labeled], weights[:, is_labeled])[:, None]
+    of_mean = _interval_mae(target, np.broadcast_to(mean, weights.shape), weights)
+    return _interval_mae(target, prediction, weights) / _nan_at_zero(of_mean)
 
 
 def _r2(target: Array, prediction: Array, weights: Array) -> Array:
@@ -462,6 +491,12 @@ METRICS.register("censored_permitted")(
 METRICS.register("censored_rmse")(Metric(_rmse, ("censored",), "RMSE to the limit"))
 METRICS.register("log10_censored_rmse")(
     Metric(_rmse, ("log10_censored",), "log10 RMSE to the limit")
+)
+METRICS.register("st_rae")(Metric(_st_rae, ("interval",), "ST-RAE"))
+METRICS.register("interval_mae")(Metric(_interval_mae, ("interval",), "MAE to the interval"))
+METRICS.register("log10_st_rae")(Metric(_st_rae, ("log10_interval",), "log10 ST-RAE"))
+METRICS.register("log10_interval_mae")(
+    Metric(_interval_mae, ("log10_interval",), "log10 MAE to the interval")
 )
 METRICS.register("roc_auc")(Metric(_roc_auc, _CLASSES, "ROC-AUC", higher_is_better=True))
 METRICS.register("pr_auc")(Metric(_pr_auc, _CLASSES, "PR-AUC", higher_is_better=True))

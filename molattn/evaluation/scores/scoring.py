@@ -134,8 +134,8 @@ def _with_test_scores(
     tasks = run.table.tasks
     scores = {"test": scorer.score("molattn", test.prediction, config.bootstrap)}
     censored = dict[str, dict[str, int]]()
-    for task, bounds in zip(tasks, np.moveaxis(scorer.bounds, 2, 0), strict=True):
-        if count := int((~np.isnan(bounds)).any(axis=0).sum()):
+    for task, ends in zip(tasks, np.moveaxis(scorer.bounds, 2, 0), strict=True):
+        if count := int(np.logical_xor(*np.isnan(ends)).sum()):
             share = scores["test"].tasks[task.name]["censored_permitted"]
             censored[task.name] = {"count": count, "permitted": round(count * share)}
     seconds = {}
@@ -147,7 +147,9 @@ def _with_test_scores(
         metrics,
         scores=scores,
         baseline_seconds=seconds,
-        uncertainty=score_uncertainty(run.model, test, outputs, scorer.labels, config.interval),
+        uncertainty=score_uncertainty(
+            run.model, test, outputs, scorer.labels, config.interval, scorer.bounds
+        ),
         confidence=score_confidence(tasks, test, scorer.labels, metrics.logarithms),
         censored=censored,
     )
@@ -264,11 +266,17 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
 
 
 def score_uncertainty(
-    model: MolAttn, prediction: Prediction, outputs: Array, targets: Array, level: float
+    model: MolAttn,
+    prediction: Prediction,
+    outputs: Array,
+    targets: Array,
+    level: float,
+    bounds: Array | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Score the prediction intervals of each regression, of labels ``[n, T]``, NaN where missing.
 
-    By task these are ``coverage``, the fraction of labels within their intervals;
+    By task these are ``coverage``, the fraction of labels within their intervals, an interval of a
+    label (``bounds`` ``[2, n, T]``) with both ends;
     ``coverage_expected`` and ``coverage_sd``, its mean and standard deviation for so many labels
     and calibration errors if the intervals are valid; ``mean_width``, and ``log10_mean_width`` of a
     target that is learned as a logarithm; ``count`` of labels; and ``coverage_at``, the coverage by
@@ -285,13 +293,15 @@ def score_uncertainty(
         if not isinstance(part, ConformalScores):
             continue
         is_labeled = ~np.isnan(targets[:, index])
-        labels = targets[is_labeled, index]
+        limits = targets if bounds is None else np.where(np.isnan(bounds), targets, bounds)
+        ends_of_labels = limits[..., is_labeled, index]
         count = int(is_labeled.sum())
         coverage: dict[float, float] = {}
         for at in ends if count else ():
             low, high = (end[is_labeled, index] for end in ends[at])
             if np.isfinite([low, high]).all():
-                coverage[at] = float(np.mean((low <= labels) & (labels <= high)))
+                is_within = (low <= ends_of_labels) & (ends_of_labels <= high)
+                coverage[at] = float(is_within.reshape(-1, count).all(axis=0).mean())
         is_defined = level in coverage
         expected, sd = part.expected_coverage(level, count) if is_defined else (None, None)
         low, high = (end[is_labeled, index] for end in ends[level])

@@ -39,11 +39,14 @@ class LabeledRows:
         keys: Sequence[str] | None,
         seed: int,
     ) -> None:
-        self.weights = np.ones(len(targets)) if weights is None else weights
+        weights = np.ones(len(targets)) if weights is None else weights
         self.labels = np.hstack([*map(_latent, tasks, targets.T)])  # what is learned
-        is_class = [task.kind != "regression" for task in tasks for _ in range(task.num_outputs)]
-        self.is_class = np.array(is_class)
-        self.used = np.flatnonzero((self.weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        outputs = [index for index, task in enumerate(tasks) for _ in range(task.num_outputs)]
+        self.is_class = np.array([tasks[index].kind != "regression" for index in outputs])
+        # Of a row for all outputs, [n, 1], or of each of its labels, [n, outputs].
+        self.weights = weights[:, None] if weights.ndim == 1 else weights[:, outputs]
+        is_weighted = self.weights.any(axis=1)
+        self.used = np.flatnonzero(is_weighted & ~np.isnan(targets).all(axis=1))
         texts = [str(row) if keys is None else keys[row] for row in self.used.tolist()]
         # An order that is random, and the same wherever the rows stand.
         hash_key = seed.to_bytes(8, "little")
@@ -52,12 +55,17 @@ class LabeledRows:
         self.drawn = self.used[interleaved(order, ~np.isnan(targets[self.used]))]
 
     def groups(self) -> list[tuple[list[int], Rows]]:
-        """Group the outputs by which of the used rows have them; return both."""
+        """Group the outputs by which of the used rows have them with which weights; return both."""
         groups: dict[bytes, list[int]] = {}
         is_labeled = ~np.isnan(self.labels[self.used])
         for column in range(is_labeled.shape[1]):
-            groups.setdefault(is_labeled[:, column].tobytes(), []).append(column)
+            weights = self.weights_of(column)[self.used] * is_labeled[:, column]
+            groups.setdefault(weights.tobytes(), []).append(column)
         return [(columns, self.used[is_labeled[:, columns[0]]]) for columns in groups.values()]
+
+    def weights_of(self, column: int) -> Array:
+        """Return the weights of the labels of an output ``[n]``."""
+        return self.weights[:, min(column, self.weights.shape[1] - 1)]
 
     def most_points(self, requested: int) -> int:
         """Return how many inducing points to draw, see ``GaussianProcessHead.fit``."""
@@ -107,7 +115,7 @@ class FittedProcesses:
     def _fit(self, columns: list[int], labeled: Rows) -> None:
         """Fit the outputs that these rows have, on the inducing points among them."""
         labels = self.rows.labels
-        weights = self.rows.weights
+        weights = self.rows.weights_of(columns[0])
         points = np.flatnonzero(np.isin(self.points, labeled))
         if not len(points):  # fewer inducing points than tasks
             points = np.arange(len(self.points))
@@ -145,7 +153,7 @@ class FittedProcesses:
         linear = np.zeros(len(group.rows)) if linear is None else linear
         for index in blocks(np.arange(len(group.rows))):
             rows = group.rows[index]
-            weights = self.rows.weights[rows]
+            weights = self.rows.weights_of(group.columns[0])[rows]
             features = group.basis(self.kernel_of(rows)[:, group.points])
             for column, process in zip(group.columns, group.processes, strict=True):
                 labels = self.rows.labels[rows, column] - linear[index]

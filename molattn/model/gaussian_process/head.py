@@ -96,7 +96,8 @@ class GaussianProcessHead:
         only have auxiliary labels fill up the inducing points, to at most a quarter more.
 
         Labels ``[n, T]`` are scaled values and class indices, NaN where missing, with those of
-        auxiliary tasks in further columns; rows of weight 0 are left out; ``keys`` identify each
+        auxiliary tasks in further columns; weights are of rows ``[n]`` or of all these labels, and
+        rows of weight 0 are left out; ``keys`` identify each
         row wherever it stands, by default by its index. ``with_errors`` adds leave-one-out errors
         of regressions, absolute and in scaled units; those of classes are NaN.
         """

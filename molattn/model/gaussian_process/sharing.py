@@ -104,7 +104,8 @@ def _share_group(
         kernel = fitted.kernel_of(rows)
         trends[index] = np.where(np.isnan(unseen[rows]), means + kernel @ weights, unseen[rows])
         columns = np.hstack([labels[rows][:, group.columns], trends[index]])
-        sums.add(group.basis(kernel[:, group.points]), columns, fitted.rows.weights[rows])
+        weights_of_rows = fitted.rows.weights_of(group.columns[0])[rows]
+        sums.add(group.basis(kernel[:, group.points]), columns, weights_of_rows)
     centers, products, along = sums.centered(group.processes[0].vectors)
     for index, column in enumerate(group.columns):
         others = np.flatnonzero(tasks != tasks[column])

@@ -98,6 +98,46 @@ def test_a_censored_label_has_no_error_on_the_right_side_and_else_the_distance_t
     assert "censored_permitted" not in one(Y, guess[:, 0], [5.0] * 5)
 
 
+@given(seeds, st.integers(3, 30), st.booleans())
+def test_distances_to_intervals_are_scored_by_hand(seed, rows, is_log):
+    rng = np.random.default_rng(seed)
+    nan = np.nan
+    target = rng.uniform(1.0, 9.0, rows)
+    bounds = target + np.array([[-0.9], [0.9]]) * rng.uniform(0.1, 1.0, (2, rows))
+    kinds = rng.integers(0, 4, rows)  # intervals, measured, >, <
+    kinds[:2] = 0, 1
+    guess = rng.uniform(0.1, 10.0, rows)
+    scale = np.log10 if is_log else np.asarray
+    ends = []
+    for row, kind in enumerate(kinds):
+        low, high = bounds[:, row]
+        ends.append([(low, high), (target[row],) * 2, (low, np.inf), (-np.inf, high)][kind])
+        if kind:
+            bounds[0 if kind != 2 else 1, row] = nan
+        if kind == 1:
+            bounds[1, row] = nan
+        if kind > 1:
+            target[row] = nan
+
+    def distance(values):
+        with np.errstate(invalid="ignore"):
+            pairs = [
+                [scale(np.clip(v, *end)), scale(v)] for v, end in zip(values, ends, strict=True)
+            ]
+        return np.mean([abs(nearest - value) for nearest, value in pairs])
+
+    mean = np.nanmean(scale(target))
+    mean = np.full(rows, 10.0**mean if is_log else mean)
+    scores = one(Y, guess, target, bounds=bounds[:, :, None], logarithms=["y"], resamples=20)
+    prefix = "log10_" * is_log
+    assert scores[f"{prefix}interval_mae"] == pytest.approx(distance(guess), abs=1e-12)
+    if (of_mean := distance(mean)) > 1e-9:
+        assert scores[f"{prefix}st_rae"] == pytest.approx(distance(guess) / of_mean)
+    assert "st_rae" not in one(Y, guess, target)
+    relations = bounds[:, :, None] * np.where(kinds > 1, 1.0, nan)[:, None]
+    assert "st_rae" not in one(Y, guess, target, bounds=relations)
+
+
 @given(seeds, st.integers(4, 60), st.booleans())
 def test_scores_of_two_classes_are_those_of_scikit_learn_and_torchmetrics(seed, rows, has_ties):
     rng = np.random.default_rng(seed)
@@ -140,7 +180,10 @@ def test_scores_of_several_classes_are_those_of_scikit_learn_and_torchmetrics(se
     assert scores["ece"] == pytest.approx(error.item(), abs=1e-6)
 
 
-@given(seeds, st.sampled_from(["regression", "fold", "censored", "binary", "multiclass"]))
+KINDS = ["regression", "fold", "censored", "interval", "binary", "multiclass"]
+
+
+@given(seeds, st.sampled_from(KINDS))
 def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 3, 12)
@@ -148,6 +191,8 @@ def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
     is_class = kind in ("binary", "multiclass")
     truth = rng.integers(0, 2, 12) * 1.0 if is_class else rng.normal(size=12).round(1)
     guess = guess if kind == "multiclass" else guess[:, 0]
+    if kind == "interval":
+        truth = np.column_stack([truth, truth - 0.2, truth + 0.1])
     repeated = np.repeat(np.arange(12), counts)
     for metric in metrics_of(kind).values():
         with np.errstate(all="ignore"):
