@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rdkit import Chem
-from rdkit.Chem import rdMMPA
+from rdkit.Chem import CanonSmiles, rdMMPA
 
 import molattn
 from molattn import MolAttn
@@ -73,7 +73,8 @@ def trained(frame: pd.DataFrame, folder: Path) -> MolAttn:
 
 
 def results(name: str, frame: pd.DataFrame, model: MolAttn) -> dict[str, Any]:
-    tested = frame[LEARNED : LEARNED + TESTED].drop_duplicates("smiles").reset_index(drop=True)
+    tested = frame[LEARNED : LEARNED + TESTED]
+    tested = tested[~tested["smiles"].map(CanonSmiles).duplicated()].reset_index(drop=True)
     pairs = np.array(matched_pairs(tested["smiles"].tolist()))
     labels = tested["y"].to_numpy()
     one, other = (tested["smiles"][side].tolist() for side in pairs.T)
