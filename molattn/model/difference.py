@@ -62,8 +62,8 @@ class Side(NamedTuple):
 
     def rows(self, rows: NDArray[np.int64]) -> "Side":
         """Return the molecules of some pairs, ``[m]``."""
-        prediction = Prediction(*(values[rows] for values in self.prediction))
-        return Side([self.records[row] for row in rows], self.inputs[rows], prediction)
+        arrays: Any = [values[rows] for values in self.prediction]
+        return Side([self.records[row] for row in rows], self.inputs[rows], Prediction(*arrays))
 
 
 class Difference(NamedTuple):

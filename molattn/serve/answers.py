@@ -224,8 +224,8 @@ def _difference_error(cells: dict[str, Any]) -> Any:
 def _difference(task: Task, cells: dict[str, Any]) -> Difference | None:
     for kind in ("difference", "ratio"):
         if (value := cells.get(name := f"{task.name}_{kind}")) is not None:
-            ends: Any = {end: cells[f"{name}_{end}"] for end in ("low", "high")}
-            return {"kind": kind, "value": value, **ends}
+            ends = cells[f"{name}_low"], cells[f"{name}_high"]
+            return {"kind": kind, "value": value, "low": ends[0], "high": ends[1]}
     return None
 
 

@@ -51,7 +51,7 @@ class Cliff(NamedTuple):
         """
         where = [table.where(row) for row in rows.tolist()]
         drawings = [
-            molecule_image(table.smiles[row], f"Structure of the molecule in {line}")
+            molecule_image(str(table.smiles[row]), f"Structure of the molecule in {line}")
             for row, line in zip(rows.tolist(), where, strict=True)
         ]
         sign = "" if is_ratio else "+"
@@ -90,7 +90,7 @@ def find_cliffs(run: TrainingRun, tested: TaskResults) -> dict[str, Any]:
     if not pairs.size:
         return {}
     level = run.config.report.interval
-    sides = [
+    sides: Any = [
         Side.of(run.model.predictor, run.table.molecules(rows[side]).records, level, 256)
         for side in pairs
     ]

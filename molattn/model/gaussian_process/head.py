@@ -227,7 +227,8 @@ class GaussianProcessHead:
             between[np.diag_indices_from(between)] += noise
             if len(self._factors) == _MOST_FACTORS:
                 self._factors.clear()
-            self._factors[output, noise] = labeled, np.linalg.cholesky(between)
+            factor: Any = np.linalg.cholesky(between)
+            self._factors[output, noise] = labeled, factor
         labeled, factor = self._factors[output, noise]
         return solve_triangular(factor, cross[:, labeled].T, lower=True, check_finite=False)
 
