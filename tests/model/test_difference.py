@@ -9,7 +9,8 @@ import molattn
 from molattn import MolAttn, MolAttnConfig
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.cli import main
-from molattn.config import NetworkConfig
+from molattn.config import NetworkConfig, PredictConfig
+from molattn.inference import predict_table
 from molattn.model.uncertainty import error_correlation
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
@@ -181,6 +182,15 @@ def test_a_table_has_differences_from_a_column(with_process, tmp_path):
         assert written[name][3:].isna().all()
     assert written["difference_error"].fillna("").tolist() == ["", "", "", "ring_closure", "empty"]
     assert written["number_predicted"].notna().all()
+
+
+def test_a_table_without_any_valid_reference_keeps_its_predictions(with_process, tmp_path):
+    frame = pd.DataFrame({"smiles": ONES, "lead": ["C1CC", "", "x"]})
+    predict_table(with_process, frame, tmp_path / "out.csv", PredictConfig(difference_from="lead"))
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert written["difference_error"].tolist() == ["ring_closure", "empty", "syntax"]
+    assert written["amount_ratio"].isna().all()
+    assert written["amount_predicted"].notna().all()
 
 
 def test_a_column_of_references_that_is_missing_is_named(with_process, tmp_path, capsys):
