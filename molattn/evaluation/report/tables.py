@@ -252,7 +252,7 @@ def proposed_folds(run: RunMetrics, data: DataConfig) -> str:
     if not is_small or data.folds or data.split_column is not None or data.site_columns:
         return ""
     options = "--folds 5" + " --validation-size 0" * (data.split != "time")
-    return f"few rows ({run.rows_used:,}; test: {run.rows_test:,}): {options} tests each of them"
+    return f"few rows ({run.rows_used:,}; test: {run.rows_test:,}): {options} tests more of them"
 
 
 def contents_of(task: Task, scores: Mapping[str, Any]) -> list[TableContent]:
