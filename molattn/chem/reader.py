@@ -3,12 +3,15 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from hashlib import sha256
+from inspect import getsource
 from itertools import chain, compress, islice
 from typing import Any, NamedTuple
 
 from rdkit import Chem
 
+from molattn.chem import drawings, parents
 from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.drawings import is_redrawn
 from molattn.chem.fast import Pieces, cut
@@ -100,10 +103,23 @@ class Fields:
 
 
 class Preparation(NamedTuple):
-    """How prepared molecules were read: their featurizer, and the fields of their records."""
+    """How prepared molecules were read: their featurizer, and the fields of their records.
+
+    ``changed`` names the rules, ``parents`` or ``drawings``, that have changed since.
+    """
 
     featurizer: Featurizer
     fields: Fields
+    changed: Sequence[str] = ()
+
+
+@cache
+def rules() -> dict[str, str]:
+    """Return the SHA-256 of the code that decides on ``parents`` and ``drawings``."""
+    return {
+        module.__name__.rpartition(".")[2]: sha256(getsource(module).encode()).hexdigest()
+        for module in (parents, drawings)
+    }
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -282,6 +298,9 @@ class MoleculeReader:
             "features": origin.featurizer != self.featurizer,
             "molecules as they are drawn": not self.unify,
             "standard forms": self.standardize is True,
+            "parents by today's rules": self.standardize == "parent"
+            and "parents" in origin.changed,
+            "drawings by today's rules": self.unify and "drawings" in origin.changed,
             "pairs within a radius": self.radius is not None,
             "atoms and bonds in order": self.sites,
         }

@@ -33,7 +33,7 @@ from molattn.chem.pretraining_targets import (
     PretrainingTarget,
     pretraining_target,
 )
-from molattn.chem.reader import MoleculeReader
+from molattn.chem.reader import MoleculeReader, rules
 from molattn.config import WORKER_OPTIONS, PrepareConfig
 from molattn.config.base import check_same_values
 from molattn.data.labels import LabelError, number
@@ -222,7 +222,7 @@ def _run(inputs: _Inputs, config: PrepareConfig) -> dict[str, Any]:
         ],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
-        "versions": {name: versions[name] for name in ("molattn", "rdkit")},
+        "versions": {**{name: versions[name] for name in ("molattn", "rdkit")}, **rules()},
         "descriptors": descriptors if config.pretraining_targets else [],
         "baseline": [*DESCRIPTORS] if 0 < rows <= MOST_BASELINE_ROWS else [],
     }

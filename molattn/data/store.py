@@ -22,7 +22,7 @@ from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCal
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import FINGERPRINT_SIZE, HashedCounts, SubstructureCounter
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.reader import Fields, Preparation, PreparedMolecule
+from molattn.chem.reader import Fields, Preparation, PreparedMolecule, rules
 from molattn.data.table.base import ENCODING_ERRORS, Row, Table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -58,7 +58,7 @@ class StoreIndex(NamedTuple):
     inputs: list[dict[str, Any]]  # name and sha256 of each table
     options: dict[str, Any]
     featurizer: dict[str, Any]  # of Featurizer.to_dict
-    versions: dict[str, str]
+    versions: dict[str, str]  # also digests of the rules by which molecules are read
     descriptors: list[str]  # names of targets of pretraining, if there are any
     baseline: list[str]  # descriptors of the random forest, if there are any
 
@@ -278,7 +278,9 @@ class StoreTable(Table):
             featurizer = Featurizer(**self.index.featurizer)
         except InputError as error:
             raise InputError(f"{self.path}: featurizer {error}") from error
-        return Preparation(featurizer, replace(PREPARED, baseline_numbers=baseline))
+        was = self.index.versions
+        changed = [name for name, digest in rules().items() if was.get(name) != digest]
+        return Preparation(featurizer, replace(PREPARED, baseline_numbers=baseline), changed)
 
 
 def _digest(content: dict[str, Any]) -> str:

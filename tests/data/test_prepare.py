@@ -295,6 +295,30 @@ def test_a_store_of_another_featurizer_or_release_is_one_error(store, tmp_path):
     assert "2000.1" in open_table(folder).remarks[0]
 
 
+@pytest.mark.parametrize("rule", ["parents", "drawings"])
+def test_molecules_of_a_store_of_other_rules_are_read_again(tmp_path, monkeypatch, rule, reads):
+    texts = ["CC(=O)[O-].[Na+]", "C[S+](C)[O-]", "CCO"]
+    path = tmp_path / "in.csv"
+    path.write_text("smiles\n" + "\n".join(texts) + "\n")
+    with monkeypatch.context() as patch:  # the rules of another release
+        if rule == "parents":
+            patch.setattr("molattn.chem.limits.parent_of", lambda mol: mol)
+        prepare_store([path], tmp_path / "store", PrepareConfig())
+    index = StoreIndex.read(tmp_path / "store")
+    index._replace(versions={**index.versions, rule: "other"}).write(tmp_path / "store")
+    reader = MoleculeReader(Featurizer.default(), Fields(smiles=True), standardize="parent")
+    stored = open_table(tmp_path / "store")
+    reads.clear()
+    molecules = [*reader([row.structure(0) for row in stored])]
+    assert [one.smiles for one in molecules] == ["CC(=O)O", "CS(C)=O", "CCO"]
+    assert reads == texts
+    assert reader.missing(stored.prepared) == [f"{rule} by today's rules"]
+    reads.clear()
+    as_drawn = replace(reader, standardize=False)
+    assert [one.smiles for one in as_drawn([row.structure(0) for row in stored])][1] == "CS(C)=O"
+    assert len(reads) == (0 if rule == "parents" else 3)
+
+
 def test_a_damaged_store_is_one_error(store, tmp_path):
     rng = random.Random(0)
     # rejected.csv is for people: no command reads it.
