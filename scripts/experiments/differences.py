@@ -33,7 +33,7 @@ VALIDATION = 50
 TESTED = 800
 LEVEL = 0.9
 MOST_CHANGED = 1 / 3  # of the heavy atoms of a molecule
-ERRORS = (0.0, 0.5, 1.0, 2.0, np.inf)  # |difference| over its standard error
+SIZES = (0.0, 0.5, 1.0, 2.0, np.inf)  # of |difference| over its standard error
 ONE_SIGMA = 0.6827
 
 
@@ -82,13 +82,18 @@ def results(name: str, frame: pd.DataFrame, model: MolAttn) -> dict[str, Any]:
     difference, low, high = (x[:, 0] for x in model.predict_difference(one, other, LEVEL))
     _, bottom, top = (x[:, 0] for x in model.predict_difference(one, other, ONE_SIGMA))
     ends = [model.predict_interval(side, LEVEL) for side in (one, other)]
+    inside = [
+        (end[0][:, 0] <= labels[rows]) & (labels[rows] <= end[1][:, 0])
+        for end, rows in zip(ends, pairs.T, strict=True)
+    ]
     independent = np.sqrt(sum(((end[1] - end[0])[:, 0] / 2) ** 2 for end in ends))
     width = (high - low) / 2
-    size = np.abs(difference) / ((top - bottom) / 2)
+    size = np.abs(difference) / ((top - bottom) / 2)  # over the standard error
     is_right = np.sign(difference) == np.sign(measured)
     row: dict[str, Any] = {
         "table": name,
         "pairs": len(pairs),
+        "coverage_of_molecules": np.mean(inside),
         "coverage": ((low <= measured) & (measured <= high)).mean(),
         "half_width": width.mean(),
         "coverage_independent": (np.abs(measured - difference) <= independent).mean(),
@@ -96,7 +101,7 @@ def results(name: str, frame: pd.DataFrame, model: MolAttn) -> dict[str, Any]:
         "error": np.abs(measured - difference).mean(),
         "error_of_no_difference": np.abs(measured).mean(),
     }
-    for least, most in pairwise(ERRORS):
+    for least, most in pairwise(SIZES):
         is_here = (size >= least) & (size < most) & (measured != 0.0)
         row[f"pairs_{least:g}"] = is_here.sum()
         row[f"right_{least:g}"] = is_right[is_here].mean()
