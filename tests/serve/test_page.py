@@ -158,10 +158,16 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened, ask, tasks)
             else:
                 probability = given["probabilities"]["1"]
                 assert abs(int(text.removesuffix("%").strip("<> ")) - 100 * probability) <= 1
+            if given["measured"] is not None:
+                contradicts = re.search(
+                    "outside of|otherwise", row.locator(".measured").inner_text()
+                )
+                assert (contradicts is None) == (given["measured_remark"] is None)
             grade = given["confidence"]
             marks = row.locator(".tag").evaluate_all("all => all.map(one => one.className)")
             assert marks == ([] if grade == "high" else [f"tag {grade}"])
         units = page.locator(".property .unit").all_inner_texts()
+        assert page.locator(".measured.contradicts").count() > 0
         assert any("\N{MICRO SIGN}L/min/10\N{SUPERSCRIPT SIX} cells" in unit for unit in units)
         near = page.locator(".neighbor", has=page.locator("img"))
         near.nth(2).wait_for()
@@ -720,6 +726,12 @@ def views(page):
         page.click(".columns summary")
         yield
         page.click(".columns summary")
+        for tool in (".plot", ".score"):
+            if page.locator(f"{tool}[open]").count() == 0:
+                page.click(f"{tool} summary")
+        page.select_option(".plot select >> nth=2", index=1)
+        page.locator(".legend i").first.wait_for()
+        yield
         page.click("button.link:text('far')")
         assert "Confidence: " in page.inner_text(".confidence")
         page.click("#next")

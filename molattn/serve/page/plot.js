@@ -17,6 +17,8 @@ function svg(name, attributes = {}, ...children) {
   return made;
 }
 
+const LETTER = 7.5; // pixels, about
+const cut = (text, pixels) => (text.length * LETTER > pixels ? `${text.slice(0, Math.floor(pixels / LETTER) - 1)}\u2026` : text);
 const withinOf = ([low, high], value) => value !== null && value >= low && value <= high;
 
 // An axis of values: `at` is from 0 to 1, `value` its inverse.
@@ -200,15 +202,15 @@ export class Plot {
   frame(across, up) {
     const { width, height, wide, high } = this.size;
     const text = (value) => (Math.abs(value) >= 1e4 || (value && Math.abs(value) < 1e-3) ? number(value, 1) : String(value).replace("-", "\u2212"));
-    const named = (title, { isLog }) => `${title}${isLog ? ", log scale" : ""}`;
+    const named = (title, { isLog }, pixels) => (isLog ? `${cut(title, pixels - 75)}, log scale` : cut(title, pixels));
     const lines = [...this.axes.y.ticks.map((value) => ["y", value]), ...this.axes.x.ticks.map((value) => ["x", value])];
     return [...lines.flatMap(([axis, value]) => (axis === "y"
       ? [svg("line", { class: "grid", x1: MARGIN.left, x2: MARGIN.left + wide, y1: this.top(value), y2: this.top(value) }),
         svg("text", { x: MARGIN.left - 8, y: this.top(value) + 4, "text-anchor": "end" }, text(value))]
       : [svg("line", { class: "grid", x1: this.left(value), x2: this.left(value), y1: MARGIN.top, y2: MARGIN.top + high }),
         svg("text", { x: this.left(value), y: height - MARGIN.bottom + 18, "text-anchor": "middle" }, text(value))])),
-    svg("text", { class: "axis", x: MARGIN.left + wide / 2, y: height - 6, "text-anchor": "middle" }, named(across, this.axes.x)),
-    svg("text", { class: "axis", x: -(MARGIN.top + high / 2), y: 13, "text-anchor": "middle", transform: "rotate(-90)" }, named(up, this.axes.y)),
+    svg("text", { class: "axis", x: MARGIN.left + wide / 2, y: height - 6, "text-anchor": "middle" }, named(across, this.axes.x, wide)),
+    svg("text", { class: "axis", x: -(MARGIN.top + high / 2), y: 13, "text-anchor": "middle", transform: "rotate(-90)" }, named(up, this.axes.y, high)),
     svg("rect", { class: "area", x: 0, y: 0, width, height })];
   }
 
