@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.config import Freeze
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError, SmilesError, check_one_of
 from molattn.graph import MoleculeBatch
 from molattn.model import artefact
 from molattn.model.artefact import ModelFiles, find_model, to_json
@@ -250,18 +250,29 @@ class MolAttn(nn.Module):
         features: ArrayLike | None = None,
         members: bool = False,
         as_given: bool = False,
+        errors: Literal["raise", "nan"] = "raise",
     ) -> Array:
         """Predict molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
 
         Regressions are in the targets' own units, classifications are probabilities, calibrated if
         the model is. An ensemble predicts the mean of its members, of a transformed target on the
         transformed scale. With ``members`` it returns the uncalibrated prediction of each instead,
-        ``[members, n, num_outputs]``. For ``as_given`` see :meth:`as_given`.
+        ``[members, n, num_outputs]``. For ``as_given`` see :meth:`as_given`. With ``errors="nan"``
+        an invalid molecule has the value NaN; :meth:`predict_frame` says why.
         """
+        check_one_of("errors", errors, ("raise", "nan"))
         predictor = (self.as_given() if as_given else self).predictor
-        records = predictor.networks.read(smiles, partners)
+        if errors == "raise":
+            molecules = predictor.networks.read(smiles, partners)
+            rows = [*range(len(molecules))]
+        else:
+            molecules, rows, features = predictor.read_valid(smiles, partners, features)
+        records = [molecules[row] for row in rows]
         outputs = predictor.predict_outputs(records, batch_size, features=features)
-        return predictor.values_of_members(outputs) if members else predictor.values(outputs)
+        values = predictor.values_of_members(outputs) if members else predictor.values(outputs)
+        predicted = np.full((*values.shape[:-2], len(molecules), values.shape[-1]), np.nan)
+        predicted[..., rows, :] = values
+        return predicted
 
     def predict_atoms(
         self, smiles: Sequence[Molecule], batch_size: int = 256, *, level: float = 0.9

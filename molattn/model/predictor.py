@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,14 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, SmilesError, quoted
 from molattn.model.confidence import grades, guess_error, least_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
 from molattn.model.kernel import KernelInputs
 from molattn.model.networks import Networks, Records
 from molattn.model.outputs import mean_of_members
+from molattn.model.scaling import table_features
 from molattn.model.target_transform import own_units
 from molattn.model.training_set import Label, TrainingMolecule, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Prediction, ProbabilityScaling, Uncertainty
@@ -238,6 +239,22 @@ class Predictor:
         """Return the fingerprints of molecules as the model reads them."""
         unify = self.config.unify_drawings
         return read_fingerprints(smiles, standardize=self.config.standardize, unify=unify)
+
+    def read_valid(
+        self,
+        smiles: Sequence[Molecule],
+        partners: Sequence[Molecule] | None = None,
+        features: ArrayLike | None = None,
+    ) -> tuple[list[Any], list[int], Array | None]:
+        """Read molecules; return a record or an error of each, and indices and features of records.
+
+        ``features`` are those of :meth:`molattn.MolAttn.predict`.
+        """
+        reader = self.networks.reader(partners)
+        molecules = [*replace(reader, fields=self.input_fields())(smiles, partners)]
+        rows = [row for row, read in enumerate(molecules) if not isinstance(read, SmilesError)]
+        table = table_features(features, len(molecules), self.config)
+        return molecules, rows, None if table is None else table.numpy()[rows]
 
     def _read_and_predict(
         self, smiles: Sequence[Molecule], batch_size: int = 256, partners: Any = None, **inputs: Any

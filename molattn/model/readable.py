@@ -1,10 +1,9 @@
 """Predictions for people: names with units, and three significant digits."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+from numpy.typing import ArrayLike
 from rdkit import Chem
 
 from molattn.chem.parse import Molecule
@@ -67,18 +66,15 @@ def prediction_frame(
     level: float,
     batch_size: int,
     partners: Sequence[Molecule] | None = None,
-    **numbers: Any,
+    features: ArrayLike | None = None,
 ) -> "pd.DataFrame":
     """Predict molecules as a table for people; see :meth:`molattn.MolAttn.predict_frame`."""
     import pandas as pd
 
-    reader = predictor.networks.reader(partners)
-    molecules = [*replace(reader, fields=predictor.input_fields())(smiles, partners)]
+    molecules, rows, columns = predictor.read_valid(smiles, partners, features)
     errors = [str(error) if isinstance(error, SmilesError) else "" for error in molecules]
-    rows = [row for row, error in enumerate(errors) if not error]
-    records: list[Any] = [molecules[row] for row in rows]
-    columns = {name: np.asarray(x)[rows] for name, x in numbers.items() if x is not None}
-    outputs = predictor.predict_outputs(records, batch_size, **columns)
+    records = [molecules[row] for row in rows]
+    outputs = predictor.predict_outputs(records, batch_size, features=columns)
     prediction = predictor.prediction(outputs, records, level)
     table = PredictionColumns(predictor)
     labels = predictor.measured(records)

@@ -19,6 +19,7 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
+from molattn.errors import InputError, SmilesError
 from molattn.inference import embed_table
 from molattn.inference.predict import predict_table
 from molattn.model import networks
@@ -52,6 +53,27 @@ def test_batches_keep_the_order_and_both_limits(sizes, most):
         held = [item for item in group if item is not None]
         pairs = sum(m.num_atoms**2 + (m.partner.num_atoms**2 if m.partner else 0) for m in held)
         assert len(group) == 1 or pairs <= MOST_PAIRS
+
+
+def test_a_list_with_invalid_molecules_has_nan_or_a_row_with_the_error():
+    model = MolAttn(MolAttnConfig("y", SMALL, features=("pH", "T"), members=2)).eval()
+    smiles = ["CCO", "C(C", "CCN"]
+    numbers = pd.DataFrame({"T": [1.0, 2.0, 3.0], "pH": [7.0, 8.0, 9.0]})
+    valid = model.predict(smiles[::2], features=numbers.iloc[::2])
+    with pytest.raises(SmilesError, match="position 1"):
+        model.predict(smiles, features=numbers)
+    values = model.predict(smiles, features=numbers, errors="nan")
+    assert np.isnan(values).tolist() == [[False], [True], [False]]
+    np.testing.assert_allclose(values[::2], valid, rtol=1e-6)
+    of_members = model.predict(smiles, features=numbers, errors="nan", members=True)
+    assert np.isnan(of_members[:, :, 0]).tolist() == [[False, True, False]] * 2
+    assert np.isnan(model.predict(["C("], features=[[1.0, 2.0]], errors="nan")).all()
+    frame = model.predict_frame(smiles, features=numbers)
+    np.testing.assert_allclose(frame.iloc[::2, 0].astype(float), valid[:, 0], rtol=1e-6)
+    assert "position" not in frame["error"].iloc[1]
+    assert "parenthesis" in frame["error"].iloc[1]
+    with pytest.raises(InputError, match="errors"):
+        model.predict(smiles, features=numbers, errors="ignore")
 
 
 def test_molecules_are_batched_in_one_way_wherever_they_are_predicted(monkeypatch, tmp_path):
