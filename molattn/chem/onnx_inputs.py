@@ -1,4 +1,4 @@
-"""Inputs of the networks that ``molattn export`` writes, calculated without torch."""
+"""Inputs of the models that ``molattn export`` writes, calculated without torch."""
 
 import json
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
+from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields, MoleculeReader
 from molattn.config import MoleculeLimits
@@ -20,7 +21,7 @@ Inputs = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class OnnxInputs:
-    """Inputs of an exported network from molecules, read like the molecules of its training.
+    """Inputs of an exported model from molecules, read like the molecules of its training.
 
     Example:
         >>> inputs = OnnxInputs(MoleculeReader(Featurizer.default()))(["C", "CCO"])
@@ -35,11 +36,13 @@ class OnnxInputs:
         """Read the entry ``molattn`` of the file's metadata, JSON."""
         metadata = json.loads(text)["inputs"]
         numbers = DescriptorCalculator(tuple(metadata["descriptors"]), metadata["morgan_counts"])
+        counter = metadata.get("counts")
+        counts = None if counter is None else SubstructureCounter(**counter)
         featurizer = Featurizer(**metadata["featurizer"])
         limits = MoleculeLimits()
         unify = metadata.get("unify_drawings", False)
         options = (limits, metadata["standardize"], unify, metadata["radius"])
-        return cls(MoleculeReader(featurizer, Fields(numbers), *options))
+        return cls(MoleculeReader(featurizer, Fields(numbers, counts), *options))
 
     def __call__(
         self,
@@ -52,23 +55,35 @@ class OnnxInputs:
 
         Args:
             smiles: SMILES or RDKit molecules.
-            partners: Second molecules, of a network that takes two.
-            features: Columns of the table that the network reads, ``[n, F]`` in own units.
+            partners: Second molecules, of a model that takes two.
+            features: Columns of the table that the model reads, ``[n, F]`` in own units.
 
         Raises:
             SmilesError: An invalid molecule, with its position.
         """
         records = self.reader.all(smiles, partners)
-        inputs = _padded(records)
+        inputs = self._of_molecules(records)
         numbers = [] if features is None else [np.asarray(features, dtype=np.float64)]
         columns = [records]
         if partners is not None:
             columns.append([record.partner for record in records if record.partner is not None])
-            inputs |= {f"partner_{name}": codes for name, codes in _padded(columns[1]).items()}
+            partner_inputs = self._of_molecules(columns[1])
+            inputs |= {f"partner_{name}": codes for name, codes in partner_inputs.items()}
         for molecules in columns:
             descriptors = [record.numbers for record in molecules if record.numbers is not None]
             numbers += [np.stack(descriptors).astype(np.float64)] if descriptors else []
         return inputs | ({"features": np.concatenate(numbers, axis=1)} if numbers else {})
+
+    def _of_molecules(self, records: Sequence[MoleculeRecord]) -> Inputs:
+        """Codes of atoms and pairs, and the counts of substructures ``[n, positions]``."""
+        inputs = _padded(records)
+        if self.reader.fields.counts is not None:
+            size = len(self.reader.fields.counts)
+            inputs["counts"] = np.zeros((len(records), size), dtype=np.uint8)
+            hashed = [record.counts for record in records if record.counts is not None]
+            for row, (positions, counts) in zip(inputs["counts"], hashed, strict=True):
+                row[positions] = counts
+        return inputs
 
 
 def _padded(records: Sequence[MoleculeRecord]) -> Inputs:

@@ -297,12 +297,12 @@ def export(
     config: Annotated[ExportConfig, section("Export")] = ExportConfig(),
     imports: Imports = (),
 ) -> None:
-    """Write the networks of a model as a file that other programs run without torch.
+    """Write a model as a file that other programs run without torch.
 
     ONNX: molecules and atoms in any number, predictions in own units, class probabilities, and
-    embeddings; several networks are averaged. The Gaussian process and prediction intervals are
-    left out, as the log says, with the test scores of the network alone and of the whole model. See
-    "ONNX" in the documentation.
+    embeddings; several networks are averaged. Prediction intervals are left out, and so is the
+    Gaussian process without --with-gaussian-process, as the log says, with the test scores of the
+    network alone and of the whole model. See "ONNX" in the documentation.
 
     Args:
         output: The file, such as model.onnx; an existing one is replaced.
@@ -317,13 +317,15 @@ def export(
 
     loaded = MolAttn.from_pretrained(model)
     with _extra("export", "onnx"):
-        content, exported = to_onnx(loaded, main_test_scores(find_model(model).parent))
+        scores = main_test_scores(find_model(model).parent)
+        whole = config.with_gaussian_process
+        content, exported = to_onnx(loaded, scores, with_gaussian_process=whole)
     write_file(output, content)
     targets = counted(len(exported.config.tasks), "target")
     size = f"{len(content) / 1e6:.1f} MB"
     left_out = ", ".join(exported.left_out()) or "nothing"
     print_line(console, f"{targets} written to {output} ({size}); left out: {left_out}")
-    if exported.network_weights():
+    if exported.network_weights() and exported.process is None:
         _print_network_scores(exported.test_scores, console)
 
 

@@ -72,7 +72,8 @@ _EXAMPLES = """
   molattn plan runs/assay library.csv --acquisition uncertainty --cost-column price --output a.csv
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
-  molattn export runs/solubility --to onnx --output solubility.onnx
+  molattn export runs/solubility --to onnx --output network.onnx
+  molattn export runs/solubility --to onnx --with-gaussian-process --output solubility.onnx
   molattn verify runs/solubility
   molattn runs
   molattn runs runs/2026 --output runs.csv

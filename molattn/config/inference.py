@@ -218,9 +218,12 @@ class ExportConfig:
 
     Args:
         to: Format of the file.
+        with_gaussian_process: Export the Gaussian process too. The file then contains counts of
+            substructures and embeddings of training molecules.
     """
 
     to: Literal["onnx"] = "onnx"
+    with_gaussian_process: bool = False
 
 
 @checked

@@ -1,4 +1,4 @@
-"""``molattn export --to onnx``: the networks of a model as an ONNX file."""
+"""``molattn export --to onnx``: a model as an ONNX file."""
 
 import copy
 import io
@@ -7,16 +7,19 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from molattn.chem.fingerprints import SubstructureCounter
 from molattn.errors import InputError
 from molattn.graph.batch import MoleculeBatch
 from molattn.graph.padded import PaddedGraphs
 from molattn.model.model import MolAttn
+from molattn.model.onnx_kernel import ExportedProcess
 from molattn.model.outputs import mean_of_members
 from molattn.model.scaling import scaled_numbers
 from molattn.model.target_transform import IdentityTransform, own_units
@@ -35,23 +38,30 @@ _EXAMPLE = {"molecules": 3, "atoms": 17, "partner_atoms": 19}  # sizes unlike an
 
 
 class ExportedModel(nn.Module):
-    """The networks of a model, from the codes of padded molecules to predictions in own units.
+    """A model, from the codes of padded molecules to predictions in own units.
 
-    It predicts the mean of the members, as :meth:`molattn.MolAttn.predict` without a Gaussian
-    process. Probabilities of a model with a Gaussian process are not calibrated, because the
-    calibration was fitted to both together.
+    It predicts the mean of the members, as :meth:`molattn.MolAttn.predict` does. If the Gaussian
+    process of a model is left out, probabilities are not calibrated, because the calibration was
+    fitted to both together.
 
     Args:
         model: The model.
         test_scores: Test scores by model (``network`` alone, ``test`` the whole) and task, which
             the file repeats.
+        with_gaussian_process: Whether the Gaussian process is exported too.
     """
 
     mean: Tensor
     scale: Tensor
     limits: Tensor
 
-    def __init__(self, model: MolAttn, test_scores: TestScores | None = None) -> None:
+    def __init__(
+        self,
+        model: MolAttn,
+        test_scores: TestScores | None = None,
+        *,
+        with_gaussian_process: bool = False,
+    ) -> None:
         super().__init__()
         self.test_scores = test_scores or {}
         self.model = copy.deepcopy(model).cpu().float().eval()
@@ -62,13 +72,18 @@ class ExportedModel(nn.Module):
             self.register_buffer(name, values.repeat_interleave(sizes))
         self.parts = () if model.uncertainty is None else model.uncertainty.calibration.parts
         self.register_buffer("limits", torch.from_numpy(model.predictor.output_limits))
-        has_process = model.gaussian_process is not None
-        self.calibration: tuple[Part, ...] = () if has_process else self.parts
+        self.process: ExportedProcess | None = None
+        if with_gaussian_process and model.gaussian_process is not None:
+            sizes = len(self.config.features), len(self.config.descriptors)
+            self.process = ExportedProcess(model.gaussian_process, *sizes)
+        is_whole = self.process is not None or model.gaussian_process is None
+        self.calibration: tuple[Part, ...] = self.parts if is_whole else ()
 
     def left_out(self) -> list[str]:
-        """Return what predictions of the exported network lack, compared with molattn."""
+        """Return what predictions of the exported model lack, compared with molattn."""
         missing: list[str] = []
-        if weights := self.network_weights():
+        weights = self.network_weights()
+        if weights and self.process is None:
             shares = [f"{1.0 - end:.0%}" for end in (max(weights.values()), min(weights.values()))]
             share = " to ".join(dict.fromkeys(shares))
             missing.append(f"the Gaussian process ({share} of the prediction)")
@@ -92,6 +107,11 @@ class ExportedModel(nn.Module):
         weights = (1.0 - process.shares).round(6).tolist()
         return {task.name: weight for task, weight in zip(self.config.tasks, weights, strict=True)}
 
+    @property
+    def counter(self) -> SubstructureCounter | None:
+        """The counter of the substructures that the file reads."""
+        return self.config.counter if self.process is not None else None
+
     def example(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return inputs to trace, and the names of their dimensions of any size."""
         inputs: dict[str, Tensor] = {}
@@ -106,6 +126,9 @@ class ExportedModel(nn.Module):
             inputs[f"{prefix}pairs"] = torch.zeros(batch, size, size, dtype=torch.uint8)
             dims[f"{prefix}atoms"] = {0: dim["molecules"], 1: sizes}
             dims[f"{prefix}pairs"] = {0: dim["molecules"], 1: sizes, 2: sizes}
+            if (counter := self.counter) is not None:
+                inputs[f"{prefix}counts"] = torch.zeros(batch, len(counter), dtype=torch.uint8)
+                dims[f"{prefix}counts"] = {0: dim["molecules"]}
         if self.config.num_numbers:
             inputs["features"] = torch.zeros(batch, self.config.num_numbers, dtype=torch.float64)
             dims["features"] = {0: dim["molecules"]}
@@ -118,6 +141,8 @@ class ExportedModel(nn.Module):
         partner_atoms: Tensor | None = None,
         partner_pairs: Tensor | None = None,
         features: Tensor | None = None,
+        counts: Tensor | None = None,
+        partner_counts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Predict n molecules, ``[n, num_outputs]``, and return their embeddings ``[n, width]``.
 
@@ -141,13 +166,17 @@ class ExportedModel(nn.Module):
             molecules = net.encode(batch)[:-1]  # without the molecule of the padding
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
-        values = mean_of_members(torch.stack(outputs).double() * self.scale + self.mean, tasks)
+        embedding = torch.cat(embeddings, dim=-1)
+        values = torch.stack(outputs).double()
+        if self.process is not None:
+            values = self.process(values, embedding, features, counts, partner_counts)
+        values = mean_of_members(values * self.scale + self.mean, tasks)
         if any(task.classes for task in tasks):
             values = calibrated_outputs(values, tasks, self.calibration)
         transforms = self.config.target_transforms
         if any(transform != IdentityTransform() for transform in transforms):
             values = own_units(values, tasks, transforms)
-        return values.clamp(*self.limits), torch.cat(embeddings, dim=-1)
+        return values.clamp(*self.limits), embedding
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:
         if pairs.shape != (atoms.size(0), atoms.size(1), atoms.size(1)):
@@ -186,15 +215,16 @@ class ExportedModel(nn.Module):
                 "features": list(config.features),
                 "descriptors": list(config.calculator.descriptors),
                 "morgan_counts": config.calculator.morgan_counts,
+                "counts": None if self.counter is None else asdict(self.counter),
                 "partner_column": config.partner_column,
             },
         }
 
 
-def to_onnx(model: MolAttn, test_scores: TestScores | None = None) -> tuple[bytes, ExportedModel]:
-    """Return the networks of a model as an ONNX file, and what it contains.
-
-    The file repeats ``test_scores``, see :class:`ExportedModel`.
+def to_onnx(
+    model: MolAttn, test_scores: TestScores | None = None, *, with_gaussian_process: bool = False
+) -> tuple[bytes, ExportedModel]:
+    """Return a model as an ONNX file, and what it contains; see :class:`ExportedModel`.
 
     Raises:
         InputError: A model whose networks cannot be exported, with the reason.
@@ -207,12 +237,15 @@ def to_onnx(model: MolAttn, test_scores: TestScores | None = None) -> tuple[byte
         obstacle = f"the custom parts {parts}"
     elif not LAYERS[net.layer].complete_graphs:
         obstacle = f"the layer {net.layer}, which reads a list of edges"
-    elif model.predictor.has_untrained_head:
-        obstacle = "a Gaussian process that predicts alone (--predictor gaussian_process)"
+    elif model.predictor.has_untrained_head and not with_gaussian_process:
+        obstacle = "a Gaussian process that predicts alone, without --with-gaussian-process"
     if obstacle:
         message = f"onnx expected trained networks of layers for complete graphs, got {obstacle}"
         raise InputError(message, option="to")
-    exported = ExportedModel(model, test_scores)
+    if with_gaussian_process and model.gaussian_process is None:
+        message = "got a model without a Gaussian process"
+        raise InputError(message, option="with_gaussian_process")
+    exported = ExportedModel(model, test_scores, with_gaussian_process=with_gaussian_process)
     inputs, dims = exported.example()
     try:
         with _silent(), torch.no_grad():
@@ -220,6 +253,8 @@ def to_onnx(model: MolAttn, test_scores: TestScores | None = None) -> tuple[byte
             names: Any = {"input_names": [*inputs], "output_names": [*OUTPUTS]}
             names |= {"dynamic_shapes": dims, "dynamo": True, "verbose": False}
             file: Any = torch.onnx.export(program, kwargs=inputs, **names)
+            for node in file.model.graph.all_nodes():
+                node.metadata_props.clear()  # traces of the stack: a tenth of the file
             file.model.metadata_props["molattn"] = json.dumps(exported.metadata())
             return file.model_proto.SerializeToString(), exported
     except ImportError:

@@ -1,22 +1,31 @@
-"""Exported networks: the numbers of the model for molecules of all sizes, without torch."""
+"""Exported models: the numbers of the model for molecules of all sizes, without torch."""
 
+import copy
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from rdkit import Chem
+from rdkit.Chem import rdFingerprintGenerator
 from torch import nn
 
 import molattn
 from molattn import InputError, MolAttn, MolAttnConfig
 from molattn.chem import OnnxInputs
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.fingerprints import SubstructureCounter
+from molattn.chem.reader import Fields, MoleculeReader
 from molattn.cli import main
 from molattn.config import NetworkConfig
 from molattn.evaluation.report.tables import format_score
-from molattn.model.onnx_file import to_onnx
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.onnx_file import ExportedModel, to_onnx
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.task import Task
@@ -81,6 +90,7 @@ def trained():
         "features": ("t",),
         "descriptors": ("MolWt",),
         "morgan_counts": 4,
+        "kernels": ("morgan", "atom_pairs", "embedding", "descriptors"),
         "target_transforms": (LogTransform(), IdentityTransform(), IdentityTransform()),
         "standardize": True,
     }
@@ -91,21 +101,27 @@ def trained():
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)
     smiles = SMILES * 6
     rng = np.random.default_rng(0)
+    labels = np.stack([rng.random(42) + 1, *(rng.integers(0, k, 42) for k in (2, 3))], axis=1)
     given = {"partners": ["O", "CCO"] * 21, "features": rng.normal(size=(42, 1))}
+    records = model.config.reader(model.config.input_fields()).all(smiles, given["partners"])
+    _, inputs = model.networks.predict(records, features=given["features"])
+    process = GaussianProcessHead.fit(model.config, inputs[np.arange(30)], labels[:30])
+    process = replace(process, shares=np.array([0.3, 0.8, 1.0]))
     transforms = model.config.target_transforms
     model.set_target_scaling([0.0, 0, 0], [2.0, 1, 1], transforms)
+    model.gaussian_process = process
     middle = np.median(np.log(model.predict(smiles, **given)[:, 0]))
     # Half of the values are above 100%, whatever the initial weights are.
     model.set_target_scaling([np.log(100.0) - middle, 0, 0], [2.0, 1, 1], transforms)
-    labels = np.stack([rng.random(42) + 1, *(rng.integers(0, k, 42) for k in (2, 3))], axis=1)
+    model.gaussian_process = process
     model.calibrate(smiles, labels, smiles[:2], **given)
     model.training_set = TrainingSet.of(tasks, labels)  # with which predictions end at 100%
     return model, smiles, given
 
 
-def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
+def test_gaussian_process_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
     model, smiles, given = trained
-    content, exported = to_onnx(model)
+    content, exported = to_onnx(model, with_gaussian_process=True)
     session = session_of(content)
     expected = model.predict(smiles, **given)
     predictions, embeddings = run(session, smiles, 5, **given)
@@ -115,14 +131,37 @@ def test_calibration_transforms_and_other_inputs_are_in_the_graph(trained):
     few = {name: values[:7] for name, values in given.items()}
     np.testing.assert_allclose(run(session, smiles[:7], 1, **few)[0], expected[:7], rtol=1e-5)
     assert 0 < (expected[:, 0] == 100).mean() < 1
-    names = [one.name for one in session.get_inputs()]
-    assert names == ["atoms", "pairs", "partner_atoms", "partner_pairs", "features"]
+    of_molecules = ("atoms", "pairs", "counts")
+    names = [*of_molecules, *(f"partner_{name}" for name in of_molecules), "features"]
+    assert [one.name for one in session.get_inputs()] == names
     known = json.loads(session.get_modelmeta().custom_metadata_map["molattn"])
     assert known["outputs"] == [*model.config.output_names]
     assert [task["unit"] for task in known["tasks"]] == ["%", "", ""]
     assert known["is_calibrated"] == [False, True, True]
     assert known["left_out"] == exported.left_out()
-    assert "prediction intervals" in known["left_out"]
+    assert known["left_out"] == ["prediction intervals", "training similarity", "confidence"]
+
+
+def test_counts_are_those_of_rdkit():
+    smiles = "CC(=O)Oc1ccccc1C(=O)O"
+    reader = MoleculeReader(Featurizer.default(), Fields(counts=SubstructureCounter()))
+    molecule = Chem.MolFromSmiles(smiles)
+    generators = [
+        rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=4096),
+        rdFingerprintGenerator.GetAtomPairGenerator(fpSize=4096),
+    ]
+    expected = [one.GetCountFingerprintAsNumPy(molecule) for one in generators]
+    np.testing.assert_array_equal(OnnxInputs(reader)([smiles])["counts"], [np.hstack(expected)])
+
+
+def test_networks_alone_are_calibrated_as_the_model_without_a_gaussian_process(trained):
+    model, smiles, given = trained
+    model = copy.deepcopy(model)
+    model.gaussian_process = None
+    inputs = OnnxInputs(model.config.reader(Fields(model.config.calculator)))(smiles, **given)
+    with torch.no_grad():
+        predictions, _ = ExportedModel(model)(**{k: torch.from_numpy(v) for k, v in inputs.items()})
+    np.testing.assert_allclose(predictions, model.predict(smiles, **given), rtol=1e-5)
 
 
 def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_path, capfd):
@@ -148,6 +187,8 @@ def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_pa
     assert json.loads(of_file)["network_weights"] == {"y": pytest.approx(1.0 - share, abs=1e-6)}
     expected = {"network": {"y": {"rmse": alone}}, "test": {"y": {"rmse": whole}}}
     assert json.loads(of_file)["test_scores"] == expected
+    with pytest.raises(InputError, match="without a Gaussian process"):
+        to_onnx(MolAttn(model.config).eval(), with_gaussian_process=True)
     model.gaussian_process = None
     script = Path(__file__).parents[2] / "scripts" / "example_onnx.py"  # asserts this itself
     command = [sys.executable, script, file, "CCO"]
