@@ -409,12 +409,11 @@ class Uncertainty:
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
-        labels, limits = (
-            None
-            if numbers is None
-            else transformed_labels(torch.tensor(numbers), config.target_transforms).numpy()
-            for numbers in (targets, bounds)
-        )
+        transforms = config.target_transforms
+        labels = transformed_labels(torch.tensor(targets), transforms).numpy()
+        limits = bounds
+        if bounds is not None:
+            limits = transformed_labels(torch.from_numpy(bounds), transforms).numpy()
         similarity = fingerprints.task_similarity(held_out, len(tasks))
         calibration = Calibration.fit(tasks, mean, labels, similarity, guesses, limits)
         calibration = calibration.with_correlations(mean, labels, similarity, held_out)

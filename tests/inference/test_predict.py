@@ -227,6 +227,20 @@ def test_censored_labels_are_counted_and_kept_as_bounds(tmp_path, model):
     assert found.tally.unusable == {"y": 0, "z": 1}
 
 
+def test_limits_are_read_from_the_columns_of_the_training(tmp_path, model):
+    nan, text = np.nan, "smiles,y,y_low,y_high\nCCO,,2,3\nCC,2,1,4\nCCC,3,,4\nC,4,5,6\n"
+    known = MolAttn(replace(model.config, interval_columns=("y_low", "y_high", "z_l", "z_h")))
+    found = screened(known, tmp_path, text)
+    np.testing.assert_array_equal(found.target[:, 0], [2.5, 2, nan])
+    np.testing.assert_array_equal(found.bounds[:, :, 0], [[2, 1, nan], [3, 4, 4]])
+    assert found.tally.censored == {"y": 1}
+    assert found.tally.unusable == {"y": 1}
+    # Beside predictions they are predicted too.
+    text = text.replace("\n", ",0\n").replace("y_high,0", "y_high,y_predicted")
+    found = screened(known, tmp_path, text)
+    np.testing.assert_array_equal(found.target[:, 0], [2, 3, 4])
+
+
 def test_known_molecules_and_grades_of_confidence_are_counted(tmp_path, model):
     known = copy.deepcopy(model)
     training = ["CCCCO", "c1ccccc1"]

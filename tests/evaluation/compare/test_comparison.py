@@ -220,6 +220,34 @@ def test_censored_labels_count_for_each_run(tmp_path):
     assert "Test scores of censored labels" in (tmp_path / "out/report.html").read_text()
 
 
+def test_distances_to_limits_are_compared(tmp_path):
+    options = {"interval_columns": ("low", "high")}
+    runs = [
+        saved_run(tmp_path / name, predictions=LABELS + noise, **options)
+        for name, noise in zip("ab", NOISE, strict=False)
+    ]
+    for run in runs:
+        rows = pd.read_csv(run / "predictions.csv")
+        rows["low"] = (LABELS - 0.5).round(6)
+        rows["high"] = np.where(rows.index % 2, (LABELS + 1.0).round(6), np.nan)  # or >low
+        rows.to_csv(run / "predictions.csv", index=False)
+    table = molattn.compare(runs)
+    found = table[(table["rows"] == "all") & (table["minus"] == "")].set_index(["metric", "run"])
+    odd = np.arange(len(LABELS)) % 2 == 1
+    high = np.where(odd, LABELS + 1.0, np.inf)
+    mean = LABELS[odd].mean()
+    for name, noise in zip("ab", NOISE, strict=False):
+        distances = [
+            np.abs(values - np.clip(values, LABELS - 0.5, high)).mean()
+            for values in (LABELS + noise, np.full(len(LABELS), mean))
+        ]
+        score = found.loc["st_rae", name]
+        assert score["count"] == len(LABELS)
+        assert score["value"] == pytest.approx(distances[0] / distances[1], rel=1e-4)
+        assert found.loc["rmse", name]["count"] == odd.sum()
+        assert found.loc["censored_permitted", name]["count"] == (~odd).sum()
+
+
 def test_a_run_is_listed_with_the_scale_of_its_scores(tmp_path):
     for name, scores in (("old", {"rmse": 392.4}), ("new", {"rmse": 392.4, "log10_rmse": 0.433})):
         run = saved_run(tmp_path / name, predictions=LABELS)
