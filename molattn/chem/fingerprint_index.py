@@ -122,6 +122,35 @@ class FingerprintIndex:
             tensors["errors"] = self.errors
         return safetensors.numpy.save(tensors)
 
+    def with_molecules(
+        self,
+        fingerprints: Sequence[Fingerprint],
+        labeled: NDArray[np.bool_],
+        errors: NDArray[np.float64],
+        seen: SeenAtoms,
+    ) -> "FingerprintIndex":
+        """Return the index with n more molecules after the m; equal fingerprints are one.
+
+        Which labels they have and their relative errors, NaN where unknown, are ``[n, T]``; errors
+        that are known stay. An index without errors gets none.
+        """
+        keys = [*(row.tobytes() for row in (*self.fingerprints, *fingerprints))]
+        numbers = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+        index = np.array([numbers[key] for key in keys[len(self.fingerprints) :]], dtype=np.int64)
+        distinct = dict(zip(keys, (*self.fingerprints, *fingerprints), strict=True))
+        have = np.zeros((len(numbers), labeled.shape[1]), dtype=bool)
+        have[: len(self.fingerprints)] = True if self.labeled is None else self.labeled
+        np.logical_or.at(have, index, labeled)
+        all_errors = None
+        if self.errors is not None:
+            all_errors = np.full(have.shape, np.nan, dtype=np.float16)
+            all_errors[: len(self.errors)] = self.errors
+            more = errors.clip(max=_LARGEST_ERROR).round(2).astype(np.float16)
+            all_errors[index] = np.where(np.isnan(all_errors[index]), more, all_errors[index])
+        seen_by_all = None if self.seen is None else self.seen.joined(seen)
+        has_all = None if have.all() else have
+        return FingerprintIndex([*distinct.values()], has_all, seen_by_all, all_errors)
+
     def similarity(self, molecules: Sequence[Molecule | Fingerprint]) -> NDArray[np.float64]:
         """Return the Tanimoto similarity of n molecules to their nearest in the index, ``[n]``."""
         nearest = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
@@ -188,6 +217,19 @@ class FingerprintIndex:
             for group in alike.values():
                 factors[-1][:, group] = errors_nearby(similarity, self.errors[:, group])
         return np.concatenate(nearest), np.concatenate(factors)
+
+    def similarity_to_others(
+        self, fingerprints: Sequence[Fingerprint], labeled: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return :meth:`task_similarity` of n molecules to the index and to each other, ``[n, T]``.
+
+        ``labeled`` says which labels the n have, ``[n, T]``.
+        """
+        nearest = self.task_similarity(fingerprints, labeled.shape[1])
+        between = FingerprintIndex(fingerprints).similarities(fingerprints)
+        np.fill_diagonal(between, 0.0)
+        others = [between[:, rows].max(axis=1, initial=0.0) for rows in labeled.T]
+        return np.maximum(nearest, np.stack(others, axis=1))
 
     def nearest(
         self, molecules: Sequence[Molecule | Fingerprint], count: int

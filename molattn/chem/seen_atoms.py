@@ -42,6 +42,10 @@ class SeenAtoms:
         sizes = np.array([record.num_atoms for record in records])
         return cls(codes, np.where(labeled, sizes[:, None], 0).max(axis=0, initial=0))
 
+    def joined(self, more: "SeenAtoms") -> "SeenAtoms":
+        """Return what these and more molecules consist of, of the same featurizer."""
+        return SeenAtoms(self.codes | more.codes, np.maximum(self.most_atoms, more.most_atoms))
+
     def lacks(self, records: Sequence[MoleculeRecord], featurizer: Featurizer) -> NDArray[np.bool_]:
         """Return where a molecule has an element, a charge or a size beyond a task's, ``[n, T]``.
 

@@ -27,6 +27,7 @@ from molattn.config import (
     ServeConfig,
     TableConfig,
 )
+from molattn.config.data import FileOptions
 from molattn.data.table import SMILESList, Source, Table, format_by_suffix, open_table
 from molattn.errors import InputError, MolattnError, SmilesError, quoted, reason_meaning
 from molattn.utils.console import counted, print_line, print_remarks, three_digits
@@ -207,6 +208,40 @@ def plan(
     print_line(console, f"{counted(count, 'molecule')} chosen; written to {output}")
 
 
+def update(
+    run: Annotated[Path, Parameter(name="RUN", help="Folder of a run, or of an updated one.")],
+    table: Annotated[
+        str,
+        Parameter(
+            name="MEASURED",
+            help="CSV, TSV, Parquet, Excel, SDF or SMILES file with the columns of the training; "
+            "targets that were not measured may be missing.",
+        ),
+    ],
+    /,
+    *,
+    output: Annotated[Path, group("Output")],
+    config: Annotated[FileOptions, section("Data")] = FileOptions(),
+    imports: Imports = (),
+) -> None:
+    """Let a model learn from new measurements, without training again.
+
+    The Gaussian process learns from the new rows; predictions and intervals are recalibrated if a
+    test on at least ten new labels says so. The network and RUN stay as they are.
+
+    Args:
+        output: New folder for the updated model, with update.md, which compares expected and actual
+            errors of the new rows.
+    """
+    import_files(imports)
+    _check_is_path(output)
+    console = make_console()
+    from molattn.evaluation.report.update_report import update_run
+
+    update_run(run, table, output, config, console)
+    print_line(console, f"written to {output}; see {output / 'update.md'}")
+
+
 def explain(
     model: ModelFolder,
     inputs: Inputs,
@@ -358,10 +393,11 @@ def _extra(command: str, extra: str) -> Iterator[None]:
 def verify(model: ModelFolder, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Compares the files with the manifest (sizes, SHA-256), and names the RDKit of the training if
-    another one is installed. The model itself is not loaded.
+    Compares the files with the manifest (sizes, SHA-256), names the RDKit of the training if
+    another one is installed, and lists updates. The model itself is not loaded.
     """
-    from molattn.model.artefact import ModelFiles, find_model, inputs_remark
+    from molattn.model.artefact import UPDATES_FILE, ModelFiles, find_model, inputs_remark
+    from molattn.model.training_set import Update
 
     console = make_console()
     files = ModelFiles.read(find_model(model))
@@ -372,6 +408,8 @@ def verify(model: ModelFolder, /) -> None:
     config = files.config
     if remark := inputs_remark(files.versions):
         print_line(console, remark)
+    for made in files.parse(UPDATES_FILE, tuple[Update, ...]) or ():
+        print_line(console, str(made))
     saved = f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}"
     print_line(console, f"{files.folder}: {saved}; all files as saved")
 

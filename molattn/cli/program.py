@@ -36,7 +36,15 @@ _LONG = (
 """Groups of which ``--help`` shows the common options; ``--help-all`` shows the others too."""
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     *(runs.check, train.train, models.predict, models.explain, runs.compare, runs.runs),
-    *(models.plan, models.serve, models.export, train.tune, models.fingerprint, models.prepare),
+    *(
+        models.plan,
+        models.update,
+        models.serve,
+        models.export,
+        train.tune,
+        models.fingerprint,
+        models.prepare,
+    ),
     *(train.pretrain, models.verify),
 )
 """In the order of use."""
@@ -70,6 +78,7 @@ _EXAMPLES = """
   molattn plan runs/assay library.smi.gz --count 96 --output next.xlsx
   molattn plan admet library.csv --target solubility_aqsoldb --goal "above -3" --output next.csv
   molattn plan runs/assay library.csv --acquisition uncertainty --cost-column price --output a.csv
+  molattn update runs/assay measured.csv --output runs/assay-2
   molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
   molattn export runs/solubility --to onnx --output network.onnx

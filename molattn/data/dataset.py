@@ -423,7 +423,7 @@ def _labeled(
     values, *bounds = np.concatenate([none, *numbers], axis=-1)
     bounds = np.stack(bounds)
     for labels, column in zip(targets, values.T, strict=True):
-        if np.isnan(column).all():
+        if np.isnan(column).all() and not table.tasks:
             name = quoted(labels.task.name)
             raise InputError(f"{table.path}, column {name}: no usable row has a measured label")
     weights = features = stds = None

@@ -355,7 +355,8 @@ def read_targets(
             ]
         try:
             name = table.header[index]
-            labels = read_labels(name, number, cells, relations, config, intervals)
+            task = table.tasks[number] if table.tasks else None
+            labels = read_labels(name, number, cells, relations, config, intervals, task)
         except LabelError as error:
             same = (row for row, cell in enumerate(cells) if cell.strip() == error.text.strip())
             row = next(same) if error.row is None else error.row
@@ -394,6 +395,7 @@ def read_labels(
     relations: Sequence[str] | None,
     config: DataConfig,
     intervals: Sequence[tuple[str, str]] | None = None,
+    task: Task | None = None,
 ) -> Labels:
     """Return the labels of a target; in a column of numbers, other cells are ``invalid``.
 
@@ -412,22 +414,22 @@ def read_labels(
     beside = intervals or [()] * len(cells)
     labels = [(cell, *ends) for cell, ends in zip(cells, beside, strict=True)]
     num_labels = sum(not all(map(is_missing, texts)) for texts in labels)
-    if not num_labels:
+    if not num_labels and task is None:
         raise InputError("no usable row has a label")
     numbers = None
     invalid = dict[int, LabelError]()
-    if _are_numbers(cells, choice):
+    if _are_numbers(cells, choice) if task is None else task.kind == "regression":
         numbers = values, bounds = label_values(cells, Task(name), relations, invalid, intervals)
         for row in np.flatnonzero(np.fmin(values, np.fmin(*bounds)) <= 0.0).tolist():
             if transform == "log":
                 expected = "a number above 0 for --target-transform log"
                 text = next(text for text in labels[row] if not is_missing(text))
                 invalid[row] = LabelError(text, expected, row)
-        if 2 * len(invalid) >= num_labels:
+        if 2 * len(invalid) >= max(num_labels, 1):
             raise invalid[min(invalid)]
         cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
         values[[*invalid]] = bounds[:, [*invalid]] = nan
-    task = infer_task(name, cells, choice, unit, positive)
+    task = task or infer_task(name, cells, choice, unit, positive)
     if numbers is None or task.kind != "regression":
         numbers = label_values(cells, task, relations)
     return Labels(task, *numbers, invalid)

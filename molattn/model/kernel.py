@@ -189,6 +189,11 @@ class GaussianKernel:
         """Return the kernel with other molecules in place of the m."""
         return replace(self, points=self.standardized(numbers))
 
+    def with_rows(self, numbers: NDArray[np.floating]) -> "GaussianKernel":
+        """Return the kernel with n more molecules after the m, by their numbers ``[n, F]``."""
+        more = _rounded(self.standardized(numbers))
+        return replace(self, points=np.concatenate([self.points, more]))
+
     def __call__(
         self, numbers: NDArray[np.floating], *, rounded: bool = False
     ) -> NDArray[np.float32]:
@@ -237,6 +242,16 @@ class MoleculeKernel:
         numbers = {name: kernel.at(inputs.numbers[name]) for name, kernel in self.numbers.items()}
         features = None if self.features is None else self.features.at(inputs.features)  # pyright: ignore
         return MoleculeKernel(self.kinds, inputs.counts, numbers, inputs.partners, features)
+
+    def with_rows(self, inputs: KernelInputs) -> "MoleculeKernel":
+        """Return the same kernel with n more rows after the m."""
+        numbers = {n: kernel.with_rows(inputs.numbers[n]) for n, kernel in self.numbers.items()}
+        counts, partners = (
+            None if first is None else sparse.vstack([first, more], format="csr")
+            for first, more in ((self.counts, inputs.counts), (self.partners, inputs.partners))
+        )
+        features = None if self.features is None else self.features.with_rows(inputs.features)  # pyright: ignore
+        return MoleculeKernel(self.kinds, counts, numbers, partners, features)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name; points in half precision, to which they are rounded."""

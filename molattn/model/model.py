@@ -30,7 +30,7 @@ from molattn.model.readable import prediction_frame
 from molattn.model.scaling import Scaling, number_type
 from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
 from molattn.model.target_transform import TargetTransform
-from molattn.model.training_set import Endpoint, Label, TrainingMolecule, TrainingSet
+from molattn.model.training_set import Endpoint, Label, TrainingMolecule, TrainingSet, Update
 from molattn.model.uncertainty import Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.task import Level
@@ -106,6 +106,7 @@ class MolAttn(nn.Module):
     endpoints: Mapping[str, Endpoint] = MappingProxyType({})  # what tasks mean
     versions: Mapping[str, str] = MappingProxyType({})  # of molattn and RDKit in the training
     site_calibration: SiteCalibration | None = None  # of predictions of atoms and bonds
+    updates: tuple[Update, ...] = ()  # tables of measurements that it learned from afterwards
 
     def __init__(
         self,
@@ -557,6 +558,7 @@ class MolAttn(nn.Module):
         joined.site_calibration = None
         joined.training_set = None  # the others may have other rows
         joined.endpoints = {}
+        joined.updates = ()
         joined.nets = nn.ModuleList(nets)
         return joined.eval()
 
@@ -575,6 +577,8 @@ class MolAttn(nn.Module):
             files[artefact.ENDPOINTS_FILE] = endpoints
         if self.versions:
             files[artefact.VERSIONS_FILE] = to_json({"versions": dict(self.versions)})
+        if self.updates:
+            files[artefact.UPDATES_FILE] = to_json(self.updates, tuple[Update, ...], indent=1)
         return ModelFiles.pack(self.config.to_dict(), self.state_dict(), files)
 
     def save_pretrained(
@@ -623,4 +627,5 @@ class MolAttn(nn.Module):
             model.gaussian_process = GaussianProcessHead.from_files(files, config)
             model.endpoints = files.parse(artefact.ENDPOINTS_FILE, dict[str, Endpoint]) or {}
             model.versions = files.versions
+            model.updates = files.parse(artefact.UPDATES_FILE, tuple[Update, ...]) or ()
         return model.eval()

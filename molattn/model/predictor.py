@@ -135,7 +135,7 @@ class Predictor:
                 closeness = np.where(lacks, 0.0, similarity)
                 nearby = np.where(lacks, 1.0, nearby)
             low, high = self.intervals(mean, closeness, level)
-            confidence, error = self._confidence(values, mean, closeness, nearby)
+            confidence, error = self.grade(values, mean, closeness, nearby)
         std = undefined.copy()
         if len(outputs) > 1:
             rows = np.arange(len(mean))
@@ -148,9 +148,14 @@ class Predictor:
         grade = confidence, error
         return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
 
-    def _confidence(
+    def grade(
         self, prediction: Array, mean: Array, similarity: Array, nearby: Array
     ) -> tuple[NDArray[np.str_], Array]:
+        """Return the confidence and the expected error of predictions, in own units, ``[n, T]``.
+
+        The arguments are those of ``Calibration.expected_errors``, and means on the transformed
+        scale.
+        """
         tasks = self.config.tasks
         calibration = self.calibrated_uncertainty().calibration
         guesses = np.array(self.guess_errors())

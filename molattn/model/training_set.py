@@ -19,11 +19,12 @@ from molattn.chem.limits import Standardize, read_molecule
 from molattn.chem.parse import Molecule, quiet
 from molattn.config import MoleculeLimits
 from molattn.config.base import checked
-from molattn.errors import SmilesError
+from molattn.errors import SmilesError, quoted
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.target_transform import TargetTransform
 from molattn.task import Task
+from molattn.utils.console import counted
 
 Array = NDArray[np.float64]
 Label = float | str | None
@@ -81,6 +82,23 @@ class Endpoint:
 
 
 @checked
+class Update:
+    """A table of new measurements that a trained model has learned from."""
+
+    date: str  # as 2026-01-31
+    table: str  # name of the file
+    sha256: str
+    rows: int
+    labels: dict[str, int]  # number of measured ones of each task that has any
+    recalibrated: tuple[str, ...] = ()  # what was recalibrated, a line for each
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{quoted(name)}: {count:,}" for name, count in self.labels.items())
+        rows = f"{counted(self.rows, 'row')} of {self.table} ({counts})"
+        return f"updated on {self.date} with {rows}"
+
+
+@checked
 class LabelDistribution:
     """How the training labels of a task are distributed."""
 
@@ -104,6 +122,15 @@ class LabelDistribution:
         return cls(
             len(labels), quantiles, above=max(lower, default=None), below=min(upper, default=None)
         )
+
+    def with_labels(self, task: Task, labels: Array, bounds: Array) -> "LabelDistribution":
+        """Add labels and bounds, those of :meth:`of`; earlier ones are known by their quantiles."""
+        if task.kind != "regression":
+            earlier = np.repeat(np.arange(len(self.classes)), self.classes).astype(float)
+        else:
+            earlier = np.interp(np.linspace(0.0, 1.0, self.count), LEVELS, self.quantiles or LEVELS)
+        limits = np.array([[self.above], [self.below]], dtype=np.float64)
+        return self.of(task, np.append(earlier, labels), np.hstack([limits, bounds]))
 
 
 def percentile(value: float, quantiles: Sequence[float]) -> float | None:
@@ -225,6 +252,23 @@ class TrainingMolecules:
                     rows.setdefault(atoms, []).append(row)
         return rows
 
+    def with_rows(
+        self,
+        smiles: Sequence[str],
+        targets: Array,
+        fingerprints: Sequence[Fingerprint],
+        model_fingerprints: FingerprintIndex,
+    ) -> "TrainingMolecules":
+        """Add n molecules of another table, whose row is -1."""
+        rows = np.full(len(smiles), -1)
+        more = self.of(rows, smiles, targets, fingerprints, model_fingerprints)
+        return TrainingMolecules(
+            np.concatenate([self.rows, more.rows]),
+            self.smiles + more.smiles,
+            np.concatenate([self.targets, more.targets]),
+            np.concatenate([self.places, more.places]),
+        )
+
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""
         names = [field.name for field in fields(self)]
@@ -301,6 +345,23 @@ class TrainingSet:
             for index, task in enumerate(tasks)
         )
         return cls(tuple(labels), molecules)
+
+    def with_labels(
+        self,
+        tasks: Sequence[Task],
+        targets: Array,
+        bounds: Array,
+        molecules: TrainingMolecules | None,
+    ) -> "TrainingSet":
+        """Add labels and bounds, those of :meth:`of`, with all molecules if they are kept."""
+        rows = zip(self.labels, tasks, targets.T, np.moveaxis(bounds, 2, 0), strict=True)
+        labels = (
+            former
+            if np.isnan([*limits, column]).all()
+            else former.with_labels(task, column, limits)
+            for former, task, column, limits in rows
+        )
+        return TrainingSet(tuple(labels), molecules)
 
     def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""

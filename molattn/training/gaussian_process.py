@@ -88,6 +88,25 @@ def add_gaussian_process(
     return outputs, rows.numbers[: len(errors)], errors
 
 
+def labels_within(predicted: Array, labels: Array, bounds: Array, errors: Array) -> Array:
+    """Return what labels with limits count as, after a first fit to the others, ``[n, T]``.
+
+    A censored label is left out if the Gaussian process of the others predicts a value on the right
+    side of its bound. Otherwise it counts as the mean, beyond the bound, of a normal distribution
+    around that prediction, whose standard deviation is the root mean square of the leave-one-out
+    ``errors``: one step of the EM algorithm for a Tobit model. So does an interval, between its
+    limits, wherever the prediction is, and as its value or middle before. Other labels stay.
+
+    Source: Amemiya, J. Econom. 1984, 24, 3.
+    """
+    squares = np.square(errors)
+    counts = np.maximum(np.sum(~np.isnan(squares), axis=0), 1)
+    std = np.sqrt(np.nansum(squares, axis=0) / counts).clip(_LEAST_STD)
+    is_interval = ~np.isnan(bounds).any(axis=0)
+    is_learned = is_interval | (nearest_permitted(predicted, bounds) != predicted)
+    return np.where(is_learned, mean_within(bounds, predicted, std), labels)
+
+
 class _Rows:
     """The rows that a Gaussian process learns from, as the trained model of a run sees them.
 
@@ -132,13 +151,7 @@ class _Rows:
     def fit(self, count: int, *, with_errors: bool = False) -> GaussianProcessHead:
         """Fit a Gaussian process to the first rows, with their leave-one-out errors if asked for.
 
-        A censored label is left out if the Gaussian process of the others predicts a value on the
-        right side of its bound. Otherwise it counts as the mean, beyond the bound, of a normal
-        distribution around that prediction, whose standard deviation is the root mean square of the
-        leave-one-out errors: one step of the EM algorithm for a Tobit model. So does an interval,
-        between its limits, wherever the prediction is, and as its value or middle before.
-
-        Source: Amemiya, J. Econom. 1984, 24, 3.
+        Labels with limits are learned by :func:`labels_within`.
         """
         first = {**self._first(count), "with_errors": with_errors or self.bounds is not None}
         gp = self._fit(first)
@@ -146,16 +159,11 @@ class _Rows:
             return gp
         starts = [columns.start for columns in output_slices(self.model.config.tasks)]
         predicted = gp.predict(first["inputs"])[:, starts]
-        squares = np.square(gp.errors[:count])
-        counts = np.maximum(np.sum(~np.isnan(squares), axis=0), 1)
-        std = np.sqrt(np.nansum(squares, axis=0) / counts).clip(_LEAST_STD)
         bounds = self.bounds[:, :count]
-        is_interval = ~np.isnan(bounds).any(axis=0)
-        is_learned = is_interval | (nearest_permitted(predicted, bounds) != predicted)
-        if not is_learned.any():
+        labels = labels_within(predicted, first["targets"], bounds, gp.errors[:count])
+        if np.array_equal(labels, first["targets"], equal_nan=True):
             return gp if with_errors else replace(gp, errors=None)
-        expected = mean_within(bounds, predicted, std)
-        first["targets"] = np.where(is_learned, expected, first["targets"])
+        first["targets"] = labels
         return self._fit({**first, "with_errors": with_errors})
 
     def _fit(self, first: dict[str, Any]) -> GaussianProcessHead:

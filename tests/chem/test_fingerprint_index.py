@@ -8,6 +8,7 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem import fingerprint_index as domain
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
+from molattn.chem.seen_atoms import SeenAtoms
 
 from ..strategies import smiles
 
@@ -98,3 +99,32 @@ def test_similarity_by_task_compares_molecules_with_a_label_of_the_task():
         np.testing.assert_allclose(found[:, 1], nearest(asked, [*SMILES[3:], SMILES[0]]))
         assert found[:, 2].tolist() == [0.0] * 3
         np.testing.assert_array_equal(index.similarity(asked), found.max(axis=1))
+
+
+def test_molecules_join_an_index():
+    old, new = (read_fingerprints(texts) for texts in (["CCO", "CCN"], ["CCN", "CCF", "CCF"]))
+    index = FingerprintIndex.from_fingerprints(old, labeled=np.array([[True, True], [True, False]]))
+    index.set_errors(old, np.array([[1.0, 2.0], [3.0, np.nan]]))
+    labeled = np.array([[False, True], [True, False], [True, False]])
+    errors = np.array([[9.0, 0.5], [1.25, np.nan], [1.5, np.nan]])
+    seen = SeenAtoms(np.zeros((2, 2, 256), dtype=bool), np.zeros(2, dtype=np.int64))
+    joined = index.with_molecules(new, labeled, errors, seen)
+    assert len(joined.fingerprints) == 3
+    assert joined.contains(new) == [True] * 3
+    assert joined.task_similarity(new, 2)[1, 0] == 1.0 > joined.task_similarity(new, 2)[1, 1]
+    rows = {row.tobytes(): number for number, row in enumerate(joined.fingerprints)}
+    amine, fluoride = (rows[row.tobytes()] for row in new[:2])
+    assert joined.errors[amine].tolist() == [1.5, 0.5]
+    assert joined.errors[fluoride, 0] == 1.5
+    assert joined.labeled[amine].all()
+
+
+def test_similarity_to_others_leaves_the_molecule_itself_out():
+    index = FingerprintIndex(read_fingerprints(["CCO"]))
+    new = read_fingerprints(["CCCCF", "CCCCF", "CCCCCl"])
+    labeled = np.array([[True, True], [True, False], [True, True]])
+    similarity = index.similarity_to_others(new, labeled)
+    assert similarity[:2, 0].tolist() == [1.0, 1.0]
+    assert similarity[0, 1] < 1.0 == similarity[1, 1]
+    pair = FingerprintIndex(new[2:]).similarity(new[:1])
+    assert similarity[0, 1] == pytest.approx(max(pair[0], index.similarity(new[:1])[0]))

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from molattn.errors import InputError, ReasonCode, SmilesError, did_you_mean, matching, quoted
 from molattn.utils.console import counted
+
+if TYPE_CHECKING:
+    from molattn.task import Task
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -199,6 +202,7 @@ class Table(ABC):
             if the file is read when it is opened.
         prepared: How the molecules of a store were read (a
             :class:`molattn.chem.reader.Preparation`); None = it is no store.
+        tasks: The task of each target, of a trained model; by default labels tell it.
     """
 
     source: Any = None
@@ -211,6 +215,7 @@ class Table(ABC):
     commas: Collection[int] = ()
     forms: Mapping[tuple[int, str], int] = Counter()
     prepared: Any = None
+    tasks: "Sequence[Task]" = ()
 
     def __init__(self, source: Source) -> None:
         self.source = source

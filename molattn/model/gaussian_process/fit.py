@@ -40,7 +40,7 @@ class LabeledRows:
         seed: int,
     ) -> None:
         weights = np.ones(len(targets)) if weights is None else weights
-        self.labels = np.hstack([*map(_latent, tasks, targets.T)])  # what is learned
+        self.labels = np.hstack([*map(latent_labels, tasks, targets.T)])  # what is learned
         outputs = [index for index, task in enumerate(tasks) for _ in range(task.num_outputs)]
         self.is_class = np.array([tasks[index].kind != "regression" for index in outputs])
         # Of a row for all outputs, [n, 1], or of each of its labels, [n, outputs].
@@ -201,7 +201,7 @@ def count_kinds(config: MolAttnConfig) -> list[slice]:
     return [] if config.counter is None else [*config.counter.groups.values()]
 
 
-def _latent(task: Task, labels: Array) -> Array:
+def latent_labels(task: Task, labels: Array) -> Array:
     """Return the numbers that are learned of a task's labels ``[n]``, ``[n, num_outputs]``."""
     if task.kind == "regression":
         return labels[:, None]
