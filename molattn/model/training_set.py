@@ -129,8 +129,12 @@ class LabelDistribution:
             earlier = np.repeat(np.arange(len(self.classes)), self.classes).astype(float)
         else:
             earlier = np.interp(np.linspace(0.0, 1.0, self.count), LEVELS, self.quantiles or LEVELS)
-        limits = np.array([[self.above], [self.below]], dtype=np.float64)
-        return self.of(task, np.append(earlier, labels), np.hstack([limits, bounds]))
+        limits = np.full((2, len(earlier) + 2), np.nan)
+        limits[0, -2], limits[1, -1] = (
+            np.nan if x is None else x for x in (self.above, self.below)
+        )
+        all_labels = np.concatenate([earlier, [np.nan, np.nan], labels])
+        return self.of(task, all_labels, np.hstack([limits, bounds]))
 
 
 def percentile(value: float, quantiles: Sequence[float]) -> float | None:
