@@ -55,8 +55,9 @@ REASONS: dict[ReasonCode, str] = {
     "no_label": "The row has no label for any target (training only).",
     "invalid_label": "No label can be read, and one is not a number, such as `n.d.`, though most "
     "labels of its target are, or has no logarithm (`--target-transform log`); a cell of "
-    "`--pretraining-columns` is not a number; or the relation of a label is unknown (not "
-    "in prediction).",
+    "`--pretraining-columns` is not a number; the limits of a label (`--interval-columns`) are not "
+    "in ascending order with its value between them; or its relation is unknown (not in "
+    "prediction).",
     "missing_feature": "A feature that the model uses has no value.",
     "no_date": "The row has no date in `--time-column`, or an auxiliary row has one in another "
     "format than the rows with a target (training only).",
