@@ -30,7 +30,7 @@ def test_similar_molecules_that_are_far_apart_are_listed_once(report):
     assert report.count("<dt>seen coming</dt>") == 1
     assert "<dt>measured</dt><dd>+20</dd>" in report
     assert report.count('alt="Structure of the molecule in row') == 2
-    assert "<dt>in the table</dt><dd>row 55 and row 56</dd>" in report
+    assert '<p class="name">row 55 and row 56</p>' in report
 
 
 def test_a_cliff_says_whether_it_was_seen_coming(report):
