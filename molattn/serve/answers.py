@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NotRequired
 from xml.sax.saxutils import escape
 
@@ -16,19 +17,19 @@ from typing_extensions import TypedDict
 from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, PredictConfig, ServeConfig
-from molattn.data.table import FORMATS, Source, escape_formula, name_column, open_table
+from molattn.data.table import FORMATS, Row, Source, escape_formula, name_column, open_table
 from molattn.errors import InputError, SmilesError, check_one_of, quoted, reason_meaning
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.methods import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.inference.predict import readable_spec
-from molattn.inference.streaming import OutputRows
+from molattn.inference.streaming import OutputRows, ReadRow
 from molattn.model.columns import measured_remark, standardized_columns
 from molattn.model.confidence import Confidence
 from molattn.model.sites import SiteColumns
 from molattn.serve.batching import Predicted, Work
-from molattn.serve.bodies import ExplainRequest, check_inputs
+from molattn.serve.bodies import CSV, FILES, ExplainRequest, check_inputs
 from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
 from molattn.utils.devices import threads
@@ -117,6 +118,7 @@ class PredictResponse(TypedDict):
     level: float
     columns: NotRequired[Annotated[list[str], Field(description="Names of `cells`.")]]
     own_columns: NotRequired[Annotated[int, Field(description="How many the input has.")]]
+    smiles_column: NotRequired[Annotated[str, Field(description="The column of the molecules.")]]
     molecules: list[Molecule]
 
 
@@ -242,9 +244,11 @@ async def json_chunks(
 
     It names the columns of the rows of a file that the answers have too, if any.
     """
+    table = work.table
     head: dict[str, Any] = {"model": work.served.name, "level": work.level}
     if rows is not None:
-        head |= {"columns": rows.header, "own_columns": len(work.table.header)}
+        smiles = table.header[table.column(work.smiles_column, "smiles_column")]
+        head |= {"columns": rows.header, "own_columns": len(table.header), "smiles_column": smiles}
     yield dumps(head).removesuffix(b"}") + b',"molecules":['
     separator = b"\n"
     async for batch in answers:
@@ -294,8 +298,8 @@ def write_predictions(served: ServedModel, body: Path, options: PredictConfig, n
 
     Args:
         served: The model that has predicted them.
-        body: CSV of the ``cells`` of answers with a column of structures (a SMILES or a mol block)
-            after them. Columns may stand before those of the predictions.
+        body: CSV of the ``cells`` of answers with a column of mol blocks after them, empty where a
+            molecule has none. Columns may stand before those of the predictions.
         options: How tables are read and written.
         name: The format.
 
@@ -304,33 +308,38 @@ def write_predictions(served: ServedModel, body: Path, options: PredictConfig, n
     """
     table = open_table(Source(body, "body"), "csv")
     kinds = [*served.spec(options.interval).columns.values()]
-    kinds += ["string"] * (len(standardized_columns(served.model.config)) + 1)
-    width = len(table.header) - 1 - len(kinds)
+    width = len(table.header) - len(kinds) - len(standardized_columns(served.model.config)) - 2
     source = copy.copy(table)
     source.header = [_unescape(column) for column in table.header[: max(0, width)]]
-    rows = output_rows(Work(served, source, options.interval), options, name)
-    if rows.header[width:] != table.header[width:-1]:
-        raise InputError(f"body: expected columns of {served.name} and one of structures, the last")
+    smiles = source.column(options.smiles_column, "smiles_column")
+    work = Work(served, source, options.interval)
+    if output_rows(work, options, FILES[CSV]).header[width:] != table.header[width:-1]:
+        raise InputError(f"body: expected columns of {served.name} and one of mol blocks, the last")
+    rows = output_rows(work, options, name)
     lines = list[tuple[list[object], str]]()
     for row in table:
         texts = [*map(_unescape, row.cells)]
-        *predicted, structure = texts[width:]
-        cells = list[object](predicted)
-        if rows.schema is not None:  # numbers, and errors in words
-            where = table.where(row.line)
-            cells = [
-                _number(cell, where) if kind == "float64" else cell
-                for kind, cell in zip(kinds, predicted, strict=True)
-            ]
-            if code := predicted[-1]:
-                cells[-1] = f"{code}: {reason_meaning(code)}"  # pyright: ignore[reportArgumentType]
-        lines.append(([*texts[:width], *cells], structure))
+        *predicted, code, block = texts[width:]
+        values = [
+            _number(cell, table.where(row.line)) if kind == "float64" else cell or None
+            for kind, cell in zip(kinds, predicted, strict=False)
+        ]
+        record: Any = None if code else _forms(predicted[len(kinds) :])
+        source_row = Row(row.line, texts[:width], molecule=block)
+        read = ReadRow(source_row, texts[smiles], record, [], code)  # pyright: ignore
+        lines += rows.cells(read, [values], code)
     buffer = BytesIO()
     writer = FORMATS[name].write(buffer, rows.header, rows.schema)  # pyright: ignore
     for line in lines:
         writer.write(*line)
     writer.close()
     return buffer.getvalue()
+
+
+def _forms(standardized: list[str]) -> SimpleNamespace:
+    """Return what :func:`standardized_cells` reads of a record."""
+    molecules = [SimpleNamespace(standardized=smiles) for smiles in [*standardized, "", ""]]
+    return SimpleNamespace(**vars(molecules[0]), partner=molecules[1])
 
 
 def _unescape(cell: str) -> str:

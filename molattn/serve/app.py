@@ -208,8 +208,8 @@ def _add_table(router: APIRouter, catalog: Catalog, config: ServeConfig, worker:
     @router.post(
         "/table",
         summary="Write predictions as Excel or SDF, without predicting again",
-        description="The body is CSV of the `cells` of `/predict` with a column of structures "
-        "(SMILES or mol blocks) after them; columns of your own may stand before the predictions. "
+        description="The body is CSV of the `cells` of `/predict` with a column of mol blocks, "
+        "which may be empty, after them; columns of your own may stand before the predictions. "
         "`Accept` names Excel (the default) or SDF.",
         response_class=Response,
         responses={200: bodies.TABLE_ANSWERS, **_ERRORS_OF_BODIES},
@@ -223,7 +223,7 @@ def _add_table(router: APIRouter, catalog: Catalog, config: ServeConfig, worker:
         served = catalog.find(options.model, options.as_given)
         held.enter_context(worker.reserve(config.batch_size))
         path = await _spooled(request, held)
-        reading = table_options(config, "smiles", options.level)
+        reading = table_options(config, options.smiles_column, options.level)
         written = in_thread(worker.slow, write_predictions, served, path, reading, FILES[answer])
         return Response(await bodies.unless_gone(request, written), media_type=answer)
 

@@ -60,6 +60,9 @@ class TableOptions(_Query):
     model: str | SkipJsonSchema[None] = Field(None, description="By default the first model.")
     level: _Level = Field(default_factory=lambda: LEVEL)
     as_given: _AsGiven = Field(default_factory=bool)
+    smiles_column: str = Field(
+        default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
+    )
 
 
 class PredictOptions(TableOptions):
@@ -68,9 +71,6 @@ class PredictOptions(TableOptions):
     neighbors: _Neighbors = Field(default_factory=int)
     cells: bool = Field(
         default_factory=bool, description="Add to JSON the row of each molecule in the CSV file."
-    )
-    smiles_column: str = Field(
-        default_factory=lambda: "smiles", description="Of a file; by default `smiles`."
     )
     decimal: Decimal = Field(default_factory=lambda: ".", description="Of a file.")
     sheet: str | SkipJsonSchema[None] = Field(

@@ -77,9 +77,9 @@ export function depict(smiles, width, height, other = null, atoms = []) {
   return drawings.get(path);
 }
 
-// A table of predictions (CSV with structures) as a file of the type `accept`.
-export async function writeTable(body, { model, level, as_given }, accept, signal, onWait) {
-  const path = `table?${new URLSearchParams({ model, level, as_given })}`;
+// A table of predictions (CSV with mol blocks) as a file of the type `accept`.
+export async function writeTable(body, { model, level, as_given, smiles_column }, accept, signal, onWait) {
+  const path = `table?${new URLSearchParams({ model, level, as_given, smiles_column })}`;
   return (await ask(path, { body, type: "text/csv", accept, signal, onWait })).blob();
 }
 

@@ -51,12 +51,12 @@ export function columnsOf({ model, own, score }, rows) {
 const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 const csv = (lines) => lines.map((cells) => `${cells.map(cell).join(",") || '""'}\n`).join("");
 
-// Rows as CSV, with the columns of `molattn predict` and, after those of the input, the score; `structures` come last.
-export function csvOf({ columns, own, score }, rows, structures = false) {
+// Rows as CSV, with the columns of `molattn predict` and, after those of the input, the score; `blocks` come last.
+export function csvOf({ columns, own, score }, rows, blocks = false) {
   let name = "score";
   while (columns.includes(name)) name += "_";
-  const line = (cells, value, structure) => [...cells.slice(0, own.length), ...(score.parts.length ? [value] : []),
-    ...cells.slice(own.length), ...(structures ? [structure] : [])];
-  return csv([line(columns, name, "structure"), ...rows.map(({ answer, smiles }) =>
-    line(answer.cells, score.of(answer)?.toPrecision(4) ?? "", answer.block ?? (answer.error === null ? smiles : "")))]);
+  const line = (cells, value, block) => [...cells.slice(0, own.length), ...(score.parts.length ? [value] : []),
+    ...cells.slice(own.length), ...(blocks ? [block] : [])];
+  return csv([line(columns, name, "block"), ...rows.map(({ answer }) =>
+    line(answer.cells, score.of(answer)?.toPrecision(4) ?? "", answer.block ?? ""))]);
 }

@@ -14,6 +14,7 @@ const context = {
   model: null,
   columns: [], // of the file of predictions
   own: [], // of these the columns of the input
+  smiles: "", // and the one of the molecules
   rows: () => state.rows,
   save,
   options: () => ({ model: context.model.name, level: Number($("level").value), neighbors: 0,
@@ -108,7 +109,7 @@ async function run(asked) {
   let problem = null;
   try {
     const { total, remarks, answers } = await answersOf(asked, context.options(), signal, () => showProgress(started, true),
-      ({ columns, own_columns: size }) => Object.assign(context, { columns, own: columns.slice(0, size) }));
+      ({ columns, own_columns: size, smiles_column: smiles }) => Object.assign(context, { columns, own: columns.slice(0, size), smiles }));
     Object.assign(state, { total, remarks });
     started = performance.now();
     showResults(total > 0);
@@ -222,7 +223,7 @@ async function download(ending) {
   const words = `Writing ${LARGE[ending]}, ${plural(rows.length, "molecule")}`;
   wait(words);
   try {
-    save(await writeTable(csvOf(context, rows, true), context.options(), TYPES[ending], signal,
+    save(await writeTable(csvOf(context, rows, true), { ...context.options(), smiles_column: context.smiles }, TYPES[ending], signal,
       () => wait(`${words} \u00b7 the server is busy, waiting`)), name);
     say(`${name}: ${plural(rows.length, "molecule")}.`);
   } catch (error) {
