@@ -136,7 +136,8 @@ def distance_shares(
     mol = explanation.mol or parse_molecule(explanation.smiles)
     bonds = np.minimum(Chem.GetDistanceMatrix(mol), len(BONDS) - 1)
     attention = explanation.attention.astype(np.float64)
-    equal = _fractions((attention > 0.0).any(axis=(0, 1)).astype(np.float64))
+    is_reached: NDArray[np.bool_] = np.any(attention > 0.0, axis=(0, 1))
+    equal = _fractions(is_reached.astype(np.float64))
     shares, uniform = (
         _fractions(np.stack([x[..., bonds == k].sum(axis=-1) for k in range(len(BONDS))], axis=-1))
         for x in (attention, equal)

@@ -420,14 +420,15 @@ def _difference_cells(
     predictor = model.predictor
     smiles = [row.table_row.cells[reference.column] for row in predicted.rows]
     read = [*model.config.reader(fields, reference.limits)(smiles)]
-    rows: Any = np.flatnonzero([not isinstance(record, SmilesError) for record in read])
+    indices = np.flatnonzero([not isinstance(record, SmilesError) for record in read])
+    rows = indices.tolist()
     records: list[Any] = [read[row] for row in rows]
     if model.config.has_partner:
         partners = [predicted.side.records[row].partner for row in rows]
         records = [replace(record, partner=x) for record, x in zip(records, partners, strict=True)]
     features = [predicted.rows[row].features for row in rows] if model.config.features else None
     others = Side.of(predictor, records, level, batch_size, features)
-    compared = differences(predictor, predicted.side.rows(rows), others, level)
+    compared = differences(predictor, predicted.side.rows(indices), others, level)
     cells = difference_cells(model.config, compared)
     missing = [None] * len(difference_columns(model.config))
     for record in read:

@@ -149,7 +149,7 @@ class MolAttnConfig:
         """The counter of the substructures that the kernels compare; None = they compare none."""
         return substructure_counter(self.kernels)
 
-    def input_fields(self, **more: bool) -> Fields:
+    def input_fields(self, **more: Any) -> Fields:
         """Return what predictions are computed from, and more fields such as ``fingerprint``."""
         return Fields(self.calculator, self.counter, **more)
 

@@ -367,11 +367,11 @@ class MolAttn(nn.Module):
         fields = self.config.input_fields(fingerprint=self.uncertainty is not None)
         reader = self.config.reader(replace(fields, smiles=True))
         self.networks.reader(partners)  # checks whether the model takes partners
-        sides = [
+        first, second = (
             Side.of(predictor, reader.all(molecules, partners), level, batch_size, features)
             for molecules in (smiles, references)
-        ]
-        return differences(predictor, *sides, level)
+        )
+        return differences(predictor, first, second, level)
 
     def predict_confidence(
         self, smiles: Sequence[Molecule], batch_size: int = 256, **inputs: Any

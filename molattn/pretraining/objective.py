@@ -129,7 +129,7 @@ class PretrainingObjective(Objective):
         # Without a loss of counts, their means: what the wide layers predict before training.
         bias = cast(Linear, self.counts[-1]).bias
         counts = self.counts(unmasked) if self._has_counts else bias.expand(len(unmasked), -1)
-        numbers = net.head(unmasked)
+        numbers = cast(nn.Module, net.head)(unmasked)
         if self.columns is not None:
             numbers = torch.cat([numbers, self.columns(unmasked)], dim=1)
         return Outputs(

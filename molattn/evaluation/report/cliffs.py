@@ -90,11 +90,11 @@ def find_cliffs(run: TrainingRun, tested: TaskResults) -> dict[str, Any]:
     if not pairs.size:
         return {}
     level = run.config.report.interval
-    sides: Any = [
+    first, second = (
         Side.of(run.model.predictor, run.table.molecules(rows[side]).records, level, 256)
         for side in pairs
-    ]
-    predicted = differences(run.model.predictor, *sides, level)
+    )
+    predicted = differences(run.model.predictor, first, second, level)
     column = output_slices(model.tasks)[task].start
     higher, lower = labels[pairs]
     is_ratio = transform.kind == "log"
