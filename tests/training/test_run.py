@@ -135,6 +135,12 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor,
 CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
 
 
+def table_of(tasks):
+    """A training table as far as its options are resolved from it."""
+    same = dict.fromkeys(("all_tasks", "tasks", "learned_tasks"), tasks)
+    return Mock(**same, auxiliary=None, sites={}, hydrogens=False, targets=np.zeros((1, 1)))
+
+
 @pytest.mark.parametrize(
     "given, tasks, rows, expected",
     [
@@ -150,7 +156,7 @@ def test_large_classifications_are_trained_for_fewer_epochs(
     config, monkeypatch, given, tasks, rows, expected
 ):
     config = replace(config, training=SupervisedConfig(epochs=given))
-    table = Mock(tasks=tasks, learned_tasks=tasks, auxiliary=None, targets=np.zeros((1, 1)))
+    table = table_of(tasks)
     molecules = Mock(records=range(rows))  # with auxiliary rows
     monkeypatch.setattr("molattn.training.resolve.learned_molecules", lambda *_: (molecules, None))
     resolved = resolve(config, table, Mock(train=[1]), None)
@@ -160,7 +166,7 @@ def test_large_classifications_are_trained_for_fewer_epochs(
 
 def test_the_precision_follows_from_width_and_cpu(config, monkeypatch):
     monkeypatch.setattr("molattn.training.resolve.has_amx", lambda: True)
-    table = Mock(learned_tasks=[NUMBERS], tasks=[NUMBERS], auxiliary=None, targets=np.zeros((1, 1)))
+    table = table_of([NUMBERS])
     for width, options, expected in (
         (256, {}, "bf16"),
         (255, {}, "fp32"),
