@@ -396,8 +396,7 @@ def verify(model: ModelFolder, /) -> None:
     Compares the files with the manifest (sizes, SHA-256), names the RDKit of the training if
     another one is installed, and lists updates. The model itself is not loaded.
     """
-    from molattn.model.artefact import UPDATES_FILE, ModelFiles, find_model, inputs_remark
-    from molattn.model.training_set import Update
+    from molattn.model.artefact import UPDATES_FILE, ModelFiles, Update, find_model, inputs_remark
 
     console = make_console()
     files = ModelFiles.read(find_model(model))

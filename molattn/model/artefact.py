@@ -15,8 +15,10 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from molattn.config.base import checked
 from molattn.errors import InputError, quoted
 from molattn.task import Task
+from molattn.utils.console import counted
 from molattn.utils.files import UNFINISHED, atomic_folder, write_file
 
 if TYPE_CHECKING:
@@ -53,6 +55,23 @@ PACKAGED = Path(__file__).parent / "weights"
 """Models of the package, each in a folder of its name."""
 
 Kind = TypeVar("Kind")
+
+
+@checked
+class Update:
+    """A table of new measurements that a trained model has learned from."""
+
+    date: str  # as 2026-01-31
+    table: str  # name of the file
+    sha256: str
+    rows: int
+    labels: dict[str, int]  # number of measured ones of each task that has any
+    recalibrated: tuple[str, ...] = ()  # what was recalibrated, a line for each
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{quoted(name)}: {count:,}" for name, count in self.labels.items())
+        rows = f"{counted(self.rows, 'row')} of {self.table} ({counts})"
+        return f"updated on {self.date} with {rows}"
 
 
 def find_model(name: str | Path) -> Path:

@@ -18,7 +18,7 @@ from molattn.config import Freeze
 from molattn.errors import InputError, SmilesError, check_one_of
 from molattn.graph import MoleculeBatch
 from molattn.model import artefact
-from molattn.model.artefact import ModelFiles, find_model, to_json
+from molattn.model.artefact import ModelFiles, Update, find_model, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.difference import Difference, Side, differences
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
@@ -30,7 +30,7 @@ from molattn.model.readable import prediction_frame
 from molattn.model.scaling import Scaling, number_type
 from molattn.model.sites import SiteCalibration, SitePrediction, predict_sites
 from molattn.model.target_transform import TargetTransform
-from molattn.model.training_set import Endpoint, Label, TrainingMolecule, TrainingSet, Update
+from molattn.model.training_set import Endpoint, Label, TrainingMolecule, TrainingSet
 from molattn.model.uncertainty import Uncertainty
 from molattn.record import MoleculeRecord
 from molattn.task import Level

@@ -19,12 +19,11 @@ from molattn.chem.limits import Standardize, read_molecule
 from molattn.chem.parse import Molecule, quiet
 from molattn.config import MoleculeLimits
 from molattn.config.base import checked
-from molattn.errors import SmilesError, quoted
+from molattn.errors import SmilesError
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles, to_json
 from molattn.model.config import MolAttnConfig
 from molattn.model.target_transform import TargetTransform
 from molattn.task import Task
-from molattn.utils.console import counted
 
 Array = NDArray[np.float64]
 Label = float | str | None
@@ -79,23 +78,6 @@ class Endpoint:
     rows: int | None = None  # number of training molecules
     scores: str = ""  # in cross-validation
     coverage: float | None = None  # of the 90% intervals in cross-validation
-
-
-@checked
-class Update:
-    """A table of new measurements that a trained model has learned from."""
-
-    date: str  # as 2026-01-31
-    table: str  # name of the file
-    sha256: str
-    rows: int
-    labels: dict[str, int]  # number of measured ones of each task that has any
-    recalibrated: tuple[str, ...] = ()  # what was recalibrated, a line for each
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{quoted(name)}: {count:,}" for name, count in self.labels.items())
-        rows = f"{counted(self.rows, 'row')} of {self.table} ({counts})"
-        return f"updated on {self.date} with {rows}"
 
 
 @checked

@@ -126,14 +126,13 @@ def molecules(work: Work, predicted: Predicted, neighbors: int) -> list[Molecule
     """Return rows and their predictions, with so many nearest training molecules, as JSON types."""
     served = work.served
     header = work.table.header
-    model = work.served.model.config
-    columns = [*work.spec.columns]
-    texts = {"name": name_column(work.table.header)}
+    model = served.model.config
+    texts = {"name": name_column(header)}
     if model.partner_column and model.partner_column in header:
         texts["partner"] = header.index(model.partner_column)
     answers = list[Molecule]()
     for row, values, code in predicted:
-        cells: dict[str, Any] = {} if code else dict(zip(columns, values, strict=True))
+        cells: dict[str, Any] = {} if code else dict(zip(work.spec.columns, values, strict=True))
         similarity = cells.get("training_similarity")
         answer: Molecule = {
             "smiles": None if code == "missing_value" else row.smiles,

