@@ -42,7 +42,9 @@ class OnnxInputs:
         limits = MoleculeLimits()
         unify = metadata.get("unify_drawings", False)
         options = (limits, metadata["standardize"], unify, metadata["radius"])
-        return cls(MoleculeReader(featurizer, Fields(numbers, counts), *options))
+        hydrogens = metadata.get("hydrogens", False)
+        fields = Fields(numbers, counts)
+        return cls(MoleculeReader(featurizer, fields, *options, hydrogens=hydrogens))
 
     def __call__(
         self,

@@ -212,6 +212,7 @@ class ExportedModel(nn.Module):
                 "standardize": config.standardize,
                 "unify_drawings": config.unify_drawings,
                 "radius": config.network.radius,
+                "hydrogens": config.hydrogens,
                 "features": list(config.features),
                 "descriptors": list(config.calculator.descriptors),
                 "morgan_counts": config.calculator.morgan_counts,

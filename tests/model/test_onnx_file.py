@@ -197,6 +197,13 @@ def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_pa
     assert shown.stdout.split() == ["CCO", "y_predicted", f"{model.predict(['CCO'])[0, 0]:.4g}"]
 
 
+def test_inputs_have_the_hydrogens_that_the_model_reads():
+    config = MolAttnConfig(("y",), NetworkConfig(**SMALL), hydrogens=True, atom_tasks=("shift",))
+    metadata = ExportedModel(MolAttn(config).eval()).metadata()
+    inputs = OnnxInputs.from_metadata(json.dumps(metadata))(["CCO"])
+    assert inputs["atoms"].shape[1] == 9
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path, capfd):
     config = MolAttnConfig(("y",), NetworkConfig(**SMALL))
     head = nn.Linear(MolAttn(config).nets[0].molecule_width, 1)

@@ -80,6 +80,20 @@ def test_intervals_are_scored_by_molecule(run):
     )
 
 
+def test_molecules_without_bonds_or_labels_are_not_scored(frame):
+    smiles = ["C", "O", *frame["smiles"]]  # the first have no bond
+    splits = ["test", "val", *["train"] * 30, *["val"] * 5, *["test"] * 5]
+    labels = [
+        [] if split == "test" else atom_values(x) for x, split in zip(smiles, splits, strict=True)
+    ]
+    table = pd.DataFrame({"smiles": smiles, "en": labels, "split": splits})
+    table["polarity"] = [*map(bond_values, smiles)]
+    columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    run = molattn.train(table, [], **columns, split_column="split", epochs=1, **SMALL)
+    assert run.run_scores.metrics.uncertainty["en"]["coverage_sd"] is None
+    assert run.scores["polarity"]["count"] > 0
+
+
 def test_saved_run_reads_like_the_run(run, tmp_path):
     for name in ("run", "again"):
         run.save(tmp_path / name)

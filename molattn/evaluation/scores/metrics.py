@@ -291,7 +291,10 @@ def resamplings(
     several models on the same rows are paired: with the same groups and seed, samples are the same.
     """
     rng = np.random.default_rng(seed)
-    units = rows if groups is None else len(np.unique(groups))
+    units = rows
+    if groups is not None:
+        names, groups = np.unique(groups, return_inverse=True)
+        units = len(names)
     remaining = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows)) if rows else 0
     while remaining:
         samples = min(remaining, max(1, _CELLS_AT_ONCE // rows))

@@ -139,12 +139,14 @@ def score_intervals(
             coverage[at] = molecule_means(within, molecule)
         is_defined = bool(len(coverage[level])) and np.isfinite(errors_of_task.bound(level))
         counts = len(coverage[level]), errors_of_task.molecules
-        sd = float(np.std(coverage[level]) * np.sqrt(sum(1.0 / n for n in counts)))
+        sd = None
+        if is_defined:
+            sd = float(np.std(coverage[level]) * np.sqrt(sum(1.0 / n for n in counts)))
         scores[task.name] = {
             "count": int((~np.isnan(errors)).sum()),
             "coverage": float(coverage[level].mean()) if is_defined else None,
             "coverage_expected": level if is_defined else None,
-            "coverage_sd": sd if is_defined else None,
+            "coverage_sd": sd,
             "mean_width": float(np.mean(widths[~np.isnan(errors)])) if is_defined else None,
             "coverage_at": {
                 f"{at:g}": float(coverage[at].mean())
