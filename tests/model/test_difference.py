@@ -77,6 +77,7 @@ def test_ends_are_quantiles_of_a_sample_of_the_joint_posterior(with_process):
         among = kernel[np.ix_(known, known)] + noise * np.eye(len(known))
         cross = kernel[np.ix_(index, known)]
         joint = kernel[np.ix_(index, index)] - cross @ np.linalg.inv(among) @ cross.T
+        joint = (joint + joint.T) / 2  # the kernel has single precision
         labels = rng.multivariate_normal([0, 0], joint + noise * np.eye(2), 200_000)
         errors = labels / labels.std(axis=0) * widths
         ends = np.quantile(errors[:, 0] - errors[:, 1], [0.05, 0.95]) / 1.645
