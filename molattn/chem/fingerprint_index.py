@@ -146,7 +146,9 @@ class FingerprintIndex:
             all_errors = np.full(have.shape, np.nan, dtype=np.float16)
             all_errors[: len(self.errors)] = self.errors
             more = errors.clip(max=_LARGEST_ERROR).round(2).astype(np.float16)
-            all_errors[index] = np.where(np.isnan(all_errors[index]), more, all_errors[index])
+            # Equal molecules may have errors of different tasks.
+            rows, columns = np.nonzero(~np.isnan(more) & np.isnan(all_errors[index]))
+            all_errors[index[rows], columns] = more[rows, columns]
         seen_by_all = None if self.seen is None else self.seen.joined(seen)
         has_all = None if have.all() else have
         return FingerprintIndex([*distinct.values()], has_all, seen_by_all, all_errors)

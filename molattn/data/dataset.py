@@ -214,7 +214,7 @@ class TrainingTable(Molecules):
 def read_training_table(
     path: "str | Path | pd.DataFrame | Table",
     config: DataConfig,
-    featurizer: Featurizer,
+    featurizer: Featurizer | MoleculeReader,
     console: Console | None = None,
     *,
     baseline: bool = False,
@@ -230,7 +230,8 @@ def read_training_table(
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.
         config: Names of the columns.
-        featurizer: The atom and pair features to record.
+        featurizer: The atom and pair features to record; or the reader of a model, which the
+            options on molecules then do not change.
         console: Where to show progress; silent without one.
         baseline: Whether to calculate the inputs of the random forest in the same pass.
         counter: Counts substructures in the same pass; None = none.
@@ -255,7 +256,7 @@ def read_training_table(
 def _read_table(
     table: Table,
     config: DataConfig,
-    featurizer: Featurizer,
+    featurizer: Featurizer | MoleculeReader,
     console: Console | None,
     *,
     baseline: bool = False,
@@ -264,7 +265,8 @@ def _read_table(
 ) -> TrainingTable:
     """Read the rows with a label of a target; see :func:`read_training_table`."""
     columns = find_columns(table, config)
-    table.check_featurizer(featurizer)
+    is_reader = isinstance(featurizer, MoleculeReader)
+    table.check_featurizer(featurizer.featurizer if is_reader else featurizer)
     complete, skipped = _complete_rows(table, columns, console)
     if not complete:
         raise _no_usable_row(table, config, skipped)
@@ -281,14 +283,18 @@ def _read_table(
     unlabeled = np.flatnonzero(is_unlabeled & ~np.array(has_sites)).tolist()
     errors |= {number: faults[number][0] for number in unlabeled}
     labeled = [number for number in range(len(complete)) if number not in errors]
-    options: Any = {"num_workers": config.num_workers, "standardize": config.standardize}
-    fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
-    options |= {"radius": radius, "cache_size": 20_000, "sites": bool(columns.sites)}
+    reader = featurizer
+    if not isinstance(reader, MoleculeReader):
+        fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
+        forms: Any = {"standardize": config.standardize, "radius": radius}
+        reader = MoleculeReader(reader, fields, **forms)
+    options: Any = {"num_workers": config.num_workers, "limits": config, "cache_size": 20_000}
+    options["sites"] = bool(columns.sites)
     if columns.sites:
         labeled_rows = [complete[number] for number in labeled]
         molecules = (_molecule(row, columns) for row in labeled_rows)
         options["hydrogens"] = has_hydrogen_labels(labeled_rows, molecules, columns.sites)
-    reader = MoleculeReader(featurizer, fields, config, **options)
+    reader = replace(reader, **options)
     print_missing(table, reader, console, has_partner=columns.partner is not None)
     records, refused = _read_molecules(reader, complete, labeled, columns, console)
     errors |= refused

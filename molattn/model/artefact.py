@@ -70,7 +70,7 @@ class Update:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{quoted(name)}: {count:,}" for name, count in self.labels.items())
-        rows = f"{counted(self.rows, 'row')} of {self.table} ({counts})"
+        rows = f"{counted(self.rows, 'row')} of {self.table} ({counts or 'censored labels only'})"
         return f"updated on {self.date} with {rows}"
 
 

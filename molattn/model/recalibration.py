@@ -63,11 +63,13 @@ class Combination(NamedTuple):
     ) -> "Combination":
         """Fit some parameters to labels ``[n]``; the others stay."""
         weight, location, scale = self
-        if "weight" in parameters:
-            difference = process - network
-            squares = difference @ difference
+        difference = process - network
+        if "location" in parameters:  # which takes the mean
+            difference = difference - difference.mean()
+        squares = difference @ difference
+        if "weight" in parameters and squares > 0.0:
             prior = _WEIGHT_ROWS * squares / len(labels)
-            weight = (difference @ (labels - network) + prior * weight) / (squares + prior or 1.0)
+            weight = (difference @ (labels - network) + prior * weight) / (squares + prior)
             weight = float(np.clip(weight, 0.0, _MOST_WEIGHT))
         mean = Combination(weight)(network, process)
         center = mean.mean()

@@ -49,8 +49,8 @@ Array = NDArray[np.float64]
 
 LEVEL = 0.9
 """Nominal coverage of the intervals that are compared with the new labels."""
+_MOST_STD = 0.9  # of errors, of labels with a standard deviation of 1
 _MOST_EXCESS = 1.5  # errors relative to the expected ones, less two standard errors
-_READ_AS_TRAINED = {"standardize", "descriptors", "morgan_counts"}
 
 
 class TaskErrors(NamedTuple):
@@ -153,16 +153,17 @@ def _read(
     source: "str | Path | pd.DataFrame | Table",
     console: Console | None,
 ) -> TrainingTable:
-    """Read a table as the training read its own, but for split and auxiliary columns."""
+    """Read a table as the training read its own, but for split and auxiliary columns.
+
+    Its molecules are read as the model reads them.
+    """
     table = open_table(source, options=config)
     settings = model.config
     names = [task.name for task in settings.tasks]
     measured = [index for index, name in enumerate(names) if matching(name, table.header)]
     if not measured:
         raise InputError(f"{table.path}: expected a column of a target, {listed(names)}")
-    names_as_trained = {option.name for option in fields(TableColumns)} - {
-        "split_column"
-    } | _READ_AS_TRAINED
+    names_as_trained = {option.name for option in fields(TableColumns)} - {"split_column"}
     options: dict[str, Any] = {name: getattr(config, name) for name in names_as_trained}
     options["target_columns"] = tuple(names[index] for index in measured)
     kinds = (settings.target_transforms[index].kind for index in measured)
@@ -173,14 +174,8 @@ def _read(
     if config.split == "time" and config.time_column in table.header:
         options |= {"split": "time", "time_column": config.time_column}
     table.tasks = [settings.tasks[index] for index in measured]
-    return read_training_table(
-        table,
-        DataConfig(**options),
-        settings.featurizer,
-        console,
-        counter=settings.counter,
-        radius=settings.network.radius,
-    )
+    reader = settings.reader(settings.input_fields(fingerprint=True, smiles=True))
+    return read_training_table(table, DataConfig(**options), reader, console)
 
 
 def _table_lines(table: TrainingTable, replicates: int) -> Iterator[str]:
@@ -232,14 +227,25 @@ class _NewRows:
     def _scaled(self, labels: Array) -> Array:
         return self.model.scaling.scaled_labels(torch.from_numpy(labels)).double().numpy()
 
+    def _least_errors(self) -> list[float]:
+        """Return scaled errors of the model where it is most certain, NaN of classes."""
+        tasks = enumerate(self.model.config.tasks)
+        least_std = self.model.predictor.least_std
+        return [
+            min(least_std(index), _MOST_STD) if task.kind == "regression" else np.nan
+            for index, task in tasks
+        ]
+
     def condition(self, updated: MolAttn, process: GaussianProcessHead) -> Array:
         """Condition the process on the rows; return its outputs for them without their labels.
 
-        Labels with limits are learned as in a training.
+        Labels with limits are learned as in a training; an error of the model counts with the
+        errors of the rows, which may all be censored.
         """
         conditioned = condition(process, self.inputs, self.labels, self.weights)
         predicted = conditioned.process.predict(self.inputs)[:, self.starts]
         errors = self.labels - conditioned.unseen[:, self.starts]
+        errors = np.vstack([errors, self._least_errors()])
         labels = labels_within(predicted, self.labels, self.limits, errors)
         if not np.array_equal(labels, self.labels, equal_nan=True):
             conditioned = condition(process, self.inputs, labels, self.weights)

@@ -3,6 +3,7 @@ import pytest
 from safetensors.numpy import load
 
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
+from molattn.chem.seen_atoms import SeenAtoms
 
 CHAINS = ["C" * length for length in range(2, 12)]
 RINGS = [f"c1ccc({'C' * length}N)cc1" for length in range(10)]
@@ -63,3 +64,11 @@ def test_each_task_has_the_errors_of_its_own_molecules():
         alone.set_errors(prints, errors[:, [task]])
         expected = alone.neighbor_errors(["CCCCN", "c1ccccc1N"], 1)[1]
         np.testing.assert_allclose(found[:, [task]], expected)
+
+
+def test_an_error_of_a_new_molecule_stays_if_an_equal_one_has_none(index):
+    prints = read_fingerprints(["CCO", "CCO"])
+    seen = SeenAtoms(np.zeros((2, 2, 256), dtype=bool), np.zeros(2))
+    errors = np.array([[1.5, np.nan], [np.nan, 0.5]])
+    more = index.with_molecules(prints, np.ones((2, 2), dtype=bool), errors, seen)
+    np.testing.assert_array_equal(more.errors[-1], [1.5, 0.5])

@@ -42,6 +42,17 @@ def test_scale_and_weight_are_recovered():
     assert latter.location == pytest.approx(0.0, abs=0.05)
 
 
+def test_a_weight_beside_a_location_does_not_make_up_for_it():
+    process = PROCESS + 2.0
+    labels = FORMER(NETWORK, process) + NOISE + 4.0
+    fitted = FORMER.fit(NETWORK, process, labels, {"weight", "location"})
+    assert fitted.weight == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_weight_stays_where_network_and_process_agree():
+    assert FORMER.fit(NETWORK, NETWORK, NETWORK + 1.0, {"weight"}).weight == FORMER.weight
+
+
 def test_a_process_that_is_alone_keeps_its_weight():
     latter = Combination(1.0).fit_validated(NETWORK, PROCESS, NETWORK)
     assert latter.weight == 1.0

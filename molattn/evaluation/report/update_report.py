@@ -75,6 +75,8 @@ def _report(updated: UpdatedModel, run: str | Path) -> Iterator[str]:
     words = f"{counted(len(table.rows), 'row')} used, {len(table.skipped)} skipped"
     replicates = f"{counted(updated.replicates, 'row')} of training molecules"
     yield f"{words}{f' ({skipped})' if skipped else ''}; {replicates}, which count as replicates.\n"
+    if not updated.before:
+        yield "All new labels are censored, so that no errors are known.\n"
     errors = "expected error | actual error | in the interval"
     yield f"| target | new labels | before: {errors} | after: {errors} |"
     yield "| --- " * 8 + "|"

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -7,7 +8,10 @@ import pytest
 
 import molattn
 from molattn import MolAttn
+from molattn.chem.reader import Fields
 from molattn.cli.program import main
+from molattn.config import DataConfig
+from molattn.training.update import update_model
 
 CHAINS = ["C" * n + end for n in range(1, 16) for end in ("O", "N", "C(=O)O", "c1ccccc1")]
 NEW = ["C" * n + end for n in range(1, 12) for end in ("F", "Cl")]
@@ -129,6 +133,30 @@ def test_labels_that_nothing_explains_are_called_a_misfit(folder, capsys):
     old = MolAttn.from_pretrained(folder / "run")
     widths = [np.subtract(*m.predict_interval(CHAINS, 0.5))[:, 0].mean() for m in (old, new)]
     assert widths[1] < 3.0 * widths[0] < 0.0
+
+
+def test_molecules_are_read_as_the_model_reads_them(folder):
+    model = MolAttn.from_pretrained(folder / "run")
+    frame = pd.DataFrame({"structure": ["CC[S+](C)[O-]", "CC[NH3+].[Cl-]"], "length": 2.0})
+    plain = update_model(model, DataConfig(smiles_column="structure"), frame).table
+    assert plain.records[0].numbers is None
+    assert plain.redrawn == 1
+    model.config = replace(model.config, unify_drawings=False, standardize="parent")
+    table = update_model(model, DataConfig(smiles_column="structure"), frame).table
+    expected = model.config.reader(Fields(smiles=True)).all(frame["structure"])
+    assert table.canonical_smiles == [record.smiles for record in expected]
+    assert table.redrawn == 0
+
+
+def test_censored_labels_alone_are_learned_as_beyond_their_bounds(folder):
+    rest = [""] * (len(NEW) - 9)
+    old = MolAttn.from_pretrained(folder / "run").predict(NEW[:9])[:, 0]
+    labels = [f"{value + 0.1:.2f}" for value in old]
+    exact = update(folder, measured(folder, length=labels + rest)).predict(NEW[:9])[:, 0]
+    new = update(folder, measured(folder, length=[f">{label}" for label in labels] + rest))
+    assert (new.predict(NEW[:9])[:, 0] > exact + 0.01).all()
+    assert "9 rows of measured.csv (censored labels only)" in str(new.updates[-1])
+    assert "All new labels are censored" in (folder / "new/update.md").read_text()
 
 
 def test_few_labels_recalibrate_nothing(folder):
