@@ -265,7 +265,12 @@ class MoleculeReader:
                 if self.sites:
                     is_prepared = isinstance(molecule, PreparedMolecule)
                     drawn = molecule.smiles if is_prepared else molecule
-                    fields["sites"] = find_sites(drawn, mol, graph)
+                    fields["sites"] = sites = find_sites(drawn, mol, graph)
+                    if self.hydrogens and self.fields.symbols:
+                        added = graph.GetNumAtoms() - mol.GetNumAtoms()
+                        fields["symbols"] += ("H",) * added
+                        order = sites.atoms.argsort()  # those without a node first
+                        fields["atom_numbers"] = tuple(order[-graph.GetNumAtoms() :].tolist())
                 reading = replace(record, **fields)
             results.append(reading)
         return results

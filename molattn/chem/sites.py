@@ -1,6 +1,6 @@
 """The sites of a molecule: its atoms and bonds in the order of the input, and in its graph."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from operator import and_
 from typing import NamedTuple
@@ -79,7 +79,8 @@ def with_hydrogens(mol: Chem.Mol) -> Chem.Mol:
 def site_keys(molecule: Molecule, level: str) -> tuple[dict[str, int], int]:
     """Return the index of each atom of an input by its key, and the number of atoms.
 
-    Keys are map numbers if an atom has one, otherwise indices from 0. The keys of a bond have those
+    Keys are map numbers if an atom has one, without those of several atoms, otherwise indices from
+    0. The keys of a bond have those
     of both atoms, as in ``3-5`` and ``5-3``.
     """
     drawn = _as_written(molecule)
@@ -87,7 +88,8 @@ def site_keys(molecule: Molecule, level: str) -> tuple[dict[str, int], int]:
         return {}, 0
     numbers = {atom.GetIdx(): atom.GetAtomMapNum() for atom in drawn.GetAtoms()}
     if any(numbers.values()):
-        numbers = {index: number for index, number in numbers.items() if number}
+        counts = Counter(numbers.values())
+        numbers = {index: n for index, n in numbers.items() if n and counts[n] == 1}
     else:
         numbers = {index: index for index in numbers}
     if level == "atom":

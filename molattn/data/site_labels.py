@@ -95,6 +95,8 @@ def read_cell(cell: str, molecule: Molecule, level: Level) -> list[str]:
     """
     if not cell.lstrip().startswith("{"):
         return split_cell(cell)
+    if _ENTRY.sub("", cell).strip("{}'\", \t\r\n"):
+        raise LabelError(cell, f"values by {level}, such as {{3: 12.5, 4: 7}}")
     positions, count = site_keys(molecule, level)
     texts = [""] * count
     for key, text in _ENTRY.findall(cell):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molattn.errors import InputError
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
 from molattn.model.readable import target_name
@@ -97,6 +98,9 @@ def find_target(
     molecule; without these, the first class. ``option`` is what a message calls the name.
     """
     model.check_predicts_molecules()
+    if model.config.hydrogens:
+        message = "got a model whose graphs have all hydrogens, expected one without to explain"
+        raise InputError(f"{message} predictions of molecules", option=option)
     tasks = model.config.tasks
     if name is None:
         name = tasks[0].name

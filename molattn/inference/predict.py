@@ -318,6 +318,7 @@ def _reference(
     """Return the column that differences are from, if any, and print why they lack intervals."""
     if config.difference_from is None:
         return None
+    model.check_predicts_molecules()
     if reason := missing_interval(model.predictor):
         print_line(console, f"no intervals of differences: {reason}")
     return Reference(table.column(config.difference_from, "--difference-from"), config)

@@ -354,7 +354,7 @@ def _overview(
                 "colored_by": colored_by,
                 "grade": grade,
                 "ranges": spec.headings[column.colored_by].ranges,
-                "percent": "_probability" in column.column,
+                "percent": column.is_probability,
             }
         )
     return columns

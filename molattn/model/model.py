@@ -283,20 +283,22 @@ class MolAttn(nn.Module):
         Of a model whose graphs have all hydrogens, those that the input leaves implicit follow the
         other atoms of a molecule. ``level`` is the nominal coverage of the intervals.
         """
-        return self._predict_sites(smiles, batch_size, level)["atom"]
+        return self._predict_sites("atom", smiles, batch_size, level)
 
     def predict_bonds(
         self, smiles: Sequence[Molecule], batch_size: int = 256, *, level: float = 0.9
     ) -> SitePrediction:
         """Predict the bonds of molecules, in the order of the input; see :meth:`predict_atoms`."""
-        return self._predict_sites(smiles, batch_size, level)["bond"]
+        return self._predict_sites("bond", smiles, batch_size, level)
 
     def _predict_sites(
-        self, smiles: Sequence[Molecule], batch_size: int, level: float
-    ) -> dict[Level, SitePrediction]:
+        self, site: Level, smiles: Sequence[Molecule], batch_size: int, level: float
+    ) -> SitePrediction:
+        if site not in self.config.site_tasks:
+            raise InputError(f"the model predicts no {site}s")
         networks = self.networks
         records = networks.reader(None).all(smiles)
-        return predict_sites(networks, self.site_calibration, records, level, batch_size)
+        return predict_sites(networks, self.site_calibration, records, level, batch_size)[site]
 
     def predict_frame(
         self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any

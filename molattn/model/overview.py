@@ -54,6 +54,7 @@ class OverviewColumn(NamedTuple):
     column: str  # whose value is shown
     colored_by: str  # column of the value that is compared with the ranges of a color
     grade: str  # column of the confidence, "" = none
+    is_probability: bool
 
 
 def conversions(tasks: Sequence[Task], endpoints: Mapping[str, Endpoint]) -> dict[str, Conversion]:
@@ -117,5 +118,5 @@ def overview_columns(
         elif unit:
             title = f"{title} ({unit})"
         grade = grade if grade in columns else ""
-        of_property.append(OverviewColumn(title, value, column, grade))
+        of_property.append(OverviewColumn(title, value, column, grade, task.kind == "binary"))
     return has_color + others

@@ -185,7 +185,7 @@ def readable_values(
         category = endpoints[task.name].category if task.name in endpoints else ""
         measured = row.get(f"{task.name}_measured", "")
         if measured:
-            is_outside = f"{task.name}: " in row["measured_remark"]
+            is_outside = f"; {task.name}: measured" in f"; {row['measured_remark']}"
             measured = f"{measured if task.classes else three_digits(float(measured))}"
             measured += " (otherwise)" * is_outside
         values.append(ReadableValue(category, title, value, span, grade or "", measured))

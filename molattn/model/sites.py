@@ -289,7 +289,8 @@ class SiteColumns:
 
     def _list(self, values: Sequence[float | str | None]) -> str:
         if self._structure:
-            return " ".join("n/a" if value is None else cell_text(value) for value in values)
+            texts = ("n/a" if value is None else cell_text(value) for value in values)
+            return " ".join("_".join(text.split()) for text in texts)  # RDKit splits at spaces
         texts = ("null" if x is None else cell_text(x) for x in values)
         quoted_texts = (
             json.dumps(value) if isinstance(value, str) else text

@@ -5,7 +5,7 @@ import torch
 
 from molattn.config import ExplainConfig, NetworkConfig
 from molattn.errors import InputError
-from molattn.explain import draw_sites, explain_table
+from molattn.explain import draw_sites, explain, explain_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 from molattn.utils.console import three_digits
@@ -28,6 +28,12 @@ def test_values_are_drawn_beside_their_atoms_or_bonds(model, target):
     assert svg.count("class='note'") > 0
     digits = "".join(three_digits(value) for value in predict(["C[C@H](N)O"]).outputs[:, 0])
     assert svg.count("class='note'") == len(digits)
+
+
+def test_molecules_with_hydrogens_are_not_explained():
+    config = MolAttnConfig(("logS",), SMALL, hydrogens=True, atom_tasks=("shift",))
+    with pytest.raises(InputError, match="expected one without"):
+        explain(MolAttn(config).eval(), "CCO", "occlusion")
 
 
 def test_unknown_property_is_refused(model):

@@ -90,6 +90,14 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model):
     np.testing.assert_allclose(values(whole, width), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_hydrogens_of_the_graph_are_named_after_the_atoms_of_the_input(tmp_path):
+    model = made(0, hydrogens=True, atom_tasks=("shift",))
+    source, output = saved(tmp_path, "smiles\n[H]OC\n"), tmp_path / "out.csv"
+    embed_table(model, source, output, EmbedConfig(atoms=True))
+    atoms = [(row["symbol"], row["atom"]) for row in rows_of(output)]
+    assert atoms == [("O", "1"), ("C", "2"), ("H", "0"), ("H", "3"), ("H", "4"), ("H", "5")]
+
+
 def test_atoms_are_those_of_the_standardized_smiles_and_no_features_are_needed(tmp_path):
     model = made(0, features=("pH",), standardize=True)
     source, output = saved(tmp_path, "smiles\n[Na+].[O-]C(C)=O\nOCC\n"), tmp_path / "out.csv"

@@ -8,6 +8,7 @@ from molattn.chem.fingerprint_index import read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.readable import readable_values
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.task import Task
@@ -119,3 +120,11 @@ def test_labels_stand_beside_predictions_with_a_remark_where_they_contradict(mod
     frame = model.predict_frame(["CCO", "C("], level=0.5)
     assert frame["y, measured (mg)"].iloc[0] == pytest.approx(10.0)
     assert frame["Measured otherwise"].iloc[0] == rows[0]["measured_remark"]
+
+
+def test_remark_on_another_property_is_not_taken_for_its_own():
+    tasks = Task("S"), Task("logS")
+    columns = ["S_predicted", "S_measured", "logS_predicted", "logS_measured", "measured_remark"]
+    cells = ["1", "1", "2", "5", "logS: measured 5.00, outside of 1.00 to 3.00"]
+    values = readable_values(tasks, {}, columns, cells)
+    assert [value.measured for value in values] == ["1.00", "5.00 (otherwise)"]

@@ -8,11 +8,14 @@ import pytest
 from rdkit import Chem
 
 import molattn
-from molattn.config import PredictConfig
+from molattn.chem import Featurizer
+from molattn.config import DataConfig, NetworkConfig, PredictConfig
+from molattn.data.dataset import read_training_table
 from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
+from molattn.task import Task
 
 ELECTRONEGATIVITY = {"H": 2.2, "C": 2.55, "N": 3.04, "O": 3.44, "F": 3.98, "Cl": 3.16}
 PARTS = ["C", "CC", "O", "N", "C(F)", "C(Cl)", "C(=O)", "C(C)"]
@@ -187,9 +190,33 @@ def test_property_lists_of_an_sdf_file_are_read_and_written(tmp_path):
     np.testing.assert_allclose(first[~np.isnan(first)], expected)
     predict_table(run.model, path, tmp_path / "predicted.sdf")
     mol = next(Chem.SDMolSupplier(str(tmp_path / "predicted.sdf"), removeHs=False))
-    values = [a.HasProp("en_predicted") for a in mol.GetAtoms() if a.GetSymbol() != "H"]
-    assert values
-    assert all(values)
+    expected = run.model.predict_atoms([mol]).outputs[:, 0]
+    values = [a.GetDoubleProp("en_predicted") for a in mol.GetAtoms() if a.GetSymbol() != "H"]
+    is_hydrogen = np.array([a.GetSymbol() == "H" for a in mol.GetAtoms()])
+    np.testing.assert_allclose(values, expected[~is_hydrogen], rtol=1e-6)
+    assert np.isnan(expected[is_hydrogen]).all()
+
+
+def test_names_of_classes_in_property_lists_have_no_spaces(tmp_path):
+    task = Task("site", "binary", ("not a site", "a site"))
+    network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    model = molattn.MolAttn(molattn.MolAttnConfig((), network, atom_tasks=(task,))).eval()
+    (tmp_path / "new.csv").write_text("smiles\nCCO\n")
+    predict_table(model, tmp_path / "new.csv", tmp_path / "predicted.sdf")
+    (mol,) = Chem.SDMolSupplier(str(tmp_path / "predicted.sdf"))
+    classes = {atom.GetProp(task.columns[0]) for atom in mol.GetAtoms()}
+    assert classes <= {"not_a_site", "a_site"}
+
+
+@pytest.mark.parametrize(
+    "cell", ["{(0, 1): 39}", "{0=5}", "{np.int64(0): 5}", "{0: 1,5}", "{7: 1}"]
+)
+def test_values_by_atom_that_are_not_understood_are_refused(frame, cell):
+    smiles = ["[CH3:7][CH2:7][OH:5]" if "7" in cell else "CCO", *frame["smiles"][1:]]
+    table = frame.assign(smiles=smiles, en=[cell, *frame["en"].astype(str)[1:]])
+    config = DataConfig(target_columns=(), atom_target_columns=("en",))
+    read = read_training_table(table, config, Featurizer.default())
+    assert [row.line for row in read.unreadable] == [1]
 
 
 def test_values_by_map_number_are_read_in_any_order(frame):
@@ -216,5 +243,7 @@ def test_atoms_are_predicted_a_row_each(run, tmp_path):
     assert rows["symbol"].fillna("-").tolist() == ["C", "O", "-", "H", "O", "C"]
     assert rows["en_predicted"].isna().tolist() == [False, False, True, True, False, False]
     model = molattn.MolAttn(molattn.MolAttnConfig(tasks=("logS",)))
+    with pytest.raises(InputError, match="predicts no atoms"):
+        model.predict_atoms(["CCO"])
     with pytest.raises(InputError, match="predicts no atoms"):
         predict_table(model, tmp_path / "new.csv", tmp_path / "atoms.csv", config)
