@@ -56,6 +56,27 @@ class SeenAtoms:
         sizes = np.array([record.num_atoms for record in records], dtype=np.int64)
         return (occurs @ unseen.T > 0) | (sizes[:, None] > self.most_atoms)
 
+    def lacks_beside_others(
+        self,
+        records: Sequence[MoleculeRecord],
+        labeled: NDArray[np.bool_],
+        featurizer: Featurizer,
+    ) -> NDArray[np.bool_]:
+        """Return :meth:`lacks` of n molecules, each after the others have joined, ``[n, T]``.
+
+        The arguments are those of :meth:`of`.
+        """
+        occurs = _occurring(records, featurizer).reshape(len(records), -1)
+        sizes = np.array([record.num_atoms for record in records])
+        lacks = np.zeros(labeled.shape, dtype=bool)
+        for task, rows in enumerate(labeled.T):
+            others = occurs[rows].sum(axis=0) - (occurs & rows[:, None])
+            unseen = occurs & ~self.codes[task].reshape(-1) & (others == 0)
+            as_large = (sizes[rows] >= sizes[:, None]).sum(axis=1) - rows
+            is_largest = (sizes > self.most_atoms[task]) & (as_large == 0)
+            lacks[:, task] = unseen.any(axis=1) | is_largest
+        return lacks
+
     def reasons(self, record: MoleculeRecord, featurizer: Featurizer, task: int) -> Iterator[str]:
         """Yield why :meth:`lacks` is true of a molecule and a task, by its index."""
         unseen = _occurring([record], featurizer)[0] & ~self.codes[task]

@@ -121,8 +121,11 @@ def error_correlation(errors: Array, similarity: Array) -> float:
 
     The errors ``[n]`` are normal with the covariance :math:`(1 - \lambda) I + \lambda S`, where S
     is the similarity ``[n, n]``. Returned is the smallest of those :math:`\lambda` whose
-    log-likelihood is at most 1/2, a standard error, below the largest: with few errors it is 0.
+    log-likelihood is at most 1/2, a standard error, below the largest: with few errors, or equal
+    ones, it is 0.
     """
+    if np.ptp(errors) == 0.0:
+        return 0.0
     values, vectors = np.linalg.eigh(similarity)
     squares = ((errors - errors.mean()) @ vectors) ** 2
     variances = 1.0 + _CORRELATIONS[:, None] * (values - 1.0)

@@ -28,7 +28,7 @@ from molattn.errors import InputError, matching, quoted
 from molattn.model.artefact import Update
 from molattn.model.confidence import difficulty
 from molattn.model.gaussian_process import GaussianProcessHead, condition
-from molattn.model.label_limits import largest_errors
+from molattn.model.label_limits import largest_errors, nearest_permitted
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_logits
 from molattn.model.recalibration import (
@@ -49,6 +49,8 @@ Array = NDArray[np.float64]
 
 LEVEL = 0.9
 """Nominal coverage of the intervals that are compared with the new labels."""
+MOST_ROWS = 5_000
+"""Most rows of an update, whose time grows with their cube."""
 _MOST_STD = 0.9  # of errors, of labels with a standard deviation of 1
 _MOST_EXCESS = 1.5  # errors relative to the expected ones, less two standard errors
 
@@ -60,7 +62,7 @@ class TaskErrors(NamedTuple):
     count: int  # of measured labels
     expected: float  # mean expected error
     actual: float  # mean error
-    inside: float  # fraction of labels in their intervals; NaN of classes
+    inside: float  # fraction of labels, with both limits, in their intervals; NaN of classes
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +106,7 @@ def update_model(
         console: Where to log; silent without one.
 
     Raises:
-        InputError: The model cannot be updated, or the table cannot be used.
+        InputError: The model cannot be updated, or the table cannot be used or is too large.
     """
     process = _check_process(model)
     table = _read(model, config, source, console)
@@ -175,7 +177,11 @@ def _read(
         options |= {"split": "time", "time_column": config.time_column}
     table.tasks = [settings.tasks[index] for index in measured]
     reader = settings.reader(settings.input_fields(fingerprint=True, smiles=True))
-    return read_training_table(table, DataConfig(**options), reader, console)
+    read = read_training_table(table, DataConfig(**options), reader, console)
+    if len(read.rows) > MOST_ROWS:
+        rows = f"{counted(len(read.rows), 'row')}, expected at most {MOST_ROWS:,}"
+        raise InputError(f"{table.path}: got {rows}; train again with them")
+    return read
 
 
 def _table_lines(table: TrainingTable, replicates: int) -> Iterator[str]:
@@ -222,6 +228,11 @@ class _NewRows:
         self.labeled = ~np.isnan(np.fmax(self.targets, np.fmax(*self.bounds)))
         self.similarity = index.similarity_to_others(self.fingerprints, self.labeled)
         _, self.nearby = index.neighbor_errors(self.fingerprints, len(tasks))
+        if index.seen is not None:
+            of_rows = self.records, self.labeled, model.config.featurizer
+            lacks = index.seen.lacks_beside_others(*of_rows)
+            self.similarity[lacks] = 0.0
+            self.nearby[lacks] = 1.0
         self.misfits: list[str] = []
 
     def _scaled(self, labels: Array) -> Array:
@@ -290,6 +301,7 @@ class _NewRows:
         uncertainty = updated.predictor.calibrated_uncertainty()
         mean = updated.predictor.mean(self._outputs(updated, unseen))
         labels, limits = map(self._transformed, (self.labels, self.limits))
+        ends = np.where(np.isnan(limits), labels, limits)
         guesses = updated.predictor.guess_errors()
         errors = np.full(labels.shape, np.nan)
         parts = [*uncertainty.calibration.parts]
@@ -299,11 +311,13 @@ class _NewRows:
             similarity = self.similarity[rows, index]
             if isinstance(former, ConformalScores):
                 scores = former
-                both = labels[rows, index], limits[:, rows, index]
-                absolute = largest_errors(mean[rows, columns.start], *both)
+                center = mean[rows, columns.start]
+                absolute = largest_errors(center, labels[rows, index], limits[:, rows, index])
                 if len(rows) >= FEWEST_ROWS:
                     scores = recalibrated_scores(former, absolute, similarity, guesses[index])
-                    self._check_fit(task, absolute, similarity, former, guesses[index])
+                    least = np.abs(nearest_permitted(center, ends[:, rows, index]) - center)
+                    self._check_fit(task, least, similarity, former, guesses[index])
+                absolute = np.abs(labels[rows, index] - center)  # as of training molecules
                 errors[rows, index] = absolute / difficulty(similarity, scores.near) / scores.mean
                 parts[index] = scores
                 if scores != former:
@@ -380,8 +394,9 @@ class _NewRows:
             if not len(rows):
                 continue
             actual = np.abs(labels - values[rows, columns.start])
-            is_inside = (low[rows, index] <= labels) & (labels <= high[rows, index])
-            inside = float(is_inside.mean())
+            ends = np.where(np.isnan(self.bounds), self.targets, self.bounds)[:, rows, index]
+            is_inside = (low[rows, index] <= ends) & (ends <= high[rows, index])
+            inside = float(is_inside.all(axis=0).mean())
             if task.kind != "regression":
                 cells = [task.cells(row.tolist())[0] for row in values[rows, columns]]
                 actual = np.array(cells) != np.array(task.classes)[labels.astype(int)]

@@ -41,6 +41,15 @@ def test_each_task_says_what_its_molecules_lack(seen, smiles, reasons, others):
     assert seen.lacks([], DEFAULT).shape == (0, 2)  # of a run without test rows
 
 
+def test_what_other_new_molecules_have_is_not_lacked(seen):
+    new = records(["CBr", "BrCBr", "CF", "C" * 9, "C" * 8])
+    labeled = np.ones((5, 2), dtype=bool)
+    labeled[0, 0] = False
+    lacks = seen.lacks_beside_others(new, labeled, DEFAULT)
+    bromine = [[False, False], [True, False]]  # in a training molecule of the second task
+    assert lacks.tolist() == [*bromine, [True, True], [True, True], [False, False]]
+
+
 def test_what_training_molecules_consist_of_is_saved_with_their_fingerprints(seen):
     index = FingerprintIndex(read_fingerprints(TRAINING), LABELED, seen)
 

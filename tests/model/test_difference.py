@@ -163,6 +163,7 @@ def test_the_correlation_of_errors_is_estimated_from_below():
         errors = 3 + 2 * rng.multivariate_normal(np.zeros(400), covariance)
         assert true - 0.2 <= error_correlation(errors, similarity) <= true + 0.05
     assert error_correlation(errors[:4], similarity[:4, :4]) == 0.0
+    assert error_correlation(np.zeros(400), similarity) == 0.0
 
 
 def test_a_table_has_differences_from_a_column(with_process, tmp_path):

@@ -11,6 +11,7 @@ from molattn import MolAttn
 from molattn.chem.reader import Fields
 from molattn.cli.program import main
 from molattn.config import DataConfig
+from molattn.errors import InputError
 from molattn.training.update import update_model
 
 CHAINS = ["C" * n + end for n in range(1, 16) for end in ("O", "N", "C(=O)O", "c1ccccc1")]
@@ -157,6 +158,27 @@ def test_censored_labels_alone_are_learned_as_beyond_their_bounds(folder):
     assert (new.predict(NEW[:9])[:, 0] > exact + 0.01).all()
     assert "9 rows of measured.csv (censored labels only)" in str(new.updates[-1])
     assert "All new labels are censored" in (folder / "new/update.md").read_text()
+
+
+def test_wide_intervals_of_labels_around_predictions_are_no_misfit(folder):
+    model = MolAttn.from_pretrained(folder / "run")
+    length = model.predict(NEW)[:, 0]
+    frame = pd.DataFrame({"structure": NEW, "length": length})
+    frame = frame.assign(low=length - 30.0, high=length + 30.0)
+    data = DataConfig(smiles_column="structure", interval_columns=("low", "high"))
+    updated = update_model(model, data, frame)
+    assert updated.misfits == ()
+    assert updated.before[0].inside == 0.0  # as no interval contains both limits
+    errors = updated.model.uncertainty.fingerprints.errors
+    assert np.nanmax(errors[-len(NEW) :, 0]) < 1.0
+
+
+def test_more_rows_than_an_update_can_bear_are_refused(folder, monkeypatch):
+    monkeypatch.setattr("molattn.training.update.MOST_ROWS", 21)
+    model = MolAttn.from_pretrained(folder / "run")
+    frame = pd.DataFrame({"structure": NEW, "length": LENGTHS})
+    with pytest.raises(InputError, match="got 22 rows, expected at most 21; train again"):
+        update_model(model, DataConfig(smiles_column="structure"), frame)
 
 
 def test_few_labels_recalibrate_nothing(folder):
