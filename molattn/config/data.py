@@ -219,6 +219,11 @@ class DataConfig(TableColumns):
                 + " folds" * (self.only_fold is None),
                 "cannot be used with --atom-target-columns or --bond-target-columns",
             ),
+            (
+                bool(self.site_columns) and not self.target_columns,
+                "feature_columns",
+                "needs --target-columns; atoms and bonds do not read features of molecules",
+            ),
             (not self.auxiliary_columns, "auxiliary_data auxiliary_weight", needs),
             (
                 self.split_column is not None,

@@ -22,6 +22,7 @@ _BRACKETS = re.compile(r"\s*[\[(](.*)[\])]\s*", re.DOTALL)
 _MARKED = re.compile(r"\s*\[(\S*)\]\s+(.*)", re.DOTALL)
 _ENTRY = re.compile(r"""['"]?([\w-]+)['"]?\s*:\s*['"]?([^,"'}]*)""")
 _PREFIX = re.compile(r"(atom|bond)\.[dib]?prop\.")  # of RDKit's property lists
+_CHARGE_ERROR = 0.05
 _SPACE = re.compile(r"[\s;]+")
 
 
@@ -180,7 +181,23 @@ class SiteReader:
         for site, error in labels.invalid.items():
             row, where = self._where(site)
             self._add_fault(row, f"{quoted(name)}{where}", error)
+        if self.table.header[index] in self.config.charge_columns:
+            self._check_charges(name, labels.values)
         return labels
+
+    def _check_charges(self, name: str, labels: NDArray[np.float64]) -> None:
+        """Raise an InputError if most sums of labels are not the charge of their molecule."""
+        atoms = [record.sites.atoms >= 0 for record in self.records]
+        by_molecule = np.split(labels, self._starts[1:-1])
+        sums = np.array([x[graph].sum() for x, graph in zip(by_molecule, atoms, strict=True)])
+        errors = np.abs(sums - [record.sites.charge for record in self.records])
+        misses = errors[~np.isnan(errors)] > _CHARGE_ERROR
+        if 2 * misses.sum() > len(misses):
+            number = (
+                f"{misses.sum()} of {counted(len(misses), 'molecule')} in column {quoted(name)}"
+            )
+            message = f"got {number} with another charge, expected sums of all atoms"
+            raise InputError(message, option="charge_columns")
 
     def _cells(self, index: int, name: str) -> list[str]:
         """Return the text of the label of each site."""

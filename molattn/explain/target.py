@@ -99,8 +99,7 @@ def find_target(
     """
     model.check_predicts_molecules()
     if model.config.hydrogens:
-        message = "got a model whose graphs have all hydrogens, expected one without to explain"
-        raise InputError(f"{message} predictions of molecules", option=option)
+        raise InputError("the graphs have hydrogens, expected a model without", option=option)
     tasks = model.config.tasks
     if name is None:
         name = tasks[0].name

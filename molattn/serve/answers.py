@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from molattn.chem.draw import NOT_DRAWN, differing_atoms, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits, PredictConfig, ServeConfig
 from molattn.data.table import FORMATS, Row, Source, escape_formula, name_column, open_table
+from molattn.data.table.base import cell_text
 from molattn.errors import InputError, SmilesError, check_one_of, quoted, reason_meaning
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
@@ -324,7 +326,8 @@ def write_predictions(served: ServedModel, body: Path, options: PredictConfig, n
             for kind, cell in zip(kinds, predicted, strict=False)
         ]
         record: Any = None if code else _forms(predicted[len(kinds) :])
-        source_row = Row(row.line, texts[:width], molecule=block)
+        values_of_input = tuple(map(_typed, texts[:width]))
+        source_row = Row(row.line, texts[:width], values=values_of_input, molecule=block)
         read = ReadRow(source_row, texts[smiles], record, [], code)  # pyright: ignore
         lines += rows.cells(read, [values], code)
     buffer = BytesIO()
@@ -343,6 +346,17 @@ def _forms(standardized: list[str]) -> SimpleNamespace:
 
 def _unescape(cell: str) -> str:
     return cell[1:] if cell[1:] and escape_formula(cell[1:]) == cell else cell
+
+
+def _typed(cell: str) -> object:
+    """Return the date or truth value of a workbook that a text is of, or else the text."""
+    if cell in ("TRUE", "FALSE"):
+        return cell == "TRUE"
+    try:
+        value = datetime.fromisoformat(cell)
+    except ValueError:
+        return cell
+    return value if cell_text(value) == cell else cell
 
 
 def _number(cell: str, where: str) -> float | None:

@@ -32,7 +32,7 @@ def test_values_are_drawn_beside_their_atoms_or_bonds(model, target):
 
 def test_molecules_with_hydrogens_are_not_explained():
     config = MolAttnConfig(("logS",), SMALL, hydrogens=True, atom_tasks=("shift",))
-    with pytest.raises(InputError, match="expected one without"):
+    with pytest.raises(InputError, match="expected a model without"):
         explain(MolAttn(config).eval(), "CCO", "occlusion")
 
 

@@ -10,6 +10,7 @@ from molattn import MolAttn, MolAttnConfig
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.cli import main
 from molattn.config import NetworkConfig, PredictConfig
+from molattn.errors import InputError
 from molattn.inference import predict_table
 from molattn.model.uncertainty import error_correlation
 
@@ -193,6 +194,13 @@ def test_a_table_without_any_valid_reference_keeps_its_predictions(with_process,
     assert written["difference_error"].tolist() == ["ring_closure", "empty", "syntax"]
     assert written["amount_ratio"].isna().all()
     assert written["amount_predicted"].notna().all()
+
+
+def test_model_of_atoms_alone_has_no_differences(tmp_path):
+    model = MolAttn(MolAttnConfig((), atom_tasks=("shift",))).eval()
+    frame = pd.DataFrame({"smiles": ["CCO"], "lead": ["C"]})
+    with pytest.raises(InputError, match="predicts atoms and bonds alone"):
+        predict_table(model, frame, tmp_path / "out.csv", PredictConfig(difference_from="lead"))
 
 
 def test_a_column_of_references_that_is_missing_is_named(with_process, tmp_path, capsys):

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from datetime import datetime
 from urllib.parse import unquote
 
 import numpy as np
@@ -375,12 +376,19 @@ def cells_of(content):
     return [[[digits(cell.value) for cell in row] for row in sheet] for sheet in sheets]
 
 
-@pytest.mark.parametrize("kind", ["csv", "sdf"])
+@pytest.mark.parametrize("kind", ["csv", "sdf", "xlsx"])
 def test_files_are_written_of_answers_without_predicting_again(client, monkeypatch, kind):
     body = 'smiles,name\nCCO,=1+1\nC(C,"b, ""c"""\nCC(=O)O,-2.5\n'
     if kind == "sdf":
         body = client.post("/predict", content=body, headers={**CSV, "Accept": SDF}).content
-    headers = {"Content-Type": SDF if kind == "sdf" else "text/csv"}
+    if kind == "xlsx":
+        (book := openpyxl.Workbook()).active.append(["smiles", "name"])
+        for value in (datetime(2024, 5, 6), datetime(2024, 5, 6, 7, 8), True, "2024-05", 3.5):
+            book.active.append(["CCO", value])
+        book.save(stream := io.BytesIO())
+        body = stream.getvalue()
+    (content_type,) = (accept for accept, name in FILES.items() if name == kind)
+    headers = {"Content-Type": content_type}
     accepts = [accept for accept, name in FILES.items() if name in ("xlsx", "sdf")]
     files = [
         client.post("/predict", content=body, headers={**headers, "Accept": accept}).content

@@ -501,13 +501,12 @@ def test_a_plot_selects_rows_of_the_table(opened):
 def test_a_score_sorts_the_table_and_is_saved(opened, ask, tmp_path):
     found = ask("predict", model="long", smiles=ALCOHOLS)["molecules"]
     values = [one["predictions"][LONG]["value"] for one in found]
-    shares = [one["predictions"]["class"] for one in found]
-    shares = [100 * one["probabilities"][one["class"]] for one in shares]
     low, high = min(values) - 0.1, max(values)
+    worthless = low - (high - low)
     expected = {
         f"m{len(smiles)}": ((high - value) / (high - low)) ** (3 / 4)
-        * min(1, max(0, (share - 10) / 50)) ** (1 / 4)
-        for smiles, value, share in zip(ALCOHOLS, values, shares, strict=True)
+        * ((value - worthless) / (high - worthless)) ** (1 / 4)
+        for smiles, value in zip(ALCOHOLS, values, strict=True)
     }
     best_first = sorted(expected, key=expected.get, reverse=True)
 
@@ -519,10 +518,9 @@ def test_a_score_sorts_the_table_and_is_saved(opened, ask, tmp_path):
         predict_alcohols(page)
         page.click(".score summary")  # which begins with a property
         page.click("button:text('Add a property')")
-        for place, (name, *fields) in enumerate(
-            [(LONG, high + 1e-9, low, 3), ("class", 10, 60, 1)], 1
-        ):
-            page.select_option(f"[aria-label='property {place} of the score']", name)
+        options = page.locator("[aria-label='property 1 of the score'] option")
+        assert options.all_inner_texts() == [LONG]  # without the multiclass property
+        for place, fields in enumerate([(high + 1e-9, low, 3), (worthless, high, 1)], 1):
             for field, value in zip(("bad", "good", "weight"), fields, strict=True):
                 page.fill(f"[aria-label^='{field}, '][aria-label*='property {place} ']", str(value))
         wait_until(lambda: shown(page) == pytest.approx(expected, abs=6e-3))

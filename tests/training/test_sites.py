@@ -1,6 +1,7 @@
 """Training on labels of atoms and bonds, from lists in cells to predictions."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -168,6 +169,22 @@ def test_label_that_cannot_be_read_is_named_by_row_and_atom(frame):
 def test_options_that_change_the_atoms_are_refused(frame, option):
     with pytest.raises(InputError, match="cannot be used with atom_target_columns"):
         molattn.train(frame, [], atom_target_columns=["en"], **option, **SMALL)
+
+
+def test_features_of_molecules_need_a_target_of_molecules():
+    with pytest.raises(InputError, match="needs target_columns"):
+        DataConfig(target_columns=(), atom_target_columns=("en",), feature_columns=("pH",))
+
+
+@pytest.mark.parametrize("shift, is_refused", [(0.0, False), (0.2, True)])
+def test_labels_that_do_not_sum_to_the_charge_are_refused(shift, is_refused):
+    labels = ["[0.5, -0.5]", f"[{1 + shift}]", f"[-1, {shift}, 0]", "[None, 4]"]
+    table = pd.DataFrame({"smiles": ["CO", "[Na+]", "[O-]CC", "CN"], "q": labels})
+    columns = {"atom_target_columns": ("q",), "charge_columns": ("q",)}
+    config = DataConfig(target_columns=(), **columns)
+    expected = pytest.raises(InputError, match="2 of 3 molecules") if is_refused else nullcontext()
+    with expected:
+        read_training_table(table, config, Featurizer.default())
 
 
 def test_property_lists_of_an_sdf_file_are_read_and_written(tmp_path):

@@ -11,7 +11,7 @@ const predicted = (task) => {
     const value = quantity(task, row.answer);
     return value === null ? null : 100 * value;
   };
-  const unit = isNumber(task) ? unitOf(task) : "%";
+  const unit = isNumber(task) ? unitOf(task) : task.kind === "multiclass" ? "% of the predicted class" : "%";
   return { key: `=${task.name}`, group: "Predicted", title: `${titleOf(task)}${unit && ` (${unit})`}`,
     of: isNumber(task) ? (row) => quantity(task, row.answer) : share };
 };

@@ -7,6 +7,7 @@ const HELP = "0 at the bad value and beyond, 1 at the good one, a ramp between t
   + "weight: one property at 0 makes it 0. For a range, add a property twice, once for each side.";
 
 const keyOf = (model) => `molattn-score-${model.name}`;
+const isScored = (task) => task.kind !== "multiclass"; // whose probabilities are of different classes
 const isComplete = ({ bad, good, weight }) => [bad, good, weight].every(Number.isFinite) && bad !== good && weight > 0;
 
 // A ramp to begin with: between the quartiles of the training labels, or as for the colors of probabilities.
@@ -39,14 +40,19 @@ export class Score {
     return this.all.filter(isComplete);
   }
 
+  get tasks() {
+    return this.context.model.tasks.filter(isScored);
+  }
+
   taskOf(part) {
-    return this.context.model.tasks.find(({ name }) => name === part.property);
+    return this.tasks.find(({ name }) => name === part.property);
   }
 
   // What this browser has kept of a model.
   restore() {
     const kept = JSON.parse(localStorage.getItem(keyOf(this.context.model)) ?? "[]");
     this.all = kept.filter((part) => this.taskOf(part));
+    this.host.hidden = !this.tasks.length;
     this.build();
   }
 
@@ -74,7 +80,7 @@ export class Score {
   }
 
   add() {
-    const { tasks } = this.context.model;
+    const { tasks } = this;
     const free = tasks.filter(({ name }) => !this.all.some((part) => part.property === name));
     const task = free.find(desiredOf) ?? free[0] ?? tasks[0];
     this.set([...this.all, { property: task.name, ...rampOf(task), weight: 1 }]);
@@ -111,10 +117,10 @@ export class Score {
       return element("label", {}, element("span", {}, name), made);
     };
     const choice = element("select", { "aria-label": `property ${at + 1} of the score`, on: { change: () => {
-      const chosen = this.context.model.tasks.find(({ name }) => name === choice.value);
+      const chosen = this.tasks.find(({ name }) => name === choice.value);
       this.set(this.all.with(at, { ...part, property: chosen.name, ...rampOf(chosen) }));
       this.lines.children[at].querySelector("select").focus();
-    } } }, ...groups(this.context.model.tasks).map(([label, own]) => element("optgroup", { label }, ...own.map((one) =>
+    } } }, ...groups(this.tasks).map(([label, own]) => element("optgroup", { label }, ...own.map((one) =>
       element("option", { value: one.name, selected: one === task }, titleOf(one))))));
     const line = element("div", { class: `part ${isComplete(part) ? "" : "incomplete"}` }, choice,
       field("bad", "From this value on a molecule is worthless"), field("good", "From this value on a molecule could not be better"),
