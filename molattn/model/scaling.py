@@ -131,7 +131,11 @@ class Scaling:
         return ((targets - self.target_mean) / self.target_scale).to(self.dtype)
 
     def label_weights(
-        self, targets: Array, stds: Array | None, weights: Array | None
+        self,
+        targets: Array,
+        stds: Array | None,
+        weights: Array | None,
+        means: Array | None = None,
     ) -> Array | None:
         r"""Return the weights of labels ``[n, num_tasks]``, or of rows ``[n]`` without ``stds``.
 
@@ -145,10 +149,23 @@ class Scaling:
             targets: Labels in own units ``[n, num_tasks]``.
             stds: Their standard errors, NaN where unknown.
             weights: Weights of the rows ``[n]``; None = 1.
+            means: Means of :meth:`std_weights` of other labels, which have the mean 1 in place of
+                these, ``[num_tasks]``, NaN where unknown.
         """
         if stds is None:
             return weights
-        label_weights = np.ones_like(targets)
+        columns = self.std_weights(targets, stds)
+        own_means = columns.mean(axis=0)
+        means = own_means if means is None else np.where(np.isnan(means), own_means, means)
+        label_weights = np.where(np.isnan(columns), 1.0, columns / means)
+        return label_weights if weights is None else label_weights * weights[:, None]
+
+    def std_weights(self, targets: Array, stds: Array) -> Array:
+        r"""Return :math:`1 / (1/4 + s^2)` of labels ``[n, num_tasks]``; see :meth:`label_weights`.
+
+        It is NaN for a task of which no error is known.
+        """
+        std_weights = np.full(targets.shape, np.nan)
         transforms = self.config.target_transforms
         scales = self.target_scale.tolist()
         for index, (transform, scale) in enumerate(zip(transforms, scales, strict=True)):
@@ -157,9 +174,8 @@ class Scaling:
             is_measured = ~np.isnan(errors)
             if is_measured.any():
                 errors = np.where(is_measured, errors, np.median(errors[is_measured]))
-                column = 1.0 / (_MISSED + errors**2)
-                label_weights[:, index] = column / column.mean()
-        return label_weights if weights is None else label_weights * weights[:, None]
+                std_weights[:, index] = 1.0 / (_MISSED + errors**2)
+        return std_weights
 
     def scaled_features(
         self, batch: MoleculeBatch | Data, features: Tensor | None

@@ -77,6 +77,7 @@ def add_gaussian_process(
         gp = replace(last, shares=gp.shares)
     errors = np.zeros((0, len(table.tasks))) if gp.errors is None else gp.errors[: len(rows.keys)]
     errors[np.isnan(rows.labels[: len(errors)])] = np.nan  # of censored labels
+    gp = replace(gp, mean_weights=rows.mean_weights)
     model.gaussian_process = gp.with_rows(rows.lines, rows.learned)
     for line in share_lines(model) if len(held_out) else ():
         print_line(console, line)
@@ -145,6 +146,11 @@ class _Rows:
         self.network, self.inputs = model.networks.predict(records, features=features)
         labels = molecules.targets, molecules.stds, molecules.weights
         self.weights = model.scaling.label_weights(*labels)
+        self.mean_weights = np.full(1 + molecules.targets.shape[1], np.nan)
+        self.mean_weights[0] = 1.0 if table.weights is None else table.weights[rows].mean()
+        if molecules.stds is not None:
+            std_weights = model.scaling.std_weights(molecules.targets, molecules.stds)
+            self.mean_weights[1:] = std_weights.mean(axis=0)
         self.labels = scaled(molecules.targets)
         self.bounds = None if molecules.bounds is None else scaled(molecules.bounds)
 

@@ -114,7 +114,7 @@ def update_model(
     replicates = int(np.isin(identities, process.learned).sum())
     for line in _table_lines(table, replicates):
         print_line(console, line)
-    new = _NewRows(model, table)
+    new = _NewRows(model, process, table)
     before = new.errors_before()
     updated = copy.deepcopy(model)
     unseen = new.condition(updated, process)
@@ -197,7 +197,7 @@ def _table_lines(table: TrainingTable, replicates: int) -> Iterator[str]:
 class _NewRows:
     """The new rows, as a model saw them before it learned from them."""
 
-    def __init__(self, model: MolAttn, table: TrainingTable) -> None:
+    def __init__(self, model: MolAttn, process: GaussianProcessHead, table: TrainingTable) -> None:
         molecules = table.molecules(np.arange(len(table.rows)))
         tasks = model.config.tasks
         columns = [model.config.targets.index(task.name) for task in table.tasks]
@@ -211,12 +211,16 @@ class _NewRows:
         if molecules.stds is not None:
             stds[:, columns] = molecules.stds
         weights = molecules.weights
+        means = process.mean_weights
         if weights is not None:
+            if len(means) and table.weights is not None:
+                weights = table.weights / means[0]  # as of the rows of the training
             self.targets[weights == 0.0] = np.nan
             self.bounds[:, weights == 0.0] = np.nan
             weights = np.where(weights > 0.0, weights, 1.0)
         known_errors = None if molecules.stds is None else stds
-        self.weights = model.scaling.label_weights(self.targets, known_errors, weights)
+        of_stds = means[1:] if len(means) else None
+        self.weights = model.scaling.label_weights(self.targets, known_errors, weights, of_stds)
         self.labels = self._scaled(self.targets)
         self.limits = self._scaled(self.bounds)
         self.records = molecules.records

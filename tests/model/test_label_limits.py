@@ -119,5 +119,9 @@ def test_labels_are_weighted_by_their_standard_errors_on_the_learned_scale():
     np.testing.assert_allclose(
         model.scaling.label_weights(targets, stds, rows), weights * rows[:, None]
     )
+    means = np.array([2.0, NAN, NAN])  # of other labels
+    relative = model.scaling.label_weights(targets, stds, None, means)
+    np.testing.assert_allclose(relative[:, 0], 1.0 / (0.25 + errors[:, 0] ** 2) / 2.0)
+    np.testing.assert_array_equal(relative[:, 1:], weights[:, 1:])
     assert model.scaling.label_weights(targets, None, rows) is rows
     assert model.scaling.label_weights(targets, None, None) is None

@@ -215,3 +215,7 @@ def test_labels_with_a_large_standard_error_count_little(frame):
     right, weighted, plain = (run.model.predict(table["smiles"].tolist())[:, 0] for run in runs)
     errors = [np.abs(values - right)[~is_wrong].mean() for values in (weighted, plain)]
     assert errors[0] < 0.5 * errors[1]
+    row_mean, std_mean = runs[1].model.gaussian_process.mean_weights
+    assert row_mean == 1.0
+    assert 0.0 < std_mean < 4.0
+    assert np.isnan(runs[2].model.gaussian_process.mean_weights[1])

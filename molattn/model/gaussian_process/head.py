@@ -26,7 +26,7 @@ _PAIRS_AT_ONCE = 64
 _MOST_ERROR = 0.9  # of the most certain predictions, in scaled units
 _MOST_FACTORS = 16  # outputs, of 32 MB each for 2,000 inducing points
 _SAVED = ("rows", "weights", "means", "shares")
-_OF_PLAN = ("noises", "labeled", "learned")  # which the packaged models do not have
+_OF_PLAN = ("noises", "labeled", "learned", "mean_weights")  # which the packaged models do not have
 _SCALING = "scaling."
 
 
@@ -59,6 +59,9 @@ class GaussianProcessHead:
     shares: Array  # weight in the prediction of each task; the network has the rest, [T]
     learned: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """``MoleculeRecord.identity`` of each row of the table that it was fitted to."""
+    mean_weights: Array = field(default_factory=lambda: np.zeros(0))
+    """Means over the rows that it was fitted to, before they were scaled to 1: of the weights of
+    rows, then of each task's :meth:`molattn.model.scaling.Scaling.std_weights`, ``[1 + T]``."""
     helpers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """After a fit: other tasks that each task learns from; not saved."""
     errors: Array | None = None

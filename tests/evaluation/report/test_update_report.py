@@ -181,6 +181,18 @@ def test_more_rows_than_an_update_can_bear_are_refused(folder, monkeypatch):
         update_model(model, DataConfig(smiles_column="structure"), frame)
 
 
+def test_weights_of_rows_are_relative_to_the_weights_of_the_training(folder):
+    model = MolAttn.from_pretrained(folder / "run")
+    data = DataConfig(smiles_column="structure", weight_column="amount")
+    frame = pd.DataFrame({"structure": NEW, "length": LENGTHS + 2.0})[:9]
+    old = model.predict(NEW[:9])[:, 0]
+    changes = [
+        np.abs(update_model(model, data, frame.assign(amount=x)).model.predict(NEW[:9])[:, 0] - old)
+        for x in (1.0, 1e-4)
+    ]
+    assert (changes[1] < 0.9 * changes[0]).all()
+
+
 def test_few_labels_recalibrate_nothing(folder):
     length = [f"{value:.1f}" if index < 9 else "" for index, value in enumerate(LENGTHS + 50.0)]
     new = update(folder, measured(folder, length=length))
