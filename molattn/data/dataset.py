@@ -79,11 +79,6 @@ class Molecules:
             return self.targets
         return np.where(np.isnan(self.targets), np.fmax(*self.bounds), self.targets)
 
-    @property
-    def least_labels(self) -> NDArray[np.float64]:
-        """The labels ``[n, T]``; of an interval its lower end, of a censored label its bound."""
-        return self.targets if self.bounds is None else np.fmin(self.targets, np.fmin(*self.bounds))
-
     def molecules(self, rows: NDArray[np.int64]) -> "Molecules":
         """Return some of the molecules; their mean weight is 1, unless all weights are 0."""
         weights = None if self.weights is None else self.weights[rows]

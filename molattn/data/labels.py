@@ -149,6 +149,8 @@ def label_limits(
     low below high          v      low    high   an interval; without v its middle
     ======================  =====  =====  =====  ==================================================
 
+    Beside limits, ``>v`` is another lower limit and ``<v`` another upper one; the narrower count.
+
     Args:
         cell: The label and its ``relation``, as of :func:`label_number`.
         relation: See above.
@@ -164,8 +166,12 @@ def label_limits(
         nan if text.strip().lower() in _OPEN_ENDS[end] else number(text)
         for end, text in (("low", low), ("high", high))
     )
+    if sign:  # a bound, which the limits may narrow
+        ends = (value, nan) if sign > 0 else (nan, value)
+        least, most = np.fmax(least, ends[0]), np.fmin(most, ends[1])
+        value = nan
     if isnan(least) and isnan(most):
-        return (nan, *((value, nan) if sign > 0 else (nan, value))) if sign else (value, nan, nan)
+        return value, nan, nan
     if least > most or value < least or value > most:  # false for NaN
         expected = "limits in ascending order, with the value between them"
         raise LabelError(f"{cell} from {low} to {high}".strip(), expected)
@@ -173,7 +179,7 @@ def label_limits(
         return least, nan, nan
     if isnan(least) or isnan(most):
         return nan, least, most
-    return 0.5 * (least + most) if sign or isnan(value) else value, least, most
+    return 0.5 * (least + most) if isnan(value) else value, least, most
 
 
 def positive_class(classes: Sequence[str]) -> str | None:
@@ -420,7 +426,8 @@ def read_labels(
     invalid = dict[int, LabelError]()
     if _are_numbers(cells, choice) if task is None else task.kind == "regression":
         numbers = values, bounds = label_values(cells, Task(name), relations, invalid, intervals)
-        for row in np.flatnonzero(np.fmin(values, np.fmin(*bounds)) <= 0.0).tolist():
+        labeled = np.where(np.isnan(values), np.fmax(*bounds), values)
+        for row in np.flatnonzero(labeled <= 0.0).tolist():
             if transform == "log":
                 expected = "a number above 0 for --target-transform log"
                 text = next(text for text in labels[row] if not is_missing(text))

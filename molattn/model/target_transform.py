@@ -161,6 +161,13 @@ def transformed_labels(labels: Tensor, transforms: Sequence[TargetTransform]) ->
     return torch.cat([labels[..., :0], *transformed], dim=-1)
 
 
+def limits_with_transform(bounds: Array, transforms: Sequence[TargetTransform]) -> Array:
+    """Return limits of labels ``[2, n, T]``; a lower limit without a logarithm is none: NaN."""
+    is_log = np.array([transform.kind == "log" for transform in transforms], dtype=bool)
+    low, high = bounds
+    return np.stack([np.where(is_log & (low <= 0.0), np.nan, low), high])
+
+
 def own_units(
     outputs: Tensor, tasks: Sequence[Task], transforms: Sequence[TargetTransform]
 ) -> Tensor:

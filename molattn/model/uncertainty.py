@@ -25,7 +25,7 @@ from molattn.model.confidence import NEAR, difficulty, least_error, near_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.label_limits import largest_errors
 from molattn.model.outputs import class_logits, class_probabilities, mean_of_members
-from molattn.model.target_transform import transformed_labels
+from molattn.model.target_transform import limits_with_transform, transformed_labels
 from molattn.task import Task, output_slices
 from molattn.utils.console import counted
 
@@ -416,7 +416,8 @@ class Uncertainty:
         labels = transformed_labels(torch.tensor(targets), transforms).numpy()
         limits = bounds
         if bounds is not None:
-            limits = transformed_labels(torch.from_numpy(bounds), transforms).numpy()
+            limits = torch.from_numpy(limits_with_transform(bounds, transforms))
+            limits = transformed_labels(limits, transforms).numpy()
         similarity = fingerprints.task_similarity(held_out, len(tasks))
         calibration = Calibration.fit(tasks, mean, labels, similarity, guesses, limits)
         calibration = calibration.with_correlations(mean, labels, similarity, held_out)

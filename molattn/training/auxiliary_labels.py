@@ -121,7 +121,7 @@ def _identity(table: TrainingTable, row: int) -> tuple[Any, ...]:
 def _scaled(auxiliary: TrainingTable, rows: Rows) -> Array:
     """Return labels ``[n, A]``: of unit variance, or classes."""
     labels = auxiliary.targets[rows]
-    values = auxiliary.least_labels[rows]
+    values = auxiliary.labels_or_bounds[rows]
     transforms, _ = target_transforms(auxiliary.tasks, ("auto",), labels, values)
     labels = transformed_labels(torch.from_numpy(labels), transforms).numpy()
     for task, column in zip(auxiliary.tasks, labels.T, strict=True):

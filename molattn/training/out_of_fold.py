@@ -17,7 +17,7 @@ from molattn.model.confidence import difficulty
 from molattn.model.label_limits import largest_errors
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
-from molattn.model.target_transform import own_units, transformed_labels
+from molattn.model.target_transform import limits_with_transform, own_units, transformed_labels
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
 from molattn.task import output_slices
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
@@ -188,8 +188,9 @@ def _bounds(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Ar
     """Return transformed limits of labels ``[2, n, T]``; None = none has limits."""
     if table.bounds is None:
         return None
-    bounds = torch.from_numpy(table.bounds[:, rows])
-    return transformed_labels(bounds, model.config.target_transforms).numpy()
+    transforms = model.config.target_transforms
+    bounds = limits_with_transform(table.bounds[:, rows], transforms)
+    return transformed_labels(torch.from_numpy(bounds), transforms).numpy()
 
 
 def _transformed(

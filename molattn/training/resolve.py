@@ -243,7 +243,7 @@ def _have_logarithms(config: MolAttnConfig, table: TrainingTable, split: Split) 
     """Return whether all labels whose logarithm a model predicts are positive."""
     is_log = [transform.kind == "log" for transform in config.target_transforms]
     return not any(
-        (molecules.least_labels[:, is_log] <= 0.0).any()
+        (molecules.labels_or_bounds[:, is_log] <= 0.0).any()
         for molecules in learned_molecules(table, split)
     )
 

@@ -334,7 +334,7 @@ def _learned_transforms(
     if table.auxiliary is not None:
         choices = choices * len(table.tasks) if len(choices) == 1 else choices
         choices += ("auto",) * len(table.auxiliary.tasks)
-    others = np.concatenate([training.least_labels, validation.least_labels])
+    others = np.concatenate([training.labels_or_bounds, validation.labels_or_bounds])
     return target_transforms(config.tasks, choices, training.targets, others)
 
 

@@ -37,6 +37,7 @@ from molattn.model.recalibration import (
     recalibrated_probabilities,
     recalibrated_scores,
 )
+from molattn.model.target_transform import limits_with_transform
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
 from molattn.task import Task, output_slices
 from molattn.training.gaussian_process import labels_within
@@ -304,7 +305,9 @@ class _NewRows:
         tasks = updated.config.tasks
         uncertainty = updated.predictor.calibrated_uncertainty()
         mean = updated.predictor.mean(self._outputs(updated, unseen))
-        labels, limits = map(self._transformed, (self.labels, self.limits))
+        labels = self._transformed(self.labels)
+        limits = limits_with_transform(self.bounds, updated.config.target_transforms)
+        limits = self._transformed(self._scaled(limits))
         ends = np.where(np.isnan(limits), labels, limits)
         guesses = updated.predictor.guess_errors()
         errors = np.full(labels.shape, np.nan)

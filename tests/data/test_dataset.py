@@ -215,7 +215,6 @@ def test_limits_and_standard_errors_are_read_beside_the_labels(tmp_path):
     np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, 4, 3, 7, nan, nan])
     np.testing.assert_array_equal(table.stds[:, 0], [0.5, nan, 0, 1, 1, 1])
     np.testing.assert_array_equal(table.labels_or_bounds[:, 0], [1, 2, 2.5, 7, 8, 5])
-    np.testing.assert_array_equal(table.least_labels[:, 0], [1, 1, 2, 7, 8, 5])
     np.testing.assert_array_equal(table.molecules(np.array([1])).stds, [[nan]])
     codes = [(row.line, row.code) for row in table.skipped]
     assert codes == [(8, "invalid_label"), (9, "no_label"), (10, "invalid_label")]

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from molattn.config import DataConfig
 from molattn.data.labels import (
     LabelError,
     RelationError,
@@ -13,6 +14,7 @@ from molattn.data.labels import (
     label_values,
     number,
     positive_class,
+    read_labels,
 )
 from molattn.errors import InputError
 from molattn.task import Task
@@ -207,13 +209,33 @@ def test_an_open_side_is_censored_and_equal_limits_are_the_value(value, width, e
     [
         ("", "", "", (np.nan, np.nan, np.nan)),
         ("5", "NA", "", (5, np.nan, np.nan)),
-        (">5", "1", "9", (5, 1, 9)),  # the limits say more, and the bound is between them
+        (">5", "1", "9", (7, 5, 9)),
+        ("<10", "5", "", (7.5, 5, 10)),
+        (">10", "", "20", (15, 10, 20)),
+        (">10", "2", "20", (15, 10, 20)),
+        (">10", "2", "", (np.nan, 10, np.nan)),
+        (">1", "2", "9", (5.5, 2, 9)),
         ("", "-Inf", "inf", (np.nan, np.nan, np.nan)),
         ("3", "1", "+Infinity", (np.nan, 1, np.nan)),
     ],
 )
-def test_limits_say_more_than_the_label_beside_them(cell, low, high, expected):
+def test_limits_say_more_than_a_value_and_narrow_a_bound(cell, low, high, expected):
     np.testing.assert_array_equal(label_limits(cell, "", low, high), expected)
+
+
+def test_limits_that_contradict_a_bound_are_refused():
+    for cell, low, high in (("<10", "20", "30"), (">10", "", "5")):
+        with pytest.raises(LabelError, match="limits in ascending order"):
+            label_limits(cell, "", low, high)
+
+
+def test_a_lower_limit_of_0_has_no_logarithm_and_needs_none():
+    config = DataConfig(target_transform=("log",))
+    cells = ["", "2", "3", "4", "5", ""]
+    limits = [("0", "5"), *[("", "")] * 4, ("-3", "0")]
+    labels = read_labels("y", 0, cells, None, config, limits)
+    assert [*labels.invalid] == [5]
+    assert labels.values[0] == 2.5
 
 
 def test_limits_that_are_no_numbers_are_refused():

@@ -15,6 +15,7 @@ from molattn.model.target_transform import (
     IdentityTransform,
     LogTransform,
     YeoJohnsonTransform,
+    limits_with_transform,
 )
 from molattn.task import Task
 
@@ -97,6 +98,14 @@ def model_with(*transforms, members=1):
                 weight.mul_(16)
     model.set_target_scaling([1.0, 0.0, 3.0], [0.5, 1.0, 2.0], transforms)
     return model
+
+
+def test_only_a_lower_limit_of_a_logarithm_may_be_0():
+    bounds = np.array([[[0.0, 0.0], [2.0, np.nan]], [[5.0, 5.0], [np.nan, 0.0]]])
+    limits = limits_with_transform(bounds, (LogTransform(), IdentityTransform()))
+    assert np.isnan(limits[0, 0, 0])
+    limits[0, 0, 0] = 0.0
+    np.testing.assert_array_equal(limits, bounds)
 
 
 def test_the_model_transforms_then_standardizes_and_undoes_both():

@@ -117,7 +117,7 @@ def score_tasks(
             rows; 0 = no intervals. Or the samples, as of :func:`resamplings`.
         seed: Seed of the samples.
         logarithms: Names of regressions that are scored on log10 too. Labels and predictions that
-            are not above 0 count as half of the smallest label that is.
+            are not above 0 count as half of the smallest label that is, lower bounds as none.
         bounds: Lower and upper bounds of labels, NaN where there is none, ``[2, n, T]``; a label
             with both has a value too. The distance of a prediction to a bound is 0 on the permitted
             side.
@@ -218,6 +218,7 @@ def scaled_rows(
     if is_log:
         kinds.append(("log10_censored", "log10_interval"))
         scales.append(np.log10(above_zero(numbers, numbers[:3])))
+        scales[1][1, bounds[0] <= 0.0] = -np.inf  # permits all logarithms
         labels, *_, predicted = scales[1][:, is_labeled]
         yield ScaledRows(("log10", "fold"), labels, predicted, is_labeled)
     is_bounded: Any = ~np.isnan(bounds).all(axis=0)

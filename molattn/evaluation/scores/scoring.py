@@ -28,7 +28,12 @@ from molattn.model.confidence import CONFIDENCES
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
-from molattn.model.target_transform import IdentityTransform, own_units, transformed_labels
+from molattn.model.target_transform import (
+    IdentityTransform,
+    limits_with_transform,
+    own_units,
+    transformed_labels,
+)
 from molattn.model.uncertainty import ConformalScores, Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
@@ -293,7 +298,10 @@ def score_uncertainty(
         if not isinstance(part, ConformalScores):
             continue
         is_labeled = ~np.isnan(targets[:, index])
-        limits = targets if bounds is None else np.where(np.isnan(bounds), targets, bounds)
+        limits = targets
+        if bounds is not None:
+            limits = limits_with_transform(bounds, model.config.target_transforms)
+            limits = np.where(np.isnan(limits), targets, limits)
         ends_of_labels = limits[..., is_labeled, index]
         count = int(is_labeled.sum())
         coverage: dict[float, float] = {}

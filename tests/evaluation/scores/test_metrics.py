@@ -98,6 +98,12 @@ def test_a_censored_label_has_no_error_on_the_right_side_and_else_the_distance_t
     assert "censored_permitted" not in one(Y, guess[:, 0], [5.0] * 5)
 
 
+def test_a_lower_limit_of_0_permits_all_logarithms():
+    bounds = np.array([[[0.0], [1.0]], [[10.0], [4.0]]])
+    scores = one(Y, [0.35, 2.0], [5.0, 2.0], bounds=bounds, logarithms=["y"])
+    assert scores["interval_mae"] == scores["log10_interval_mae"] == 0.0
+
+
 @given(seeds, st.integers(3, 30), st.booleans())
 def test_distances_to_intervals_are_scored_by_hand(seed, rows, is_log):
     rng = np.random.default_rng(seed)
