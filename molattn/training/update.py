@@ -308,7 +308,7 @@ class _NewRows:
         labels = self._transformed(self.labels)
         limits = limits_with_transform(self.bounds, updated.config.target_transforms)
         limits = self._transformed(self._scaled(limits))
-        ends = np.where(np.isnan(limits), labels, limits)
+        ends = np.where(np.isnan(self.bounds), labels, self._transformed(self.limits))
         guesses = updated.predictor.guess_errors()
         errors = np.full(labels.shape, np.nan)
         parts = [*uncertainty.calibration.parts]
