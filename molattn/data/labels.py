@@ -437,6 +437,9 @@ def read_labels(
         cells = ["" if row in invalid else cell for row, cell in enumerate(cells)]
         values[[*invalid]] = bounds[:, [*invalid]] = nan
     task = task or infer_task(name, cells, choice, unit, positive)
+    if config.std_columns and task.kind != "regression":
+        message = f"got the classes of {quoted(name)}, expected a regression"
+        raise InputError(message, option="std_columns")
     if numbers is None or task.kind != "regression":
         numbers = label_values(cells, task, relations)
     return Labels(task, *numbers, invalid)

@@ -207,8 +207,7 @@ class _Target:
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         predictions = predictions[~is_training].dropna(subset=columns)
         if not len(predictions):
-            message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
-            raise InputError(f"{table.path}: {message}")
+            raise self._no_candidates(table)
         low, mean, high = (self._scaled(predictions[column].to_numpy()) for column in columns)
         std = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD)
         numbers = predictions.index.to_numpy() + 1
@@ -216,6 +215,10 @@ class _Target:
         scores = ACQUISITIONS[self.acquisition](merit, std, self.best) / costs[numbers - 1]
         order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
         return numbers[order], np.stack([mean, std])[:, order]
+
+    def _no_candidates(self, table: Table) -> InputError:
+        message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
+        return InputError(f"{table.path}: {message}")
 
     def measured_rows(self, table: Table) -> NDArray[np.bool_]:
         """Return which rows have a measured value of the target."""
@@ -242,6 +245,8 @@ class _Target:
         for index, row in enumerate(rows):
             if row.record.identity not in measured:
                 position.setdefault((row.record.identity, *row.features), index)
+        if not position:
+            raise self._no_candidates(table)
         indices = [*position.values()]
         records: list[Any] = [rows[index].record for index in indices]
         features = [rows[index].features for index in indices] if model.config.features else None

@@ -236,6 +236,7 @@ def test_limits_and_standard_errors_are_read_beside_the_labels(tmp_path):
         (LIMITED, {"interval_columns": ("low", "low")}, "each once"),
         (LIMITED.replace("0.5", "-1"), {}, "standard error of at least 0"),
         (LIMITED, {"task": ("classification",)}, "classification, expected a regression"),
+        ("smiles,y,s\nC,a,1\nCC,b,1\n", {"std_columns": ("s",)}, "classes of 'y', expected a regr"),
         (LIMITED.replace("CC,2,1", "CC,2,0"), {"target_transform": ("log",)}, ""),
         ("smiles,y,y_low,y_high,y_predicted\nC,1,0,2,1\n", {}, "beside 'y_predicted', as molattn"),
         (

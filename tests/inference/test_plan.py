@@ -111,6 +111,14 @@ def test_measured_molecules_of_the_table_are_left_out_and_counted(run, capsys):
     assert "1 row with a value in 'length' left out" in capsys.readouterr().out
 
 
+def test_a_table_of_measured_molecules_alone_is_refused(run, capsys):
+    (run / "copies.csv").write_text("smiles,length\nCCF,3\nFCC,\n")
+    words = ["plan", str(run / "m"), str(run / "copies.csv"), "--output", str(run / "none.csv")]
+    assert main(words) == 2
+    assert "no new molecule has a prediction of 'length'" in capsys.readouterr().err
+    assert not (run / "none.csv").exists()
+
+
 def test_a_cost_divides_the_acquisition(run):
     found = plan(run, "--count", "24", "--acquisition", "uncertainty", "--cost-column", "price")
     cheap = found[found["price"] == 0.5]

@@ -13,6 +13,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.data.dataset import TrainingTable
 from molattn.evaluation.report.molecules import molecule_image
 from molattn.evaluation.report.plots import TaskResults
+from molattn.evaluation.scores.metrics import above_zero
 from molattn.model.difference import Side, differences, missing_interval
 from molattn.task import output_slices
 from molattn.training.run import TrainingRun
@@ -72,7 +73,8 @@ def find_cliffs(run: TrainingRun, tested: TaskResults) -> dict[str, Any]:
 
     A cliff is a pair of test molecules with a Tanimoto similarity of at least 0.6 whose labels are
     a standard deviation of the test labels apart, or more, on the transformed scale. It was seen
-    coming if the interval of the predicted difference has the sign of the measured one. The 50
+    coming if the interval of the predicted difference has the sign of the measured one. A label
+    of 0 of a log target counts as half of the smallest above 0. The 50
     largest among the first 2,000 test rows are predicted. Empty for classes, models without
     intervals of differences, and models with a second molecule or feature columns.
     """
@@ -84,6 +86,8 @@ def find_cliffs(run: TrainingRun, tested: TaskResults) -> dict[str, Any]:
     task = model.tasks.index(tested.task)
     transform = model.target_transforms[task]
     labels = tested.target[:_MOST_ROWS]
+    is_ratio = transform.kind == "log"
+    labels = above_zero(labels, labels) if is_ratio else labels
     pairs, similarity = _similar_and_far_apart(
         run, rows, transform.forward(torch.from_numpy(labels)).numpy()
     )
@@ -97,7 +101,6 @@ def find_cliffs(run: TrainingRun, tested: TaskResults) -> dict[str, Any]:
     predicted = differences(run.model.predictor, first, second, level)
     column = output_slices(model.tasks)[task].start
     higher, lower = labels[pairs]
-    is_ratio = transform.kind == "log"
     measured = higher / lower if is_ratio else higher - lower
     ends = predicted.low[:, task], predicted.high[:, task]
     is_inside = (ends[0] <= measured) & (measured <= ends[1])

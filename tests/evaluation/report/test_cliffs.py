@@ -17,13 +17,25 @@ def report(tmp_path_factory):
     """The report of a run whose test rows have one cliff."""
     rng = np.random.default_rng(0)
     labels = [*(len(one) + rng.normal() for one in CHAINS), 30.0, 10.0, 20.0, 5.0, 12.0, 14.0]
+    return cliffs_of(labels, tmp_path_factory.mktemp("run") / "run")
+
+
+def cliffs_of(labels, folder):
+    """The cliffs in the report of a run with labels."""
     frame = pd.DataFrame({"smiles": [*CHAINS, *PAIR, *SAME, *FAR], "size": labels})
     frame["split"] = (["train", "validation"] * len(CHAINS))[: len(CHAINS)] + ["test"] * 6
     options = {"predictor": "gaussian_process", "descriptors": "none", "baselines": False}
-    folder = tmp_path_factory.mktemp("run") / "run"
     molattn.train(frame, "size", split_column="split", **options).save(folder)
     text = (folder / "report.html").read_text()
     return re.sub(r"\s+", " ", text[text.index("<h3>Cliffs") :])
+
+
+def test_a_test_label_without_a_logarithm_hides_no_cliff(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = [np.exp(0.5 * len(one) + 0.1 * rng.normal()) for one in CHAINS]
+    report = cliffs_of([*labels, 8000.0, 20.0, 60.0, 50.0, 40.0, 0.0], tmp_path / "run")
+    assert "<dt>measured</dt><dd>400 times</dd>" in report
+    assert "inf times" not in report
 
 
 def test_similar_molecules_that_are_far_apart_are_listed_once(report):
