@@ -155,9 +155,10 @@ class Scaling:
         if stds is None:
             return weights
         columns = self.std_weights(targets, stds)
-        own_means = columns.mean(axis=0)
-        means = own_means if means is None else np.where(np.isnan(means), own_means, means)
-        label_weights = np.where(np.isnan(columns), 1.0, columns / means)
+        scales = columns.mean(axis=0)
+        if means is not None:
+            scales = np.where(np.isnan(means), scales, means)
+        label_weights = np.where(np.isnan(columns), 1.0, columns / scales)
         return label_weights if weights is None else label_weights * weights[:, None]
 
     def std_weights(self, targets: Array, stds: Array) -> Array:
