@@ -11,7 +11,7 @@ from torchmetrics.functional.classification import (
 )
 
 from molattn.evaluation import score_tasks
-from molattn.evaluation.scores.metrics import metrics_of, replaced_lines
+from molattn.evaluation.scores.metrics import metrics_of, replaced_lines, resamplings
 from molattn.task import Task
 
 Y = Task("y")
@@ -335,3 +335,9 @@ def test_predictions_that_differ_by_rounding_are_ties():
         for name, function in functions.items():
             assert found[name] == pytest.approx(function(target, written))
             assert function(target, written) != pytest.approx(function(target, prediction))
+
+
+def test_groups_with_gaps_are_drawn_as_a_whole():
+    (weights,) = resamplings(4, 10, groups=np.array([1, 1, 3, 3]))
+    np.testing.assert_array_equal(weights[:, [0, 2]], weights[:, [1, 3]])
+    assert (weights[:, [0, 2]].sum(axis=1) == 2).all()
