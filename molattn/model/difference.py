@@ -4,7 +4,9 @@ The errors of similar molecules are alike, so that much of them cancels in their
 half the widths :math:`h_a` and :math:`h_b` of both intervals and the correlation :math:`\rho` of
 both errors, half the width of the interval of a difference is
 
-.. math:: h = \sqrt{h_a^2 + h_b^2 - 2 \rho\, h_a h_b}
+.. math::
+
+    h = \sqrt{h_a^2 + h_b^2 - 2 \rho\, h_a h_b}
 
 The correlation is :math:`w \rho_\mathrm{GP} + (1 - w) \max(\rho_\mathrm{GP}, \lambda s)`. The
 first is that of the posterior of the Gaussian process, of the weight w: what it does not know of
