@@ -260,7 +260,7 @@ def _read_table(
 ) -> TrainingTable:
     """Read the rows with a label of a target; see :func:`read_training_table`."""
     columns = find_columns(table, config)
-    is_reader = isinstance(featurizer, MoleculeReader)
+    is_reader = not isinstance(featurizer, Featurizer)
     table.check_featurizer(featurizer.featurizer if is_reader else featurizer)
     complete, skipped = _complete_rows(table, columns, console)
     if not complete:
