@@ -250,6 +250,11 @@ class DataConfig(TableColumns):
             raise InputError(f"{sizes}, expected a sum below 1", option="validation_size")
         if self.task_weights and not any(self.task_weights):
             raise InputError("expected at least one positive number", option="task_weights")
+        self._check_lengths()
+        self._check_roles()
+
+    def _check_lengths(self) -> None:
+        """Raise InputError if an option has not a value for each column."""
         targets = len(self.target_columns) or 1
         for name in ("target_units", "task_weights", "std_columns"):
             self._check_length(name, 0)
@@ -259,18 +264,24 @@ class DataConfig(TableColumns):
         self._check_length("task", 0, 1, targets + len(self.auxiliary_columns), columns)
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)
+
+    def _check_roles(self) -> None:
+        """Raise InputError if a column has two roles, or a column of charges is none of atoms."""
+        targets = len(self.target_columns) or 1
         used = {self.smiles_column, self.partner_column, self.weight_column, self.split_column}
         used |= {self.time_column, *self.target_columns, *self.feature_columns}
         used |= {*self.relation_columns[:targets], *self.interval_columns, *self.std_columns}
         if others := {*self.charge_columns} - {*self.atom_target_columns}:
             message = f"got {quoted(min(others))}, expected one of --atom-target-columns"
             raise InputError(message, option="charge_columns")
-        if both := used & {*self.site_columns}:
-            message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
-            raise InputError(message, option="atom_target_columns")
-        if both := used & {*self.auxiliary_columns}:
-            message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
-            raise InputError(message, option="auxiliary_columns")
+        roles = {
+            "atom_target_columns": self.site_columns,
+            "auxiliary_columns": self.auxiliary_columns,
+        }
+        for option, columns in roles.items():
+            if both := used & {*columns}:
+                message = f"got {quoted(min(map(str, both)))}, expected a column of no other option"
+                raise InputError(message, option=option)
 
     @property
     def auxiliary(self) -> "DataConfig":

@@ -270,26 +270,15 @@ def _read_table(
     errors = dict.fromkeys(undated, ("no_date", f"no date in column {quoted(config.time_column)}"))
     targets, faults = read_targets(table, complete, columns, config)
     numbers = [np.fmax(labels.values, np.fmax(*labels.bounds)) for labels in targets]
-    labeled_columns = [index for indices in columns.sites.values() for index in indices]
-    has_sites = [
-        any(not is_missing(row.cells[index]) for index in labeled_columns) for row in complete
-    ]
-    is_unlabeled = np.array([np.isnan(values) for values in [*numbers]]).all(axis=0)
-    unlabeled = np.flatnonzero(is_unlabeled & ~np.array(has_sites)).tolist()
+    is_unlabeled = np.isnan(numbers).all(axis=0) & ~_has_site_labels(complete, columns)
+    unlabeled = np.flatnonzero(is_unlabeled).tolist()
     errors |= {number: faults[number][0] for number in unlabeled}
     labeled = [number for number in range(len(complete)) if number not in errors]
     reader = featurizer
     if not isinstance(reader, MoleculeReader):
         fields = _fields(config, counter, baseline and len(labeled) <= MOST_BASELINE_ROWS)
-        forms: Any = {"standardize": config.standardize, "radius": radius}
-        reader = MoleculeReader(reader, fields, **forms)
-    options: Any = {"num_workers": config.num_workers, "limits": config, "cache_size": 20_000}
-    options["sites"] = bool(columns.sites)
-    if columns.sites:
-        labeled_rows = [complete[number] for number in labeled]
-        molecules = (_molecule(row, columns) for row in labeled_rows)
-        options["hydrogens"] = has_hydrogen_labels(labeled_rows, molecules, columns.sites)
-    reader = replace(reader, **options)
+        reader = MoleculeReader(reader, fields, standardize=config.standardize, radius=radius)
+    reader = _with_options(reader, config, columns, Selection(complete, labeled))
     print_missing(table, reader, console, has_partner=columns.partner is not None)
     records, refused = _read_molecules(reader, complete, labeled, columns, console)
     errors |= refused
@@ -299,26 +288,45 @@ def _read_table(
     if not records:
         raise _no_usable_row(table, config, skipped)
     usable = [number for number in labeled if number not in errors]
+    selected = Selection(complete, usable)
     sites = dict[Level, SiteLabels]()
     for level, indices in columns.sites.items():
-        selected = Selection(complete, usable)
         molecules = [_molecule(row, columns) for row in selected]
-        reader_of_sites = SiteReader(table, selected, molecules, records, level, config)
-        sites[level] = reader_of_sites.read(indices)
-        for position, reasons in reader_of_sites.faults.items():
+        site_reader = SiteReader(table, selected, molecules, records, level, config)
+        sites[level] = site_reader.read(indices)
+        for position, reasons in site_reader.faults.items():
             faults.setdefault(usable[position], []).extend(reasons)
     rows = ((complete[number], why) for number in usable for why in faults.get(number, ()))
-    unreadable = [
-        SkippedRow(
-            *(row.line % SECOND, row.cells[columns.smiles], code),
-            f"{reason} ({table.path})" if row.line > SECOND else reason,
-        )
-        for row, (code, reason) in rows
-    ]
-    read = _labeled(table, columns, Selection(complete, usable), records, usable, targets, skipped)
+    unreadable = [_unreadable(table, row, columns, *why) for row, why in rows]
+    read = _labeled(table, columns, selected, records, usable, targets, skipped)
     read = replace(read, unreadable=unreadable, sites=sites, hydrogens=reader.hydrogens)
     check_columns(read.all_tasks)
     return read if dates is None else _dated(read, dates, usable, config)
+
+
+def _has_site_labels(rows: Sequence[Row], columns: TrainingColumns) -> NDArray[np.bool_]:
+    """Return which rows have a label of an atom or a bond."""
+    indices = [index for level in columns.sites.values() for index in level]
+    return np.array([any(not is_missing(row.cells[x]) for x in indices) for row in rows])
+
+
+def _with_options(
+    reader: MoleculeReader, config: DataConfig, columns: TrainingColumns, labeled: Sequence[Row]
+) -> MoleculeReader:
+    """Return a reader for the rows with a label, with the options of the table."""
+    options: Any = {"num_workers": config.num_workers, "limits": config, "cache_size": 20_000}
+    if columns.sites:
+        molecules = (_molecule(row, columns) for row in labeled)
+        options["hydrogens"] = has_hydrogen_labels(labeled, molecules, columns.sites)
+    return replace(reader, sites=bool(columns.sites), **options)
+
+
+def _unreadable(
+    table: Table, row: Row, columns: TrainingColumns, code: ReasonCode, reason: str
+) -> SkippedRow:
+    """Describe a label that is not read; the row may be of a second table."""
+    where = f" ({table.path})" if row.line > SECOND else ""
+    return SkippedRow(row.line % SECOND, row.cells[columns.smiles], code, f"{reason}{where}")
 
 
 def print_missing(

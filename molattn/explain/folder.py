@@ -115,10 +115,8 @@ def explain_table(
         errors = Counter(code for _, _, code, _ in files.errors)
         print_remarks(console, errors, files.groups, files.parents, files.redrawn)
         check = _check(files.sample, config, console) if config.check else None
-        average = None
-        if facts["has_network"]:
-            looks = files.shares, files.head_names, files.uniform
-            average = AttentionByDistance.of(model, *looks)
+        looks = files.shares, files.head_names, files.uniform
+        average = AttentionByDistance.of(model, *looks) if facts["has_network"] else None
         measured = {"check": check, "attention_by_distance": average}
         measured = {name: x and x.to_dict() for name, x in measured.items()}
         files.finish(facts | measured)

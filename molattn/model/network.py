@@ -81,14 +81,7 @@ class Network(nn.Module):
         terms, constant = _distance_and_bond(featurizer)
         self.distance_of_pair = FixedPairEmbedding(*pairs, terms[:, :1], constant[:1])
         self.has_slopes = DistanceSlopes in map(type, self.encoder.modules())
-        if readout is None or isinstance(readout, Aggregation):
-            readout = Readout(net.readout if readout is None else readout, self.atom_width)
-        if not isinstance(getattr(readout, "out_channels", None), int):
-            raise ValueError(
-                f"readout: {type(readout).__name__} has no attribute out_channels, the width "
-                "of its output"
-            )
-        self.readout = readout
+        self.readout = self._make_readout(net.readout if readout is None else readout)
         self.molecules = 2 if config.has_partner else 1
         self.register_buffer("projection", None)
         widths = self.molecule_width, config.num_numbers, net.width, self.num_outputs
@@ -116,6 +109,16 @@ class Network(nn.Module):
         # The head of bonds alone reads the edges of the last block.
         last = None if config.bond_tasks else partial(make, update_edges=False)
         return Encoder(make, net.layers, net.width, dropout=net.dropout, make_last=last)
+
+    def _make_readout(self, readout: str | nn.Module) -> nn.Module:
+        if isinstance(readout, str | Aggregation):
+            return Readout(readout, self.atom_width)
+        if not isinstance(getattr(readout, "out_channels", None), int):
+            raise ValueError(
+                f"readout: {type(readout).__name__} has no attribute out_channels, the width "
+                "of its output"
+            )
+        return readout
 
     def _make_site_heads(self, config: MolAttnConfig) -> nn.ModuleDict:
         net = config.network

@@ -43,7 +43,7 @@ from molattn.serve.answers import (
 )
 from molattn.serve.batching import Predicted, Work, Worker, in_thread, table_options
 from molattn.serve.bodies import CSV, EXCEL, EXPLAIN_BODIES, FILES, JSON, PREDICT_BODIES, SDF
-from molattn.serve.catalog import Catalog, ModelsResponse
+from molattn.serve.catalog import Catalog, ModelsResponse, ServedModel
 from molattn.serve.guard import APIError, Guard
 from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
@@ -159,16 +159,9 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
             body = await bodies.read_json(request, bodies.PredictRequest)
             served = catalog.find(body.model, body.as_given)
             neighbors = body.neighbors
+            work = _work_of_json(served, body, config)
+            table = work.table
             count = len(body.smiles)
-            table = bodies.json_table(served, body, config)
-            texts = [*body.smiles, *(body.difference_from or ())]
-            is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in texts)
-            is_quick = is_quick and served.model.config.standardize is not True
-            reference = None
-            if body.difference_from is not None:
-                reference = Reference(len(table.header) - 1, config)
-            quick = count if is_quick else 0
-            work = Work(served, table, body.level, quick=quick, reference=reference)
             held.enter_context(worker.reserve(count))
         else:
             served = catalog.find(options.model, options.as_given)
@@ -194,6 +187,18 @@ def _add_predict(router: APIRouter, catalog: Catalog, config: ServeConfig, worke
         if kind == JSON:  # whole, so that an error has its status
             return Response(await bodies.unless_gone(request, _joined(chunks)), media_type=JSON)
         return StreamingResponse(chunks, media_type=JSON, headers=headers)
+
+
+def _work_of_json(served: ServedModel, body: bodies.PredictRequest, config: ServeConfig) -> Work:
+    table = bodies.json_table(served, body, config)
+    texts = [*body.smiles, *(body.difference_from or ())]
+    count = len(body.smiles)
+    is_quick = count <= _QUICK and all(is_fast(smiles or "") for smiles in texts)
+    is_quick = is_quick and served.model.config.standardize is not True
+    reference = None
+    if body.difference_from is not None:
+        reference = Reference(len(table.header) - 1, config)
+    return Work(served, table, body.level, quick=count if is_quick else 0, reference=reference)
 
 
 async def _spooled(request: Request, held: ExitStack) -> Path:

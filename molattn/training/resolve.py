@@ -177,25 +177,7 @@ def resolve(
     precision = resolve_precision(training, config.network.width)
     if precision != training.precision == "auto" and precision == "bf16":
         remarks.append("Precision: bf16, as this CPU has AMX (--precision)")
-    calculator = table_calculator(config.data)
-    model = MolAttnConfig(
-        table.learned_tasks,
-        config.network,
-        FEATURIZERS[config.data.featurizer](),
-        features=config.data.feature_columns,
-        descriptors=calculator.descriptors,
-        morgan_counts=calculator.morgan_counts,
-        partner_column=config.data.partner_column,
-        relation_columns=config.data.relation_columns[: len(table.tasks)],
-        interval_columns=config.data.interval_columns,
-        standardize=config.data.standardize,
-        imports=tuple(IMPORTED),
-        auxiliary_columns=config.data.auxiliary_columns,
-        hydrogens=table.hydrogens,
-        charge_tasks=config.data.charge_columns,
-        atom_tasks=table.sites["atom"].tasks if "atom" in table.sites else (),
-        bond_tasks=table.sites["bond"].tasks if "bond" in table.sites else (),
-    )
+    model = _model_config(config, table)
     keeps_head = (
         base is not None
         and not table.sites
@@ -215,6 +197,29 @@ def resolve(
             remarks.append("only the head is trained, as there are few labels (--freeze none)")
     training = replace(training, epochs=epochs, precision=precision)
     return ResolvedConfig(training, tuning, model, keeps_head, tuple(remarks))
+
+
+def _model_config(config: TrainConfig, table: TrainingTable) -> MolAttnConfig:
+    data = config.data
+    calculator = table_calculator(data)
+    return MolAttnConfig(
+        table.learned_tasks,
+        config.network,
+        FEATURIZERS[data.featurizer](),
+        features=data.feature_columns,
+        descriptors=calculator.descriptors,
+        morgan_counts=calculator.morgan_counts,
+        partner_column=data.partner_column,
+        relation_columns=data.relation_columns[: len(table.tasks)],
+        interval_columns=data.interval_columns,
+        standardize=data.standardize,
+        imports=tuple(IMPORTED),
+        auxiliary_columns=data.auxiliary_columns,
+        hydrogens=table.hydrogens,
+        charge_tasks=data.charge_columns,
+        atom_tasks=table.sites["atom"].tasks if "atom" in table.sites else (),
+        bond_tasks=table.sites["bond"].tasks if "bond" in table.sites else (),
+    )
 
 
 def resolve_precision(config: TrainingLoopConfig, width: int) -> Precision:

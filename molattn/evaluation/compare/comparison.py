@@ -30,7 +30,7 @@ from molattn.evaluation.scores.metrics import (
     scaled_rows,
     scored_kind,
 )
-from molattn.evaluation.scores.run_metrics import read_metrics
+from molattn.evaluation.scores.run_metrics import RunMetrics, read_metrics
 from molattn.task import Task, output_slices
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE
 
@@ -84,10 +84,7 @@ def _read(folder: Path) -> RunPredictions:
             raise InputError(f"{folder}: expected a finished run of molattn train, got no {name}")
     config = TrainConfig(**read_config_file(folder / CONFIG_FILE))
     metrics = read_metrics(folder).runs
-    tested = metrics[0].scores.get("test")
-    scored = {} if tested is None else tested.tasks
-    by_molecule = {"molecule_mae", "molecule_accuracy"}  # scores of atoms and bonds alone
-    tasks = [task for task in metrics[0].tasks if by_molecule.isdisjoint(scored.get(task.name, {}))]
+    tasks = _molecule_tasks(metrics[0])
     if not tasks:
         raise InputError(f"{folder}: expected a run that predicts molecules, got one of atoms")
     data = config.data
@@ -109,9 +106,8 @@ def _read(folder: Path) -> RunPredictions:
         columns = [pd.to_numeric(cells, errors="coerce") for cells in column_texts]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
-    names = data.relation_columns[: len(tasks)]  # those of auxiliary columns follow
     none = [None] * len(tasks)
-    relations = [texts(name) for name in names] or none
+    relations = [texts(name) for name in data.relation_columns[: len(tasks)]] or none
     ends = [texts(name) for name in data.interval_columns]
     pairs = [[*zip(*pair, strict=True)] for pair in zip(ends[::2], ends[1::2], strict=True)] or none
     read = {
@@ -132,6 +128,14 @@ def _read(folder: Path) -> RunPredictions:
     frame = pd.concat(parts, axis=1).set_index(pd.MultiIndex.from_arrays(keys))
     logarithms = frozenset(name for run in metrics for name in run.logarithms)
     return RunPredictions(folder, config, tasks, frame.sort_index(kind="stable"), logarithms)
+
+
+def _molecule_tasks(metrics: RunMetrics) -> list[Task]:
+    """Return the tasks of molecules, without those of atoms and bonds."""
+    tested = metrics.scores.get("test")
+    scored = {} if tested is None else tested.tasks
+    by_molecule = {"molecule_mae", "molecule_accuracy"}  # scores of atoms and bonds alone
+    return [task for task in metrics.tasks if by_molecule.isdisjoint(scored.get(task.name, {}))]
 
 
 def _unescaped(text: str) -> str:
