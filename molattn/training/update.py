@@ -63,7 +63,7 @@ class TaskErrors(NamedTuple):
     count: int  # of measured labels
     expected: float  # mean expected error
     actual: float  # mean error
-    inside: float  # fraction of labels, with both limits, in their intervals; NaN of classes
+    inside: float  # fraction of labels, with both limits, in their intervals; NaN without
 
 
 @dataclass(frozen=True, repr=False)
@@ -404,6 +404,8 @@ class _NewRows:
             ends = np.where(np.isnan(self.bounds), self.targets, self.bounds)[:, rows, index]
             is_inside = (low[rows, index] <= ends) & (ends <= high[rows, index])
             inside = float(is_inside.all(axis=0).mean())
+            if not np.isfinite(high[rows, index]).all():  # too few labels for intervals
+                inside = float("nan")
             if task.kind != "regression":
                 cells = [task.cells(row.tolist())[0] for row in values[rows, columns]]
                 actual = np.array(cells) != np.array(task.classes)[labels.astype(int)]

@@ -78,7 +78,7 @@ def _report(updated: UpdatedModel, run: str | Path) -> Iterator[str]:
     if not updated.before:
         yield "All new labels are censored, so that no errors are known.\n"
     errors = "expected error | actual error | in the interval"
-    yield f"| target | new labels | before: {errors} | after: {errors} |"
+    yield f"| target | measured labels | before: {errors} | after: {errors} |"
     yield "| --- " * 8 + "|"
     for before, after in zip(updated.before, updated.after, strict=True):
         cells = [target_label(before.task), f"{before.count:,}"]

@@ -201,6 +201,14 @@ def test_few_labels_recalibrate_nothing(folder):
     assert new.uncertainty.calibration == old.uncertainty.calibration
 
 
+def test_a_model_without_intervals_has_no_share_of_labels_in_them(folder):
+    frame = pd.DataFrame({"smiles": CHAINS[:20], "size": np.arange(20.0)})
+    run = molattn.train(frame, target_columns=["size"], **OPTIONS | {"validation_size": 0.2})
+    new = pd.DataFrame({"smiles": NEW[:5], "size": 1.0})
+    updated = update_model(run.model, DataConfig(target_columns=("size",)), new)
+    assert np.isnan([one.inside for one in (*updated.before, *updated.after)]).all()
+
+
 def test_models_and_tables_that_cannot_be_used_are_refused(folder, capsys):
     path = measured(folder, length=LENGTHS)
     bare = folder / "bare"
