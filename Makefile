@@ -72,6 +72,7 @@ lint: $(READY) ## Check style, names, format, types and the import rule
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) scripts/counts/check_names.py
+	$(PY) scripts/counts/count_statements.py --check
 	$(PY) -m pyright
 	$(VENV)/bin/lint-imports
 

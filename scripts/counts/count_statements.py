@@ -1,4 +1,4 @@
-"""Count the Python statements of each package of molattn, and write the limits that a test holds.
+"""Count the Python statements of each package of molattn, and check or write their limits.
 
 A limit is today's count and 5%. Statements are counted, not lines: whoever splits a packed line
 into plain ones stays within the limit.
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="write today's counts and 5% as limits"
     )
+    parser.add_argument("--check", action="store_true", help="fail above a limit")
     options = parser.parse_args()
     counts = dict(sorted(count_statements().items()))
     if options.write:
@@ -68,6 +69,8 @@ def main() -> None:
     for folder, count in counts.items():
         print(f"{folder:12s} {count:6d} of {limits.get(folder, 0):6d}")
     print(f"{'all':12s} {sum(counts.values()):6d}")
+    if options.check and any(count > limits.get(folder, 0) for folder, count in counts.items()):
+        raise SystemExit("budget.toml: more statements than a limit")
 
 
 if __name__ == "__main__":
