@@ -532,7 +532,7 @@ def _parent(smiles: str | None) -> str | None:
     if smiles is None or _NO_PARENT_ITSELF.search(smiles) is None:
         return smiles
     try:
-        return read_molecule(smiles, NO_LIMITS, Chem.MolToSmiles, standardize="parent")[1]
+        return Chem.MolToSmiles(read_molecule(smiles, NO_LIMITS, bool, standardize="parent")[0])
     except SmilesError:
         return smiles
 

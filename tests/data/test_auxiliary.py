@@ -49,6 +49,14 @@ def labels(molecules):
     return [line.replace("nan", "-") for line in found]
 
 
+def test_a_large_salt_is_held_out_as_its_parent(tmp_path):
+    acid = f"{'C1CC1' * 12}C(=O)O"
+    salt = f"[Na+].{acid[:-1]}[O-]"
+    text = f"smiles,y,a,c\nC,1,,\n{acid},2,,\n{salt},,3,\nCC,,4,hi\nN,,,lo\n"
+    table = read(tmp_path, text)
+    assert select_auxiliary_rows(table, split([0], test=[1])).learned.tolist() == [1, 2]
+
+
 def test_rows_with_auxiliary_labels_alone_are_beside_those_of_the_table(tmp_path):
     table = read(tmp_path)
     assert [*table.smiles] == ["C", "CC", "OCC", "CCCCC", "CCCCCC"]

@@ -95,7 +95,7 @@ class FrameTable(Table):
             for value, is_missing in zip(values, gaps, strict=True):
                 if isinstance(value, Chem.Mol):
                     try:
-                        value = read_molecule(value, NO_LIMITS, Chem.MolToSmiles)[1]
+                        value = Chem.MolToSmiles(read_molecule(value, NO_LIMITS, bool)[0])
                     except SmilesError as error:
                         value = error.smiles
                         code = error.code
