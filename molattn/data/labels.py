@@ -4,7 +4,7 @@ They are checked before the packages that read molecules and train are loaded.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import isnan, nan
 from typing import NamedTuple, get_args
@@ -34,7 +34,11 @@ _NO_TARGET = re.compile(
 )
 """Names of columns of structures, names, identifiers and splits, in lower case."""
 _OPEN_ENDS = {"low": ("-inf", "-infinity"), "high": ("inf", "+inf", "infinity", "+infinity")}
-_PREDICTED = re.compile(r"(.+)_(low|high|std)_*", re.DOTALL | re.IGNORECASE)
+_PREDICTED = re.compile(
+    r"(.+)_(predicted|probability.*|low|high|std|confidence|confidence_reason|expected_error|"
+    r"training_similarity)_*",
+    re.DOTALL | re.IGNORECASE,
+)  # columns that molattn predict adds for a target
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
 _POSITIVE_NAMES = frozenset("true t yes y positive pos active toxic hit".split())
 _NEGATIVE_NAMES = frozenset("0 false f no n negative neg inactive".split())
@@ -253,6 +257,8 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
         if option != "relation_columns" and len({*indices}) < len(indices):  # that differ in case
             repeated = listed([table.header[index] for index in indices])
             raise InputError(f"{table.path}: got {repeated}, expected each once", option=option)
+        if option in ("target_columns", "interval_columns", "std_columns"):
+            _check_measured(table, indices, option)
         return indices
 
     (smiles,) = columns("smiles_column")
@@ -262,7 +268,6 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
     relations = columns("relation_columns") or [None] * len(targets)
     ends = columns("interval_columns")
     stds = columns("std_columns")
-    _check_measured(table, {"interval_columns": ends, "std_columns": stds})
     intervals = [*zip(ends[::2], ends[1::2], strict=True)] or [None] * len(targets)
     partner, weight, split, time = (
         next(iter(columns(f"{name}_column")), None)
@@ -284,6 +289,7 @@ def find_columns(table: Table, config: DataConfig) -> TrainingColumns:
             "--std-columns)"
         )
     for level in levels:
+        _check_measured(table, sites[level], f"{level}_target_columns")
         if not sites[level]:
             del sites[level]
     labels = smiles, targets, relations, intervals, stds
@@ -296,20 +302,17 @@ def property_list(table: Table, name: str, level: Level) -> str:
     return next((column for column in names if column in table.header), name)
 
 
-def _check_measured(table: Table, columns: Mapping[str, Sequence[int]]) -> None:
-    """Refuse limits and standard errors that ``molattn predict`` wrote beside predictions."""
-    for option, indices in columns.items():
-        for name in (table.header[index] for index in indices):
-            if predicted := prediction_beside(table, name):
-                message = (
-                    f"{table.path}: got {quoted(name)} beside {quoted(predicted)}, as molattn "
-                )
-                expected = "predict writes them, expected a column of measurements"
-                raise InputError(message + expected, option=option)
+def _check_measured(table: Table, columns: Iterable[int], option: str) -> None:
+    """Refuse targets, limits and standard errors that ``molattn predict`` writes."""
+    for name in (table.header[index] for index in columns):
+        if predicted := prediction_beside(table, name):
+            expected = f"a column of measurements, not predictions of molattn ({quoted(predicted)})"
+            message = f"{table.path}: got {quoted(name)}, expected {expected}"
+            raise InputError(message, option=option)
 
 
 def prediction_beside(table: Table, name: str) -> str:
-    """Return the column of predictions that a column NAME_low, NAME_high or NAME_std is of."""
+    """Return the column of predictions that a column NAME_predicted, NAME_low, ... is or is of."""
     of_target = _PREDICTED.fullmatch(name)
     columns = matching(f"{of_target[1]}_predicted", table.header) if of_target else []
     return next(iter(columns), "")

@@ -238,11 +238,41 @@ def test_limits_and_standard_errors_are_read_beside_the_labels(tmp_path):
         (LIMITED, {"task": ("classification",)}, "classification, expected a regression"),
         ("smiles,y,s\nC,a,1\nCC,b,1\n", {"std_columns": ("s",)}, "classes of 'y', expected a regr"),
         (LIMITED.replace("CC,2,1", "CC,2,0"), {"target_transform": ("log",)}, ""),
-        ("smiles,y,y_low,y_high,y_predicted\nC,1,0,2,1\n", {}, "beside 'y_predicted', as molattn"),
+        (
+            "smiles,y,y_low,y_high,y_predicted\nC,1,0,2,1\n",
+            {},
+            "not predictions of molattn .'y_predicted'",
+        ),
         (
             "smiles,y,Y_STD,y_predicted\nC,1,0,1\n",
             {"std_columns": ("y_std",)},
-            "as molattn predict",
+            "not predictions of molattn",
+        ),
+        (
+            "smiles,y,Y_predicted,y_expected_error\nC,1,1,1\n",
+            {"std_columns": ("y_expected_error",)},
+            "not predictions of molattn .'Y_predicted'",
+        ),
+        (
+            "smiles,y,y_predicted\nC,1,1\n",
+            {"target_columns": ("Y_predicted",)},
+            "got 'y_predicted', expected",
+        ),
+        ("smiles,y_predicted\nC,1\n", {"target_columns": ()}, "got 'y_predicted', expected"),
+        (
+            "smiles,y_predicted,y_probability_a\nC,a,1\n",
+            {"target_columns": ("y_probability_a",)},
+            "not predictions of molattn .'y_predicted'",
+        ),
+        (
+            "smiles,shift_predicted\nC,[1]\n",
+            {"target_columns": (), "atom_target_columns": ("shift_predicted",)},
+            "got 'shift_predicted', expected",
+        ),
+        (
+            "smiles,y,y_low,y_probability\nC,1,0,2\n",
+            {"target_columns": ("y_probability",), "interval_columns": ()},
+            "",
         ),
         ("smiles,y,low,low_predicted,high\nC,1,0,2,1\n", {"interval_columns": ("low", "high")}, ""),
     ],
