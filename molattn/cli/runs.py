@@ -41,9 +41,7 @@ def check(
                 write([problem.line, *map(escape_formula, problem[1:])])
     for line in report.lines:
         print_line(console, line)
-    if any(problem.problem == "mixture" for problem in report.problems):
-        config = replace(config, standardize=True)
-    command = TrainConfig(str(table), config).command_line("train", with_paths=True)
+    command = TrainConfig(str(table), report.config).command_line("train", with_paths=True)
     print_line(console, f"to train: {command}")
 
 

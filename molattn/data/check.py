@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from rdkit import Chem
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable, describe_tasks, read_training_table
-from molattn.data.splitting import conflicting_rows, same_molecule
+from molattn.data.splitting import conflicting_rows, proposed_split, same_molecule
 from molattn.data.table import Table
 from molattn.errors import quoted
 from molattn.utils.console import counted
@@ -30,10 +31,14 @@ class Problem(NamedTuple):
 
 
 class TableCheck(NamedTuple):
-    """The problems of the rows of a table in order, and lines that describe it as a whole."""
+    """The problems of the rows of a table in order, and lines that describe it as a whole.
+
+    ``config`` has the options that suit it in training.
+    """
 
     problems: list[Problem]
     lines: list[str]
+    config: DataConfig
 
 
 def check_table(table: Table, config: DataConfig) -> TableCheck:
@@ -69,7 +74,11 @@ def check_table(table: Table, config: DataConfig) -> TableCheck:
         if counts[name]:
             remarks.append(f"{name}: {counted(counts[name], 'row')} {text}")
     hints = [hint for index in range(len(read.tasks)) for hint in _hints(read, index, config)]
-    return TableCheck(sorted(problems), [*remarks, *describe_tasks(read, config), *hints])
+    lines = [*remarks, *describe_tasks(read, config), *hints]
+    proposal = proposed_split(len(read.rows), 0, config)
+    if counts["mixture"] and not config.site_columns:
+        proposal = replace(proposal, standardize=True)
+    return TableCheck(sorted(problems), lines, proposal)
 
 
 def _problems(table: TrainingTable) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """Splits of a table's rows into training, validation and test, and leakage between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any
 
@@ -26,6 +26,8 @@ _BALANCED = ("scaffold", "cluster")  # large groups go to train, unlike those of
 _MOST_TEST = 1000
 _MOST_TRAINING = 50_000
 _NEAR = 0.9
+_FEW_ROWS = 300
+_FEW_TESTED = 100
 
 
 def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
@@ -62,6 +64,22 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     check_labels(table, split, config)
     train, validation = (_weighted(table, rows) for rows in split[:2])
     return split._replace(train=train, val=validation)
+
+
+def proposed_split(rows: int, tested: int, config: DataConfig) -> DataConfig:
+    """Return the options of a table of few rows with a cross-validation; of others, unchanged.
+
+    ``tested`` is the number of its test rows, 0 if there is none or it is not known.
+    """
+    is_small = rows < _FEW_ROWS or 0 < tested < _FEW_TESTED
+    if not is_small or config.folds or config.split_column is not None or config.site_columns:
+        return config
+    return replace(
+        config,
+        folds=5,
+        validation_size=config.validation_size if config.split == "time" else 0.0,
+        test_size=DataConfig.test_size,
+    )
 
 
 def undivided(table: TrainingTable) -> Split:

@@ -109,8 +109,6 @@ class ConformalScores:
         return mean, math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
 
     def __str__(self) -> str:
-        if not self.count:
-            return "no intervals: no labels to calibrate on"
         highest = self.count / (self.count + 1)
         labels = counted(self.count, "label")
         return f"intervals calibrated on {labels} (highest possible level {highest:.3g})"
@@ -365,23 +363,32 @@ class Calibration:
 
     def shortfalls(self, level: float) -> list[str]:
         """Return a log line for each task that is not calibrated or not for the level."""
-        fewest = math.ceil(round(level / (1.0 - level), 9))
-        lines = []
-        for task, part in zip(self.tasks, self.parts, strict=True):
-            if isinstance(part, Uncalibrated):
-                lines.append(f"{quoted(task.name)}: {part}; no confidence")
-            elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
-                labels = f"calibrated on {counted(part.count, 'label')}, at least {fewest} needed"
-                lines.append(f"{quoted(task.name)}: no {level:.4g} interval: {labels}")
-            if isinstance(part, ConformalScores) and math.isnan(part.mean):
-                few = f"{counted(part.count, 'label')}, at least {_FEWEST_ERRORS} needed"
-                lines.append(f"{quoted(task.name)}: no confidence: calibrated on {few}")
-        return lines
+        texts = (_shortfall(calibration, level) for calibration in self.parts)
+        named = zip(self.tasks, texts, strict=True)
+        return [f"{quoted(task.name)}: {text}" for task, text in named if text]
 
-    def lines(self) -> list[str]:
-        """Return a log line on the calibration of each task."""
-        parts = zip(self.tasks, self.parts, strict=True)
-        return [f"{quoted(task.name)}: {part}" for task, part in parts]
+    def lines(self, level: float) -> list[str]:
+        """Return a log line on the calibration of each task: what it lacks for a level, or is."""
+        texts = (_shortfall(calibration, level) or calibration for calibration in self.parts)
+        named = zip(self.tasks, texts, strict=True)
+        return [f"{quoted(task.name)}: {text}" for task, text in named]
+
+
+def _shortfall(calibration: Part, level: float) -> str:
+    """Return what a calibration lacks for intervals of a level and a confidence, "" if nothing."""
+    if not isinstance(calibration, ConformalScores):
+        return f"{calibration}; no confidence" if isinstance(calibration, Uncalibrated) else ""
+    fewest = {
+        f"{level:.4g} interval": math.ceil(round(level / (1.0 - level), 9)),
+        "confidence": _FEWEST_ERRORS,
+    }
+    lacking = [
+        f"no {what} (at least {count} needed)"
+        for what, count in fewest.items()
+        if calibration.count < count
+    ]
+    calibrated = f"calibrated on {counted(calibration.count, 'label')}: "
+    return calibrated + " and ".join(lacking) if lacking else ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -133,7 +133,7 @@ def calibrate_out_of_fold(
         errors[:, [task.kind != "regression" for task in tasks]] = np.nan
         fingerprints.set_errors(prints, errors)
     model.uncertainty = Uncertainty(calibration, fingerprints)
-    for line in (*share_lines(model), *calibration.lines()):
+    for line in (*share_lines(model), *calibration.lines(config.report.interval)):
         print_line(console, line)
 
 

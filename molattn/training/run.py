@@ -379,7 +379,7 @@ def _calibrate(
     bounds = None if table.bounds is None else table.bounds[:, rows]
     fitted = Uncertainty.fit(model.config, trained, prints, predicted, *labels, bounds)
     model.uncertainty = replace(fitted, fingerprints=fingerprints)
-    for line in model.uncertainty.calibration.lines():
+    for line in model.uncertainty.calibration.lines(config.report.interval):
         print_line(job.console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(job.console, f"{unusable} validation rows without a finite prediction")

@@ -162,7 +162,8 @@ def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     assert "7 rows: 5 used, 2 not (1 syntax, 1 no_label)" in shown
     assert "spans 4.4 orders of magnitude" in shown
     command = "to train: molattn train t.csv --decimal , --target-columns IC50 --standardize"
-    assert f"{command} --split scaffold" in shown.splitlines()
+    folds = "--folds 5 --validation-size 0.0"
+    assert f"{command} --split scaffold {folds}" in shown.splitlines()
     with open("problems.csv") as file:
         found = [(row["line"], row["problem"]) for row in csv.DictReader(file)]
     expected = "3 conflict, 3 duplicate, 4 mixture, 4 stereo, 5 syntax, 6 no_label, 7 stereo"
@@ -170,7 +171,9 @@ def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     assert "'=x" in Path("problems.csv").read_text()
     Path("classes.csv").write_text("smiles,hit\n" + "C,no\n" * 39 + "CC,yes\n")
     assert main(["check", "classes.csv"]) == 0
-    assert "'hit': only 1 of 40 labels are yes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "'hit': only 1 of 40 labels are yes" in shown
+    assert f"to train: molattn train classes.csv --target-columns hit {folds}" in shown
     assert "'a', 'b'" in fails(2, "check", str(_saved("smiles,a,b\nC,1,2\n")))
 
 

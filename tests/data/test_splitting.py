@@ -224,3 +224,32 @@ def test_a_check_of_a_table_says_the_format_and_the_first_and_last_date(tmp_path
     (line,) = (line for line in check_table(open_table(path), config).lines if "DD.MM.YYYY" in line)
     for words in ("2019-03-01", "2019-03-14", "1 row without a date"):
         assert words in line
+
+
+@pytest.mark.parametrize(
+    "options, folds, sizes",
+    [
+        ({}, 5, (0.0, 0.1)),
+        ({"test_size": 0.2, "split": "scaffold"}, 5, (0.0, 0.1)),
+        ({"split": "time", "validation_size": 0.2}, 5, (0.2, 0.1)),
+        ({"folds": 3}, 3, (0.1, 0.1)),
+        ({"split_column": "part"}, None, (0.1, 0.1)),
+    ],
+)
+def test_a_check_of_few_rows_proposes_folds(tmp_path, options, folds, sizes):
+    table = saved(tmp_path, "smiles,y,part\nC,1,train\nCC.O,2,val\nCCC,3,test\n")
+    config = check_table(table, DataConfig(target_columns=("y",), **options)).config
+    assert (config.folds, config.validation_size, config.test_size) == (folds, *sizes)
+    assert config.standardize
+
+
+def test_a_check_of_labels_of_atoms_proposes_neither_folds_nor_standardized_mixtures(tmp_path):
+    table = saved(tmp_path, 'smiles,shift\nC,[1]\nCC.O,"[2, 3, 4]"\n')
+    config = DataConfig(atom_target_columns=("shift",))
+    assert check_table(table, config).config == config
+
+
+def test_a_check_of_many_rows_proposes_one_split(tmp_path):
+    rows = "".join(f"{'C' * (number % 60 + 1)},{number}\n" for number in range(300))
+    config = DataConfig(target_columns=("y",))
+    assert check_table(saved(tmp_path, f"smiles,y\n{rows}"), config).config == config

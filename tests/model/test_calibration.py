@@ -98,7 +98,7 @@ def test_a_scaling_that_does_not_help_other_rows_is_not_applied():
     right, labels = draw_classes(rng, 60, 1.0)
     given = Calibration.fit([SEVERAL], right, labels[:, None], np.zeros((60, 1)), [1.0])
     np.testing.assert_allclose(given.calibrated(right), softmax(right, axis=1))
-    assert "less likely" in given.lines()[0]
+    assert "less likely" in given.lines(0.9)[0]
     wrong, labels = draw_classes(rng, 60, 5.0)
     mended = Calibration.fit([SEVERAL], wrong, labels[:, None], np.zeros((60, 1)), [1.0])
     fresh, labels = draw_classes(rng, 2000, 5.0)
@@ -118,7 +118,7 @@ def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
     targets, similarity = np.array(labels)[:, None], np.zeros((len(labels), 1))
     found = Calibration.fit([BINARY], given, targets, similarity, [0.5])
     np.testing.assert_allclose(found.calibrated(given), expit(given))
-    assert reason in found.lines()[0]
+    assert reason in found.lines(0.9)[0]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -145,6 +145,26 @@ def test_too_few_labels_give_no_confidence_and_say_so_once(model):
     assert [line.split(":")[0] for line in lines if "no confidence" in line] == ["'y'", "'b'"]
 
 
+@pytest.mark.parametrize(
+    "count, text",
+    [
+        (9, "calibrated on 9 labels: no confidence (at least 10 needed)"),
+        (
+            6,
+            "calibrated on 6 labels: no 0.9 interval (at least 9 needed) and no confidence (at "
+            "least 10 needed)",
+        ),
+        (10, "intervals calibrated on 10 labels (highest possible level 0.909)"),
+    ],
+)
+def test_one_line_says_what_too_few_labels_do_not_calibrate(model, count, text):
+    few = labels()
+    few[count:, 0] = np.nan
+    model.calibrate(HELD_OUT, few, KNOWN)
+    lines = model.uncertainty.calibration.lines(0.9)
+    assert [line for line in lines if line.startswith("'y':")] == [f"'y': {text}"]
+
+
 def test_grades_are_thirds_of_the_error_of_a_guess():
     errors = np.array([[0.0, 0.16], [0.3, 0.17], [0.31, 0.34], [0.61, np.nan]])
     guesses = np.array([0.9, guess_error(TASKS[2], np.zeros(0), 1.0)])

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from molattn.config import DataConfig, TrainConfig
-from molattn.data.splitting import leakage_warnings
+from molattn.data.splitting import leakage_warnings, proposed_split
 from molattn.errors import quoted
 from molattn.evaluation.scores.metrics import (
     METRICS,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _FEWEST_GRADED = 20  # rows of a grade whose errors are compared
 _FEWEST_SCORED = 30  # labels, below which scores depend much on chance
 _MOST_NAMED = 3  # tasks with few labels
-_FEW_ROWS = 300
-_FEW_TESTED = 100
 _RESAMPLES = 1000  # of the bootstrap
 _FIRST_WORD = re.compile("(log10|median|within) ")  # of headings that take two lines
 MODELS = {
@@ -248,10 +246,10 @@ def few_labels(metrics: Metrics) -> str:
 
 def proposed_folds(run: RunMetrics, data: DataConfig) -> str:
     """Return a proposal to cross-validate a run of few rows, "" of many or if it has folds."""
-    is_small = run.rows_used < _FEW_ROWS or 0 < run.rows_test < _FEW_TESTED
-    if not is_small or data.folds or data.split_column is not None or data.site_columns:
+    proposal = proposed_split(run.rows_used, run.rows_test, data)
+    if proposal == data:
         return ""
-    options = "--folds 5" + " --validation-size 0" * (data.split != "time")
+    options = f"--folds {proposal.folds}" + " --validation-size 0" * (data.split != "time")
     return f"few rows ({run.rows_used:,}; test: {run.rows_test:,}): {options} tests more of them"
 
 
