@@ -111,6 +111,7 @@ def predict_table(
     if config.atoms:
         spec = _atoms_spec(model, config.interval, config.batch_size)
         tally = map_table(table, model, output, spec, config, console)
+        _print_shortfalls(model, config.interval, console)
         none = np.zeros((0, 0))
         return PredictedTable(tally, (), none, none, model, np.zeros((2, 0, 0)))
     output = Path(output) if isinstance(output, str) else output
@@ -128,14 +129,10 @@ def predict_table(
     step = 1 + table.count() // MOST_COMPARED if is_shown else None
     count = _TallyRows(model, table, step)
     tally = map_table(table, model, output, spec, config, console, count)
-    if model.uncertainty is not None:
-        for line in model.uncertainty.calibration.shortfalls(config.interval):
+    _print_shortfalls(model, config.interval, console)
+    if tally.lengths:
+        for line in _shift_lines(tally, model):
             print_line(console, line)
-        if tally.lengths:
-            for line in _shift_lines(tally, model):
-                print_line(console, line)
-    elif model.config.tasks:
-        print_line(console, "the model is not calibrated: no intervals, no confidence")
     tasks = model.config.tasks
     width = len(model.config.output_names)
     columns = width + 3 * len(tasks)
@@ -146,11 +143,24 @@ def predict_table(
     return PredictedTable(tally, tasks, numbers[:, :width], target, model, np.stack(bounds))
 
 
+def _print_shortfalls(model: MolAttn, level: float, console: Console | None) -> None:
+    """Print why predictions of molecules, atoms or bonds have no intervals, if they have none."""
+    lines: list[str] = []
+    if model.uncertainty is not None:
+        lines += model.uncertainty.calibration.shortfalls(level)
+    elif model.config.tasks:
+        lines.append("the model is not calibrated: no intervals, no confidence")
+    if model.site_calibration is not None:
+        lines += model.site_calibration.shortfalls(level)
+    elif model.config.site_tasks:
+        lines.append("atoms and bonds are not calibrated, as in a joined ensemble: no intervals")
+    for line in lines:
+        print_line(console, line)
+
+
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:
     """Compare the molecules whose fingerprints were kept with the training molecules."""
-    uncertainty = model.uncertainty
-    if uncertainty is None:
-        return []
+    uncertainty = model.predictor.calibrated_uncertainty()
     positions, lengths = (np.array(x, np.uint16) for x in (tally.positions, tally.lengths))
     fingerprints = split_fingerprints(positions, lengths)
     is_trained = uncertainty.fingerprints.contains(fingerprints)

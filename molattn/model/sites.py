@@ -84,9 +84,10 @@ class SiteScores:
         return cls(len(counts), *quantiles, mean, by_kind)
 
     def expected_errors(self, kinds: NDArray[np.int64]) -> Array:
-        """Return the expected absolute error of atoms of these kinds."""
+        """Return the expected absolute error of atoms of these kinds; NaN without labels."""
         difficulties = [self.difficulties.get(kind, 1.0) for kind in kinds.tolist()]
-        return self.mean * np.array(difficulties, dtype=np.float64)
+        mean = self.mean if self.molecules else math.nan
+        return mean * np.array(difficulties, dtype=np.float64)
 
     def bound(self, level: float) -> float:
         """Return half the width of intervals as a multiple of the expected error.
@@ -147,6 +148,17 @@ class SiteCalibration(NamedTuple):
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""
         return [f"{quoted(name)}: {errors}" for name, errors in self.scores.items()]
+
+    def shortfalls(self, level: float) -> list[str]:
+        """Return a log line for each task that is not calibrated for the level."""
+        fewest = math.ceil(round(level / (1.0 - level), 9))
+        return [
+            f"{quoted(name)}: no {level:.4g} interval: calibrated on "
+            f"{counted(errors.molecules, 'molecule')}, at least {fewest} needed: train with a "
+            "larger --validation-size"
+            for name, errors in self.scores.items()
+            if math.isinf(errors.bound(level))
+        ]
 
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its file in a saved model, by name."""

@@ -106,6 +106,12 @@ def test_intervals_cover_the_fraction_of_each_molecule():
     assert half_width(scores, 0.9) == np.inf
 
 
+def test_without_labels_nothing_is_expected():
+    scores = SiteScores.fit(np.zeros(0), np.zeros(0, int), np.zeros(0, int))
+    assert np.isnan(scores.expected_errors(np.array([6, 8]))).all()
+    assert half_width(scores, 0.5) == np.inf
+
+
 def test_many_errors_are_kept_at_even_fractions():
     errors = np.random.default_rng(0).exponential(size=5000)
     scores = SiteScores.fit(errors, np.arange(5000), np.full(5000, 6))

@@ -1,5 +1,6 @@
 """Training on labels of atoms and bonds, from lists in cells to predictions."""
 
+import io
 import json
 from contextlib import nullcontext
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rdkit import Chem
+from rich.console import Console
 
 import molattn
 from molattn.chem import Featurizer
@@ -82,6 +84,20 @@ def test_intervals_are_scored_by_molecule(run):
     np.testing.assert_allclose(
         widths / prediction.expected_error[:, 0], widths[0] / prediction.expected_error[0, 0]
     )
+
+
+@pytest.mark.parametrize("atoms", [False, True])
+def test_a_model_without_intervals_says_why_and_what_to_do(run, tmp_path, atoms):
+    (tmp_path / "new.csv").write_text("smiles\nCCO\n")
+    lines = io.StringIO()
+    options = PredictConfig(interval=0.95, atoms=atoms)
+    console = Console(file=lines, width=500)
+    predict_table(run.model, tmp_path / "new.csv", tmp_path / "out.csv", options, console)
+    few = "no 0.95 interval: calibrated on 12 molecules, at least 19 needed: train with a larger"
+    assert f"'en': {few} --validation-size" in lines.getvalue()
+    joined = molattn.MolAttn.ensemble([run.model])
+    predict_table(joined, tmp_path / "new.csv", tmp_path / "out.csv", options, console)
+    assert "atoms and bonds are not calibrated" in lines.getvalue()
 
 
 def test_molecules_without_bonds_or_labels_are_not_scored(frame):
