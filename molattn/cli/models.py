@@ -111,7 +111,7 @@ def predict(
 def _is_readable(config: PredictConfig) -> bool:
     """Return whether predictions on standard output are for people."""
     is_shown = config.style == "readable" or (config.style == "auto" and sys.stdout.isatty())
-    return is_shown and config.neighbors is None and not config.explain_confidence
+    return is_shown and config.neighbors is None
 
 
 def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
@@ -122,7 +122,10 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
     from molattn.model.readable import readable_values
 
     header, *rows = csv.reader(StringIO(text))
-    measured = ["Measured"] * ("measured_remark" in header)
+    columns = {"name": "Property", "value": "Value", "range": "Interval or probability"}
+    columns["confidence"] = "Confidence (expected error)"
+    columns |= {"measured": "Measured"} if "measured_remark" in header else {}
+    columns |= {"reason": "Reason"} if "_confidence_reason" in " ".join(header) else {}
     for cells in rows:
         row = dict(zip(header, cells, strict=True))
         parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
@@ -132,14 +135,13 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
             continue
         table = Shown(box=None, pad_edge=False)
         group = ""
-        headings = ["Property", "Value", "Interval or probability", "Confidence (± error)"]
-        for heading in headings + measured:
+        for heading in columns.values():
             table.add_column(heading)
-        for value in readable_values(model.config.tasks, model.endpoints, header, cells):
+        for value in readable_values(model.config, model.endpoints, header, cells):
             if value.category != group:
                 group = value.category
                 table.add_row(f"[b]{group}[/b]")
-            table.add_row(*(escape(text) for text in value[1 : 5 + len(measured)]))
+            table.add_row(*(escape(getattr(value, name)) for name in columns))
         console.print(table)
 
 

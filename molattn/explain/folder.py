@@ -107,7 +107,7 @@ def explain_table(
     facts |= {"methods": list(config.method), "other_inputs": other_inputs(model.config)}
     facts["has_network"] = _has_network(model, target) or "attention" in config.method
     with threads(config.threads), atomic_folder(Path(output)) as folder, ExitStack() as stack:
-        files = _Files(folder, config, stack, table.header, target.task.name)
+        files = _Files(folder, config, stack, table.header, target)
         with row_progress(console, "explain") as advance:
             for row, explained in _explained_rows(table, model, config):
                 advance(1)
@@ -230,10 +230,13 @@ class _Files:
         config: ExplainConfig,
         stack: ExitStack,
         header: Sequence[str],
-        task: str,
+        target: Target,
     ) -> None:
-        self._shown = name_column(header), header.index(task) if task in header else None
-        self.page = ExplanationPage(f"{100 * config.interval:g}% prediction interval")
+        measured = header.index(target.task.name) if target.task.name in header else None
+        self._shown = name_column(header), measured
+        self.page = ExplanationPage(
+            f"{100 * config.interval:g}% prediction interval", is_logarithm=target.is_logarithm
+        )
         self.errors: list[InvalidRow] = []
         self.sample: list[Instance] = []
         self.done = self.groups = self.parents = self.redrawn = 0

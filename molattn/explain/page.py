@@ -39,11 +39,14 @@ InvalidRow = tuple[int, str, str, str]
 
 
 class ExplanationPage:
-    """The page of explanations; ``interval`` labels the prediction interval."""
+    """The page of explanations; ``interval`` labels the prediction interval.
 
-    def __init__(self, interval: str = "interval") -> None:
+    The expected error of a target that is learned as a logarithm is shown as a factor.
+    """
+
+    def __init__(self, interval: str = "interval", *, is_logarithm: bool = False) -> None:
         self._index: dict[str, Any] = {"interval": interval, "unit": "", "layers": (), "heads": ()}
-        self._index |= {"targets": [], "limits": {}, "molecules": []}
+        self._index |= {"targets": [], "limits": {}, "molecules": [], "is_logarithm": is_logarithm}
         self._blobs: list[str] = []
         self._total = 0
         self._largest = 0.0

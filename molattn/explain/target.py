@@ -48,6 +48,11 @@ class Target:
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
     @property
+    def is_logarithm(self) -> bool:
+        """Whether the model learned the logarithm of the target."""
+        return self.model.config.target_transforms[self.task_index].kind == "log"
+
+    @property
     def outputs(self) -> slice:
         """The outputs of the task among all outputs."""
         return output_slices(self.model.config.tasks)[self.task_index]

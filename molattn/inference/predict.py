@@ -145,17 +145,15 @@ def predict_table(
 
 def _print_shortfalls(model: MolAttn, level: float, console: Console | None) -> None:
     """Print why predictions of molecules, atoms or bonds have no intervals, if they have none."""
-    lines: list[str] = []
-    if model.uncertainty is not None:
-        lines += model.uncertainty.calibration.shortfalls(level)
-    elif model.config.tasks:
-        lines.append("the model is not calibrated: no intervals, no confidence")
-    if model.site_calibration is not None:
-        lines += model.site_calibration.shortfalls(level)
-    elif model.config.site_tasks:
-        lines.append("atoms and bonds are not calibrated, as in a joined ensemble: no intervals")
-    for line in lines:
-        print_line(console, line)
+    of_molecules = model.uncertainty and model.uncertainty.calibration
+    missing = "the model is not calibrated: no intervals, no confidence"
+    missing_sites = "atoms and bonds are not calibrated, as in a joined ensemble: no intervals"
+    for calibration, tasks, line in (
+        (of_molecules, model.config.tasks, missing),
+        (model.site_calibration, model.config.site_tasks, missing_sites),
+    ):
+        for text in calibration.shortfalls(level) if calibration else [line] * bool(tasks):
+            print_line(console, text)
 
 
 def _shift_lines(tally: Tally, model: MolAttn) -> list[str]:

@@ -5,7 +5,7 @@ distance to the training molecules, to that of a guess that knows nothing of the
 which it is compared.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,14 @@ def least_error(similarity: Array) -> Array:
     It is a third at a similarity s of 0.3, so that no prediction is ``high`` below.
     """
     return _LEAST_NEAR**similarity
+
+
+def expected_factor(error: Any, value: Any) -> Any:
+    """Return the expected error of a target that is learned as a logarithm, a factor f.
+
+    ``error`` is that of ``NAME_expected_error``, half the distance from value / f to value · f.
+    """
+    return np.exp(np.arcsinh(error / value))
 
 
 def grades(errors: Array, guesses: Array) -> NDArray[np.str_]:

@@ -14,7 +14,7 @@ from molattn.chem.fingerprints import Fingerprint
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields
 from molattn.errors import InputError, SmilesError, quoted
-from molattn.model.confidence import grades, guess_error, least_error
+from molattn.model.confidence import grades, guess_error
 from molattn.model.config import MolAttnConfig
 from molattn.model.gaussian_process import GaussianProcessHead, Neighbor
 from molattn.model.kernel import KernelInputs
@@ -25,6 +25,7 @@ from molattn.model.target_transform import own_units
 from molattn.model.training_set import Label, TrainingMolecule, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Prediction, ProbabilityScaling, Uncertainty
 from molattn.task import output_slices
+from molattn.utils.console import three_digits
 
 Array = NDArray[np.float64]
 
@@ -126,14 +127,7 @@ class Predictor:
         low = high = similarity = closeness = error = undefined
         confidence = np.full(undefined.shape, "")
         if self.uncertainty is not None:
-            index = self.uncertainty.fingerprints
-            prints: list[Any] = [record.fingerprint for record in records]
-            similarity, nearby = index.neighbor_errors(prints, len(tasks))
-            closeness = similarity
-            if index.seen is not None:
-                lacks = index.seen.lacks(records, self.config.featurizer)
-                closeness = np.where(lacks, 0.0, similarity)
-                nearby = np.where(lacks, 1.0, nearby)
+            similarity, closeness, nearby = self._surroundings(records)
             low, high = self.intervals(mean, closeness, level)
             confidence, error = self.grade(values, mean, closeness, nearby)
         std = undefined.copy()
@@ -147,6 +141,20 @@ class Predictor:
         nearest = similarity.max(axis=1, initial=-math.inf)
         grade = confidence, error
         return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
+
+    def _surroundings(self, records: Records) -> tuple[Array, Array, Array]:
+        """Return what errors of molecules depend on, each ``[n, T]``.
+
+        These are the similarity to the nearest training molecule; the same, but 0 of a molecule
+        with an element, a charge or a size that is new; and the relative errors nearby, then 1.
+        """
+        index = self.calibrated_uncertainty().fingerprints
+        prints: list[Any] = [record.fingerprint for record in records]
+        similarity, nearby = index.neighbor_errors(prints, len(self.config.tasks))
+        if index.seen is None:
+            return similarity, similarity, nearby
+        lacks = index.seen.lacks(records, self.config.featurizer)
+        return similarity, np.where(lacks, 0.0, similarity), np.where(lacks, 1.0, nearby)
 
     def grade(
         self, prediction: Array, mean: Array, similarity: Array, nearby: Array
@@ -178,23 +186,26 @@ class Predictor:
 
     def confidence_reasons(self, records: Records) -> Iterator[list[str]]:
         """Yield for each molecule what the confidence of each task rests on."""
-        uncertainty = self.calibrated_uncertainty()
-        index = uncertainty.fingerprints
-        prints: list[Any] = [record.fingerprint for record in records]
-        similarities, nearby = index.neighbor_errors(prints, len(self.config.tasks))
-        least = self.guess_errors() * least_error(similarities)
-        parts = uncertainty.calibration.parts
-        numbers = (similarities.tolist(), nearby.tolist(), least.tolist())
+        config = self.config
+        calibration = self.calibrated_uncertainty().calibration
+        seen = self.calibrated_uncertainty().fingerprints.seen
+        similarities, closeness, ratios = self._surroundings(records)
+        certain = np.ones((len(records), len(config.output_names)))  # classes: the least error
+        guesses = np.array(self.guess_errors())
+        errors = calibration.expected_errors(certain, closeness, guesses, ratios)
+        numbers = (similarities.tolist(), ratios.tolist(), errors.tolist())
         for record, *row in zip(records, *numbers, strict=True):
             reasons = []
-            for task, (similarity, error, floor) in enumerate(zip(*row, strict=True)):
+            for task, (similarity, nearby, error) in enumerate(zip(*row, strict=True)):
                 texts = [f"nearest {similarity:.2f}"]
-                if index.seen is not None:
-                    texts += index.seen.reasons(record, self.config.featurizer, task)
-                if len(texts) == 1 and error != 1.0:  # as it is where errors are unknown
-                    texts.append(f"errors nearby {error:.2f} times the mean")
-                elif len(texts) == 1 and isinstance(parts[task], ProbabilityScaling):
-                    texts.append(f"expected error at least {floor:.2f}")
+                if seen is not None:
+                    texts += seen.reasons(record, config.featurizer, task)
+                if len(texts) == 1 and nearby != 1.0:  # as it is where errors are unknown
+                    texts.append(f"errors nearby {nearby:.2f} times the mean")
+                elif len(texts) == 1 and isinstance(calibration.parts[task], ProbabilityScaling):
+                    texts.append(f"expected error at least {error:.2f}")
+                if config.target_transforms[task].kind == "log" and not math.isnan(error):
+                    texts.append(f"expected error a factor of {three_digits(math.exp(error))}")
                 reasons.append("; ".join(texts))
             yield reasons
 

@@ -9,6 +9,8 @@ from rdkit import Chem
 from molattn.chem.parse import Molecule
 from molattn.errors import InputError, SmilesError, check_one_of, matching, quoted
 from molattn.model.columns import PredictionColumns
+from molattn.model.confidence import expected_factor
+from molattn.model.config import MolAttnConfig
 from molattn.model.difference import task_columns
 from molattn.model.overview import Range, color_ranges, conversions
 from molattn.model.predictor import Predictor
@@ -41,6 +43,7 @@ class ReadableValue(NamedTuple):
     range: str  # the interval, or the probability
     confidence: str
     measured: str  # the label of a training molecule
+    reason: str  # of the confidence, if it is asked for
 
 
 _OTHERS = {
@@ -56,6 +59,10 @@ _CONTRADICTS = "Labels outside of the interval, or of another class than is pred
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
 _DIFFERENCE = "From the molecule of --difference-from; the interval is of both errors together"
+_FACTOR = (
+    "Learned as a logarithm, so that the expected error is a factor f: half the distance from "
+    "prediction / f to prediction * f"
+)
 _GRADES = "high: the expected error is at most a third of a guess's; medium: at most two thirds"
 
 
@@ -93,7 +100,7 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
     config = predictor.config
     for task, transform in zip(config.tasks, config.target_transforms, strict=True):
         title, unit, _ = _names(endpoints, task)
-        for name, heading in _headings(endpoints, task):
+        for name, heading in _headings(endpoints, task, is_log=transform.kind == "log"):
             has_unit = heading.title.endswith(f"({unit})")
             by_name[name] = heading._replace(unit=unit) if has_unit else heading
         value = task.output_names[0]
@@ -120,7 +127,7 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
     return {name: by_name[name] for name in columns} | on_request | _OTHERS
 
 
-def _headings(endpoints: Endpoints, task: Task) -> Iterator[tuple[str, Heading]]:
+def _headings(endpoints: Endpoints, task: Task, *, is_log: bool) -> Iterator[tuple[str, Heading]]:
     title, unit, about = _names(endpoints, task)
     in_unit = f" ({unit})" if task.kind == "regression" and unit else ""
     if task.kind == "regression":
@@ -141,7 +148,10 @@ def _headings(endpoints: Endpoints, task: Task) -> Iterator[tuple[str, Heading]]
     more = {
         "std": (f"standard deviation{in_unit}", "Over the networks alone: no measure of the error"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
-        "expected_error": (f"expected error{in_unit}", "Mean error, or rate of wrong classes"),
+        "expected_error": (
+            f"expected error{' as half a range' * is_log}{in_unit}",
+            _FACTOR if is_log else "Mean error, or rate of wrong classes",
+        ),
         "training_similarity": ("similarity to training", "To the nearest molecule with a label"),
     }
     for name, (words, meaning) in more.items():
@@ -158,12 +168,12 @@ def _names(endpoints: Endpoints, task: Task) -> tuple[str, str, str]:
 
 
 def readable_values(
-    tasks: Sequence[Task], endpoints: Endpoints, columns: Sequence[str], cells: Sequence[str]
+    config: MolAttnConfig, endpoints: Endpoints, columns: Sequence[str], cells: Sequence[str]
 ) -> list[ReadableValue]:
     """Return the predictions of a row of a table, its cells as texts, by category."""
     row = dict(zip(columns, cells, strict=True))
     values: list[ReadableValue] = []
-    for task in tasks:
+    for task, transform in zip(config.tasks, config.target_transforms, strict=True):
         title, unit, _ = _names(endpoints, task)
         value = row[task.columns[0]]
         if task.kind == "regression":
@@ -181,14 +191,19 @@ def readable_values(
         grade = row.get(f"{task.name}_confidence")
         error = row.get(f"{task.name}_expected_error")
         if grade and error and task.kind == "regression":
-            grade = f"{grade} (±{three_digits(float(error))})"
+            numbers = float(error), float(row[task.columns[0]])
+            size = f"±{three_digits(numbers[0])}"
+            if transform.kind == "log":
+                size = f"factor {three_digits(expected_factor(*numbers))}"
+            grade = f"{grade} ({size})"
         category = endpoints[task.name].category if task.name in endpoints else ""
         measured = row.get(f"{task.name}_measured", "")
         if measured:
             is_outside = f"; {task.name}: measured" in f"; {row['measured_remark']}"
             measured = f"{measured if task.classes else three_digits(float(measured))}"
             measured += " (otherwise)" * is_outside
-        values.append(ReadableValue(category, title, value, span, grade or "", measured))
+        more = grade or "", measured, row.get(f"{task.name}_confidence_reason", "")
+        values.append(ReadableValue(category, title, value, span, *more))
     order = list(dict.fromkeys(value.category for value in values))
     return sorted(values, key=lambda value: order.index(value.category))
 

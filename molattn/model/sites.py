@@ -86,8 +86,7 @@ class SiteScores:
     def expected_errors(self, kinds: NDArray[np.int64]) -> Array:
         """Return the expected absolute error of atoms of these kinds; NaN without labels."""
         difficulties = [self.difficulties.get(kind, 1.0) for kind in kinds.tolist()]
-        mean = self.mean if self.molecules else math.nan
-        return mean * np.array(difficulties, dtype=np.float64)
+        return np.array(difficulties) * (self.mean if self.molecules else math.nan)
 
     def bound(self, level: float) -> float:
         """Return half the width of intervals as a multiple of the expected error.

@@ -50,6 +50,10 @@ class Difference(TypedDict):
     high: float | None
 
 
+_EXPECTED_ERROR = (
+    "Absolute, or the rate of wrong classes. If the task has `is_logarithm`, the error is a factor "
+    "f, and this half the distance from value / f to value * f."
+)
 Prediction = TypedDict(
     "Prediction",
     {
@@ -63,9 +67,7 @@ Prediction = TypedDict(
         "confidence": NotRequired[
             Annotated[Confidence | None, Field(description="By the expected error.")]
         ],
-        "expected_error": NotRequired[
-            Annotated[float | None, Field(description="Absolute, or the rate of wrong classes.")]
-        ],
+        "expected_error": NotRequired[Annotated[float | None, Field(description=_EXPECTED_ERROR)]],
         "confidence_reason": NotRequired[
             Annotated[str, Field(description="What it rests on, of at most 10 molecules.")]
         ],

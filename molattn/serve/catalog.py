@@ -54,6 +54,7 @@ class TaskDescription(TypedDict):
     kind: TaskKind
     unit: str
     classes: list[str]
+    is_logarithm: Annotated[bool, Field(description="Whether its logarithm is learned.")]
     has_interval: bool
     training: Labels
     reference: Labels | None
@@ -136,12 +137,10 @@ class ServedModel:
         }
 
     def _describe(self, task: Task) -> TaskDescription:
-        uncertainty = self.model.uncertainty
         labels = self.labels(task)
-        has_interval = False  # of any level
-        if uncertainty is not None:
-            scores = uncertainty.calibration.parts[self.tasks.index(task)]
-            has_interval = isinstance(scores, ConformalScores) and scores.count > 0
+        index = self.tasks.index(task)
+        uncertainty = self.model.uncertainty
+        scores = uncertainty and uncertainty.calibration.parts[index]
         training: Labels = {"count": None, "quantiles": None, "class_counts": None}
         if labels is not None:
             counts = dict(zip(task.classes, labels.classes, strict=True)) if task.classes else None
@@ -153,7 +152,9 @@ class ServedModel:
             "kind": task.kind,
             "unit": task.unit,
             "classes": list(task.classes),
-            "has_interval": has_interval,
+            "is_logarithm": self.model.config.target_transforms[index].kind == "log",
+            # Of any level.
+            "has_interval": isinstance(scores, ConformalScores) and scores.count > 0,
             "training": training,
             "reference": {"name": self.reference_name, "quantiles": values} if values else None,
             "card": self.model.endpoints.get(task.name),

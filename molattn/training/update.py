@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from molattn.data.dataset import TrainingTable, read_training_table
 from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, matching, quoted
 from molattn.model.artefact import Update
-from molattn.model.confidence import difficulty
+from molattn.model.confidence import difficulty, expected_factor
 from molattn.model.gaussian_process import GaussianProcessHead, condition
 from molattn.model.label_limits import largest_errors, nearest_permitted
 from molattn.model.model import MolAttn
@@ -57,13 +57,14 @@ _MOST_EXCESS = 1.5  # errors relative to the expected ones, less two standard er
 
 
 class TaskErrors(NamedTuple):
-    """Errors of the new rows of a task, in its own unit or as a rate of wrong classes."""
+    """Errors of the new rows of a task: in its own unit, on log10, or a rate of wrong classes."""
 
     task: Task
     count: int  # of measured labels
     expected: float  # mean expected error
     actual: float  # mean error
     inside: float  # fraction of labels, with both limits, in their intervals; NaN without
+    scale: Literal["", "log10"] = ""  # log10 of a target that is learned as a logarithm
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +87,8 @@ class UpdatedModel:
         for before, after in zip(self.before, self.after, strict=True):
             errors = (f"{row.actual:.3g} (expected {row.expected:.3g})" for row in (before, after))
             labels = counted(before.count, "new label")
-            words = f"{quoted(before.task.name)}: mean error of {labels} before and after"
+            scale = " on log10" if before.scale else ""
+            words = f"{quoted(before.task.name)}: mean error of {labels}{scale} before and after"
             yield f"{words}: {', '.join(errors)}".replace("expected nan", "expected unknown")
         yield from self.update.recalibrated
         yield from self.misfits
@@ -400,7 +402,14 @@ class _NewRows:
             labels = self.targets[rows, index]
             if not len(rows):
                 continue
-            actual = np.abs(labels - values[rows, columns.start])
+            predicted = values[rows, columns.start]
+            actual = np.abs(labels - predicted)
+            expected_errors = expected[rows, index]
+            scale = ""
+            if self.model.config.target_transforms[index].kind == "log":
+                scale = "log10"
+                actual = np.abs(np.log10(labels / predicted))
+                expected_errors = np.log10(expected_factor(expected_errors, predicted))
             ends = np.where(np.isnan(self.bounds), self.targets, self.bounds)[:, rows, index]
             is_inside = (low[rows, index] <= ends) & (ends <= high[rows, index])
             inside = float(is_inside.all(axis=0).mean())
@@ -410,6 +419,6 @@ class _NewRows:
                 cells = [task.cells(row.tolist())[0] for row in values[rows, columns]]
                 actual = np.array(cells) != np.array(task.classes)[labels.astype(int)]
                 inside = float("nan")
-            means = float(expected[rows, index].mean()), float(actual.mean())
-            errors.append(TaskErrors(task, len(rows), *means, inside))
+            means = float(expected_errors.mean()), float(actual.mean())
+            errors.append(TaskErrors(task, len(rows), *means, inside, scale))
         return tuple(errors)

@@ -7,11 +7,12 @@ from molattn.chem.seen_atoms import SeenAtoms
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.evaluation.scores.scoring import score_confidence
 from molattn.inference.predict import predict_table
-from molattn.model.confidence import grades, guess_error
+from molattn.model.confidence import expected_factor, grades, guess_error
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty import Calibration, ConformalScores, Prediction
 from molattn.task import Task
+from molattn.utils.console import three_digits
 
 from ..conftest import rows_of
 
@@ -108,7 +109,12 @@ def test_each_confidence_says_what_it_rests_on_and_is_low_for_what_was_never_see
     assert reasons[0][0].startswith("nearest 1.00; errors nearby ")
     assert reasons[0][0].endswith(" times the mean")
     assert reasons[0][2] == "nearest 1.00; expected error at least 0.01"
-    assert {text.partition("; ")[2] for text in reasons[1]} == {"tin never seen"}
+    values = model.predict(smiles)[:, 1]
+    factors = expected_factor(model.predict_confidence(smiles)[1][:, 1], values)
+    texts = [f"expected error a factor of {three_digits(factor)}" for factor in factors]
+    assert reasons[0][1].endswith(f"; {texts[0]}")
+    seen = "tin never seen"
+    assert [text.partition("; ")[2] for text in reasons[1]] == [seen, f"{seen}; {texts[1]}", seen]
     confidence, errors = model.predict_confidence(smiles)
     assert (confidence[1] == "low").all()
     guess = model.predictor.guess_errors()

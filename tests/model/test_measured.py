@@ -126,5 +126,14 @@ def test_remark_on_another_property_is_not_taken_for_its_own():
     tasks = Task("S"), Task("logS")
     columns = ["S_predicted", "S_measured", "logS_predicted", "logS_measured", "measured_remark"]
     cells = ["1", "1", "2", "5", "logS: measured 5.00, outside of 1.00 to 3.00"]
-    values = readable_values(tasks, {}, columns, cells)
+    values = readable_values(MolAttnConfig(tasks), {}, columns, cells)
     assert [value.measured for value in values] == ["1.00", "5.00 (otherwise)"]
+
+
+def test_expected_error_of_a_logarithm_is_a_factor():
+    config = MolAttnConfig(("x", "y"), target_transforms=(IdentityTransform(), LogTransform()))
+    columns = ["predicted", "confidence", "expected_error"]
+    columns = [f"{name}_{column}" for name in "xy" for column in columns]
+    cells = ["2", "high", "1.5", "2", "high", "1.5"]  # half of 4 - 1
+    values = readable_values(config, {}, columns, cells)
+    assert [value.confidence for value in values] == ["high (±1.50)", "high (factor 2.00)"]

@@ -84,13 +84,15 @@ def _report(updated: UpdatedModel, run: str | Path) -> Iterator[str]:
         cells = [target_label(before.task), f"{before.count:,}"]
         for row in (before, after):
             inside = "" if isnan(row.inside) else f"{row.inside:.0%}"
-            expected = "unknown" if isnan(row.expected) else f"{row.expected:.3g}"
-            cells += [expected, f"{row.actual:.3g}", inside]
+            expected = "unknown" if isnan(row.expected) else f"{row.expected:.3g} {row.scale}"
+            cells += [expected.strip(), f"{row.actual:.3g} {row.scale}".strip(), inside]
         yield f"| {' | '.join(cells)} |"
     yield (
-        "\nErrors are means over the new labels: absolute, in the unit of the target, or the rate "
-        f"of wrong classes; intervals are of {LEVEL:.0%}. *Before* is the model that had not seen "
-        "them. *After* is the updated model, for each row without its own label.\n"
+        "\nErrors are means over the measured labels: absolute, in the unit of the target; on "
+        "log10, if it is learned as a logarithm (0.3 is a factor of 2); or rates of wrong classes. "
+        f"Intervals are of {LEVEL:.0%}. *Before* is the model that had not seen them. *After* is "
+        "the updated model, for each row without its own label. Censored labels are learned from, "
+        "but not in these errors.\n"
     )
     for line in updated.update.recalibrated or ("Nothing was recalibrated.",):
         yield f"- {line}"

@@ -24,7 +24,7 @@ from molattn.evaluation.scores.metrics import (
 )
 from molattn.evaluation.scores.run_metrics import RunMetrics
 from molattn.evaluation.scores.site_scores import with_site_scores
-from molattn.model.confidence import CONFIDENCES
+from molattn.model.confidence import CONFIDENCES, expected_factor
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
@@ -336,8 +336,8 @@ def score_confidence(
 
     By task and confidence these are the ``count`` of labels ``[n, T]`` (NaN where missing), the
     mean ``error``, absolute or of the most probable class, and the mean ``expected_error``; also
-    ``log10_error`` and ``log10_expected_error`` of targets that are scored on log10. An expected
-    error d of the logarithm of a prediction p is p sinh(d) in the unit.
+    ``log10_error`` and ``log10_expected_error`` of targets that are scored on log10, the
+    latter by :func:`molattn.model.confidence.expected_factor`.
     """
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -351,7 +351,7 @@ def score_confidence(
         columns = {"error": errors, "expected_error": expected}
         if task.name in logarithms:
             columns["log10_error"] = np.abs(np.log10(above_zero(labels, labels) / values[:, 0]))
-            columns["log10_expected_error"] = np.arcsinh(expected / values[:, 0]) / np.log(10.0)
+            columns["log10_expected_error"] = np.log10(expected_factor(expected, values[:, 0]))
         for name in CONFIDENCES:
             is_graded = ~np.isnan(labels) & (prediction.confidence[:, index] == name)
             if is_graded.any():

@@ -80,7 +80,8 @@ function showFacts() {
     if (Number.isFinite(error)) rows.push(["error", signed(error)]);
   }
   if (confidence) {
-    rows.push(["confidence", confidence], ["expected error", probability === null ? `\u00b1${number(error)}` : number(error)]);
+    const size = probability === null ? errorText(error, one[PREDICTION], index.is_logarithm) : number(error);
+    rows.push(["confidence", confidence], ["expected error", size]);
   }
   if (baseline !== null) {
     const sums = { "sum of atom scores": atoms.reduce((total, value) => total + value, 0), ...others };

@@ -1,5 +1,5 @@
 // What the page says of a property: its name, its value in words, and its place among molecules.
-import { MINUS, count, element, number, percent, plural, signed } from "./shared.js";
+import { MINUS, count, element, errorText, number, percent, plural, signed } from "./shared.js";
 
 export const titleOf = (task) => task.card?.title ?? task.name;
 
@@ -50,9 +50,9 @@ export function intervalText(task, answer) {
 
 // The grade of a prediction with its expected error in words; empty without a calibration.
 export function confidenceText(task, answer) {
-  const { confidence, expected_error: error } = answer.predictions[task.name] ?? {};
+  const { confidence, expected_error: error, value } = answer.predictions[task.name] ?? {};
   if (!confidence) return "";
-  const size = isNumber(task) ? `expected error \u00b1${number(error)} ${unitOf(task)}`.trim()
+  const size = isNumber(task) ? `expected error ${errorText(error, value, task.is_logarithm)} ${task.is_logarithm ? "" : unitOf(task)}`.trim()
     : `${percent(error)} of such classes are expected to be wrong`;
   return `${confidence} confidence: ${size}`;
 }

@@ -28,6 +28,10 @@ export function number(value, digits = 3) {
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 
+// The expected error of a value: a factor, if the model learned the logarithm; see expected_factor in Python.
+export const errorText = (error, value, isLogarithm) =>
+  (isLogarithm ? `a factor of ${number(Math.exp(Math.asinh(error / value)))}` : `\u00b1${number(error)}`);
+
 export const signed = (value) => (value > 0 && Number(number(value)) !== 0 ? "+" : "") + number(value);
 
 export const count = (value) => value.toLocaleString("en-US");

@@ -12,6 +12,7 @@ from molattn.chem.reader import Fields
 from molattn.cli.program import main
 from molattn.config import DataConfig
 from molattn.errors import InputError
+from molattn.model.confidence import expected_factor
 from molattn.training.update import update_model
 
 CHAINS = ["C" * n + end for n in range(1, 16) for end in ("O", "N", "C(=O)O", "c1ccccc1")]
@@ -111,11 +112,21 @@ def test_planned_molecules_are_not_planned_again_after_they_are_measured(folder)
             update(folder, planned)
 
 
-def test_classes_logarithms_and_censored_labels_are_read_as_the_training_read_them(folder):
+def test_classes_logarithms_and_censored_labels_are_read_as_the_training_read_them(folder, capsys):
     old = MolAttn.from_pretrained(folder / "run")
     half = [">1000" if n % 2 else f"{np.exp(0.3 * size)}" for n, size in enumerate(LENGTHS)]
     path = measured(folder, half=half, polar=["YES"] * len(NEW))
     new = update(folder, path)
+    report = (folder / "new" / "update.md").read_text()
+    cells = next(line for line in report.splitlines() if line.startswith("| half")).split(" | ")
+    expected, actual = (float(cells[index].removesuffix(" log10")) for index in (2, 3))
+    values, errors = old.predict(NEW[::2])[:, 1], old.predict_confidence(NEW[::2])[1][:, 1]
+    assert expected == pytest.approx(np.log10(expected_factor(errors, values)).mean(), rel=0.01)
+    sizes = np.array(LENGTHS[::2])
+    assert actual == pytest.approx(np.abs(0.3 * sizes / np.log(10) - np.log10(values)).mean(), 0.01)
+    assert f"'half': mean error of 11 new labels on log10 before and after: {actual:.3g} (" in (
+        capsys.readouterr().out
+    )
     assert [made.labels for made in new.updates] == [{"half": 11, "polar": 22}]
     before, after = (model.predict(NEW) for model in (old, new))
     assert (after[1::2, 1] > before[1::2, 1]).all()  # above the bound, as the label says
