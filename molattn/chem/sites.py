@@ -76,30 +76,35 @@ def with_hydrogens(mol: Chem.Mol) -> Chem.Mol:
     return Chem.AddHs(mol)
 
 
-def site_keys(molecule: Molecule, level: str) -> tuple[dict[str, int], int]:
-    """Return the index of each atom of an input by its key, and the number of atoms.
+def site_keys(
+    molecule: Molecule, level: str, *, by_index: bool = False
+) -> tuple[dict[str, int], int]:
+    """Return the position of each atom (bond) by its keys, and how many the input has.
 
-    Keys are map numbers if an atom has one, without those of several atoms, otherwise indices from
-    0. The keys of a bond have those
-    of both atoms, as in ``3-5`` and ``5-3``.
+    Keys are map numbers if an atom has one, without those of several atoms, otherwise (and in any
+    case ``by_index``) indices from 0, where hydrogens that the input leaves implicit follow the
+    other atoms, as in :class:`Sites`. The keys of a bond have those of both atoms, as in ``3-5``
+    and ``5-3``.
     """
-    drawn = _as_written(molecule)
-    if drawn is None:
-        return {}, 0
-    numbers = {atom.GetIdx(): atom.GetAtomMapNum() for atom in drawn.GetAtoms()}
-    if any(numbers.values()):
-        counts = Counter(numbers.values())
-        numbers = {index: n for index, n in numbers.items() if n and counts[n] == 1}
-    else:
-        numbers = {index: index for index in numbers}
+    mol = parse_molecule(molecule)
+    sites = find_sites(molecule, mol, with_hydrogens(mol))
+    drawn = _as_written(molecule) or mol
+    numbers = {index: index for index in range(len(sites.atoms))}
+    mapped = {atom.GetIdx(): atom.GetAtomMapNum() for atom in drawn.GetAtoms()}
+    if any(mapped.values()) and not by_index:
+        counts = Counter(mapped.values())
+        numbers = {index: n for index, n in mapped.items() if n and counts[n] == 1}
     if level == "atom":
-        return {str(number): index for index, number in numbers.items()}, drawn.GetNumAtoms()
+        return {str(number): index for index, number in numbers.items()}, sites.drawn[0]
+    atoms = sites.atoms.tolist()
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in drawn.GetBonds()]
+    bonds += [(atoms.index(a), atoms.index(b)) for a, b in sites.bonds.T[len(bonds) :].tolist()]
     keys = {}
-    for bond in drawn.GetBonds():
-        ends = [numbers.get(end) for end in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())]
+    for bond, indices in enumerate(bonds):
+        ends = [numbers.get(index) for index in indices]
         for first, second in (ends, ends[::-1]):
-            keys[f"{first}-{second}"] = bond.GetIdx()
-    return keys, drawn.GetNumBonds()
+            keys[f"{first}-{second}"] = bond
+    return keys, sites.drawn[1]
 
 
 def labels_hydrogens(molecule: Molecule, level: str, is_labeled: Sequence[bool]) -> bool:

@@ -155,6 +155,8 @@ class DataConfig(TableColumns):
     Args:
         atom_target_columns: Columns to predict with a list in each cell, a value for each atom.
         bond_target_columns: Likewise, a value for each bond.
+        atom_index_columns: Column with the index of the atom (of a bond two, with both atoms) whose
+            value is in the row, from 0, in place of lists.
         charge_columns: Those of the columns of atoms whose values sum to the charge of a molecule.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
@@ -182,6 +184,7 @@ class DataConfig(TableColumns):
 
     atom_target_columns: Names = ()
     bond_target_columns: Names = ()
+    atom_index_columns: Names = ()
     charge_columns: Names = ()
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
@@ -224,6 +227,11 @@ class DataConfig(TableColumns):
                 "feature_columns",
                 "needs --target-columns; atoms and bonds do not read features of molecules",
             ),
+            (
+                not self.site_columns,
+                "atom_index_columns",
+                "needs --atom-target-columns or --bond-target-columns",
+            ),
             (not self.auxiliary_columns, "auxiliary_data auxiliary_weight", needs),
             (
                 self.split_column is not None,
@@ -261,6 +269,9 @@ class DataConfig(TableColumns):
         self._check_length("interval_columns", 0, each=2)
         self._check_length("relation_columns", 0, targets + len(self.auxiliary_columns))
         columns = len(self.target_columns) + len(self.site_columns)
+        if len(self.atom_index_columns) not in (0, 1 + bool(self.bond_target_columns)):
+            message = "expected the column of an atom, of bonds those of both atoms"
+            raise InputError(message, option="atom_index_columns")
         self._check_length("task", 0, 1, targets + len(self.auxiliary_columns), columns)
         for name in ("target_transform", "positive_class"):
             self._check_length(name, 1)

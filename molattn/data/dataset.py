@@ -236,6 +236,10 @@ def read_training_table(
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
     """
     table = open_table(path, options=config)
+    if config.atom_index_columns:
+        from molattn.data.long_table import LongTable  # pandas is slow to import
+
+        table = LongTable(table, config)
     options: Any = {"counter": counter, "radius": radius}
     read = _read_table(table, config, featurizer, console, baseline=baseline, **options)
     if not config.auxiliary_columns:

@@ -427,7 +427,7 @@ def read_labels(
         raise InputError("no usable row has a label")
     numbers = None
     invalid = dict[int, LabelError]()
-    if _are_numbers(cells, choice) if task is None else task.kind == "regression":
+    if are_numbers(cells, choice) if task is None else task.kind == "regression":
         numbers = values, bounds = label_values(cells, Task(name), relations, invalid, intervals)
         labeled = np.where(np.isnan(values), np.fmax(*bounds), values)
         for row in np.flatnonzero(labeled <= 0.0).tolist():
@@ -496,7 +496,7 @@ def infer_task(
     Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
     words are classes, up to 20. Equal numbers are one class (``1.0`` and ``1``).
     """
-    classes = [] if _are_numbers(cells, choice) else _classes(cells, choice)
+    classes = [] if are_numbers(cells, choice) else _classes(cells, choice)
     if len(classes) == 2:
         return Task(name, "binary", tuple(ordered_classes(classes, positive)))
     if positive != "auto":
@@ -560,7 +560,7 @@ def _distinct(cells: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(cell.strip() for cell in cells if not is_missing(cell))]
 
 
-def _are_numbers(cells: Sequence[str], choice: TaskChoice | None) -> bool:
+def are_numbers(cells: Sequence[str], choice: TaskChoice | None) -> bool:
     """Return whether labels are taken for a regression, even if some are not numbers.
 
     Checked again once invalid cells are removed: 0 and 1 alone are classes.

@@ -13,14 +13,14 @@ from molattn.chem.sites import Sites, labels_hydrogens, site_keys
 from molattn.config import DataConfig
 from molattn.data.labels import LabelError, Labels, is_missing, read_labels
 from molattn.data.table import Row, Table
-from molattn.errors import InputError, ReasonCode, quoted
+from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Level, Task
 from molattn.utils.console import counted
 
 _BRACKETS = re.compile(r"\s*[\[(](.*)[\])]\s*", re.DOTALL)
 _MARKED = re.compile(r"\s*\[(\S*)\]\s+(.*)", re.DOTALL)
-_ENTRY = re.compile(r"""['"]?([\w-]+)['"]?\s*:\s*['"]?([^,"'}]*)""")
+_ENTRY = re.compile(r"""['"]?#?([\w-]+)['"]?\s*:\s*['"]?([^,"'}]*)""")
 _PREFIX = re.compile(r"(atom|bond)\.[dib]?prop\.")  # of RDKit's property lists
 _CHARGE_ERROR = 0.05
 _SPACE = re.compile(r"[\s;]+")
@@ -92,19 +92,20 @@ def read_cell(cell: str, molecule: Molecule, level: Level) -> list[str]:
     """Return the texts of a cell in the order of the atoms (bonds) of the input.
 
     The cell is a list, see :func:`split_cell`, or has values by atom, such as ``{3: 12.5, 4: 7}``,
-    see :func:`molattn.chem.sites.site_keys`.
+    or ``{#3: 12.5, #4: 7}`` with indices, see :func:`molattn.chem.sites.site_keys`.
     """
     if not cell.lstrip().startswith("{"):
         return split_cell(cell)
     if _ENTRY.sub("", cell).strip("{}'\", \t\r\n"):
         raise LabelError(cell, f"values by {level}, such as {{3: 12.5, 4: 7}}")
-    positions, count = site_keys(molecule, level)
-    texts = [""] * count
+    is_index = cell.lstrip().startswith("{#")
+    positions, drawn = site_keys(molecule, level, by_index=is_index)
+    texts = [""] * max([drawn, *(position + 1 for position in positions.values())])
     for key, text in _ENTRY.findall(cell):
         if key not in positions:
             raise LabelError(key, f"one of the {level}s {', '.join(positions)}")
         texts[positions[key]] = text
-    return texts
+    return texts if any(texts[drawn:]) else texts[:drawn]
 
 
 def has_hydrogen_labels(
@@ -116,7 +117,7 @@ def has_hydrogen_labels(
             for index in indices:
                 try:
                     texts = read_cell(row.cells[index], molecule, level)
-                except LabelError:
+                except (LabelError, SmilesError):
                     continue
                 is_labeled = [not is_missing(text) for text in texts]
                 if any(is_labeled) and labels_hydrogens(molecule, level, is_labeled):
@@ -170,7 +171,9 @@ class SiteReader:
         name = _PREFIX.sub("", self.table.header[index])
         cells = self._cells(index, name)
         try:
-            labels = read_labels(name, 0, cells, None, _options(self.config, self.level, number))
+            labels = read_labels(
+                name, 0, cells, None, column_options(self.config, self.level, number)
+            )
         except LabelError as error:
             same = (site for site, cell in enumerate(cells) if cell == error.text.strip())
             row, where = self._where(next(same) if error.row is None else error.row)
@@ -249,7 +252,7 @@ def _positions(texts: Sequence[str], sites: Sites, level: Level) -> Iterator[int
     raise LabelError(f"{len(texts)} values", expected)
 
 
-def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
+def column_options(config: DataConfig, level: Level, number: int) -> DataConfig:
     """Return the options of a column as those of the only target."""
     number += len(config.atom_target_columns) * (level == "bond")
     index = len(config.target_columns) + number
@@ -264,6 +267,7 @@ def _options(config: DataConfig, level: Level, number: int) -> DataConfig:
             "interval_columns": (),
             "atom_target_columns": (),
             "bond_target_columns": (),
+            "atom_index_columns": (),
         },
         **{"task": task, "target_units": (), "relation_columns": (), "task_weights": ()},
         **{"target_transform": ("none",), "positive_class": ("auto",)},

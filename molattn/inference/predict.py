@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -385,7 +385,7 @@ def _atoms_spec(model: MolAttn, level: float, batch_size: int) -> OutputSpec:
         raise InputError(message, option="atoms")
     sites = SiteColumns(model.config, model.site_calibration)
     classes = [task.columns[0] for task in model.config.atom_tasks if task.classes]
-    columns = {"atom": "int64", "symbol": "string"}
+    columns = {"atom": "int64", "symbol": "string", "smiles": "string"}
     for name, site in sites.columns.items():
         if site == "atom":
             columns[name] = "string" if name in classes else "float64"
@@ -403,13 +403,14 @@ def _atom_rows(
 ) -> Iterator[Sequence[Cells]]:
     calibration = model.site_calibration
     prediction = predict_sites(model.networks, calibration, records, level, batch_size)["atom"]
-    for index, record in enumerate(records):
+    for index, (row, record) in enumerate(zip(rows, records, strict=True)):
         sites = slice(prediction.starts[index], prediction.starts[index + 1])
         symbols = record.symbols or ()
         atoms = record.sites.atoms.tolist()
         names = [symbols[atom] if 0 <= atom < len(symbols) else "H" for atom in atoms]
         values = columns.values(prediction, "atom", sites)
-        yield [*zip(range(len(atoms)), names, *values, strict=True)]
+        smiles = "" if row.table_row.block else row.smiles  # with its atoms in another order
+        yield [*zip(range(len(atoms)), names, repeat(smiles), *values)]
 
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:

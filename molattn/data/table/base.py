@@ -410,10 +410,13 @@ def cell_text(value: Any) -> str:
     """Return a value as the text of a cell.
 
     None is an empty text, a whole number has no decimal point, any other number is the shortest
-    text that reads back as the same number, and midnight without a time zone is the date alone.
+    text that reads back as the same number, and midnight without a time zone is the date alone. A
+    list has its numbers as in Python.
     """
     if value is None:
         return ""
+    if isinstance(value, list | tuple) or getattr(value, "ndim", 0):  # not np.float64(1.5)
+        value = [number.tolist() if hasattr(number, "tolist") else number for number in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     if isinstance(value, datetime) and value.isoformat().endswith("T00:00:00"):

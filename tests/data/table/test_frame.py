@@ -58,3 +58,10 @@ def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_
     assert [row.cells for row in rows] == [["CCO", "1"], ["", "2"], ["", "3"]]
     assert [row.code for row in rows] == ["", "", "empty"]
     assert rows[2].reason == "the molecule has no atoms"
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_lists_of_numpy_numbers_are_lists_of_numbers(kind):
+    frame = pd.DataFrame({"smiles": ["CC"], "y": [kind([np.float64(0.1234567890123), np.nan])]})
+    (row,) = open_table(frame)
+    assert row.cells[1] == "[0.1234567890123, nan]"
