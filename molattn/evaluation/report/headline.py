@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from molattn.evaluation.report.tables import (
@@ -51,9 +52,9 @@ def make_headline(tasks: Sequence[Task], metrics: Metrics, folder: Path) -> Head
         folds = metrics_of("fold").items() if key == "log10_rmse" and len(tasks) == 1 else ()
         scores += [(metric.heading, score_cell(task_scores, name)) for name, metric in folds]
     folder = final_folder(folder)
-    relative = os.path.relpath(folder)
-    name = folder.name if relative.startswith("..") else Path(relative).as_posix()
-    command = f"molattn predict {name} molecules.csv --output predictions.csv"
+    relative = Path(os.path.relpath(folder))
+    path = folder if ".." in relative.parts else relative
+    command = f"molattn predict {quote(path.as_posix())} molecules.csv --output predictions.csv"
     if isinstance(metrics, CrossValidationMetrics) and metrics.final is None:
         command = ""  # there is no model of all rows
     conclusion = _conclusion(tasks, metrics)

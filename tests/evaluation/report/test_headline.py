@@ -120,6 +120,28 @@ def test_a_run_of_few_rows_proposes_folds(used, tested, options, proposed):
     assert bool(line) == bool(proposed)
 
 
+@pytest.mark.parametrize(
+    "output, path",
+    [
+        ("runs/a", "runs/a"),
+        ("../runs/a.unfinished", "../runs/a"),
+        ("{root}/work/a", "a"),
+        ("{root}/other runs/a", "'{root}/other runs/a'"),
+    ],
+)
+def test_the_command_of_a_report_works_where_the_run_was_started(
+    tmp_path, monkeypatch, output, path
+):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    metrics = run_metrics({"test": scores(0.5)})
+    command = make_headline([Y], metrics, Path(output.format(root=tmp_path))).command
+    expected = (
+        f"molattn predict {path.format(root=tmp_path)} molecules.csv --output predictions.csv"
+    )
+    assert command == expected
+
+
 def test_without_a_final_model_a_cross_validation_has_no_command():
     mean = {"y": {"count": 30, "rmse": {"mean": 0.5, "sd": 0.1, "rounds": 3}}}
     other = {"y": {"rmse": {"mean": 0.6, "sd": 0.1, "rounds": 3}}}
