@@ -19,14 +19,14 @@ _LEAST_WEIGHT = 0.005  # of the networks, printed as 0%
 
 
 def cell_text(cell: float | str | None) -> str:
-    """Return a cell for a text table: a number with 7 significant digits, or all from 1,000 on.
+    """Return a cell for a text table: a number with 7 significant digits, or at least 3 decimals.
 
     The first digits of a large number may be those of the mean of the targets.
     """
     if not isinstance(cell, float):
         return "" if cell is None else str(cell)
     cell += 0.0  # -0 is 0
-    return f"{cell:.7g}" if abs(cell) < _LARGE else str(float(cell))
+    return f"{cell:.7g}" if abs(cell) < _LARGE else str(round(cell, 3))
 
 
 def standardized_columns(config: MolAttnConfig) -> list[str]:

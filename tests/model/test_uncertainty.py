@@ -8,6 +8,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.evaluation.scores.scoring import score_uncertainty
 from molattn.inference.predict import predict_table
+from molattn.model.columns import cell_text
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import IdentityTransform, LogTransform, YeoJohnsonTransform
 from molattn.model.training_set import TrainingSet
@@ -150,6 +151,22 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
     assert [float(row["training_similarity"]) for row in rows] == pytest.approx(
         FingerprintIndex.from_fingerprints(read_fingerprints(KNOWN)).similarity(NEW)
     )
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [
+        (-0.0, "0"),
+        (0.12345678901, "0.1234568"),
+        (999.123456789, "999.1235"),
+        (10064.20358838198, "10064.204"),
+        (-1234567.891234567, "-1234567.891"),
+        (1e9 + 0.0123, "1000000000.012"),
+        (1.5e30, "1.5e+30"),
+    ],
+)
+def test_a_number_in_a_text_table_has_seven_digits_or_three_decimals(number, text):
+    assert cell_text(number) == text
 
 
 @pytest.mark.parametrize("transform", [IdentityTransform(), YeoJohnsonTransform(0.5, 50.0, 20.0)])
