@@ -28,7 +28,7 @@ from molattn.utils.console import counted, print_line
 
 Array = NDArray[np.float64]
 
-_CANDIDATES = 3000  # whose covariance is computed
+MOST_CANDIDATES = 3000  # whose covariance is computed
 _LEAST_STD = 1e-9
 _LEAST_SHOWN = 0.1
 
@@ -108,12 +108,12 @@ def plan_table(
 ) -> int:
     """Write the molecules of a table that are worth measuring next, best first.
 
-    All molecules are predicted. The 3,000 with the highest acquisition are compared with each other
-    by the model's Gaussian process, whose variance is scaled to the calibrated intervals, and
-    ``config.count`` of them are chosen by :func:`select_batch`. The output has their rows, with
-    ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table` writes them.
-    With ``config.goal`` the acquisition is the probability that a measurement meets it, whatever is
-    chosen before.
+    All molecules are predicted. The 3,000 different ones with the highest acquisition are compared
+    with each other by the model's Gaussian process, whose variance is scaled to the calibrated
+    intervals, and ``config.count`` of them are chosen by :func:`select_batch`. The output has their
+    rows, with ``rank``, ``acquisition`` and ``reason``, and predictions as :func:`predict_table`
+    writes them. With ``config.goal`` the acquisition is the probability that a measurement meets
+    it, whatever is chosen before.
     Molecules of the training data, molecules with a value in the column of the target, repeated
     molecules and rows with an error are left out. A model
     that was saved without identities or noises, such as ``admet``, takes stereoisomers of training
@@ -181,7 +181,7 @@ class _Target:
     def best_rows(
         self, table: Table, costs: Array, console: Console | None
     ) -> tuple[NDArray[np.int64], Array]:
-        """Predict all rows; return the numbers of n with the highest acquisition over their cost.
+        """Predict all rows; return the numbers of n candidates by acquisition over cost.
 
         Also mean and standard deviation of each, those of a measurement, ``[2, n]``.
         """
@@ -213,7 +213,7 @@ class _Target:
         numbers = predictions.index.to_numpy() + 1
         merit = self._merit(mean, std)
         scores = ACQUISITIONS[self.acquisition](merit, std, self.best) / costs[numbers - 1]
-        order = np.argsort(-scores, kind="stable")[: max(_CANDIDATES, self.config.count)]
+        order = np.argsort(-scores, kind="stable")
         return numbers[order], np.stack([mean, std])[:, order]
 
     def _no_candidates(self, table: Table) -> InputError:
@@ -232,24 +232,33 @@ class _Target:
         rows = _Chosen(table, dict.fromkeys(numbers, ()))
         return [*chain.from_iterable(molecule_batches(rows, self.model, self.config, fields))]
 
+    def distinct(self, table: Table, numbers: NDArray[np.int64]) -> dict[int, Any]:
+        """Read the first 3,000 molecules without a measured value, each once, by position."""
+        read = self.read(table, (1 + np.flatnonzero(self.measured_rows(table))).tolist())
+        measured = {row.record.identity for row in read if row.record}
+        most = max(MOST_CANDIDATES, self.config.count)
+        molecules = dict[Any, tuple[int, Any]]()
+        for start in range(0, len(numbers), most):
+            rows = self.read(table, numbers[start : start + most].tolist())
+            for position, row in enumerate(rows, start):
+                if row.record.identity not in measured:
+                    molecules.setdefault((row.record.identity, *row.features), (position, row))
+            if len(molecules) >= most:
+                break
+        return dict([*molecules.values()][:most])
+
     def choose(
         self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
     ) -> dict[int, tuple[float | str, ...]]:
         """Choose among rows; return the new cells of each by its number, in order."""
         config = self.config
         model = self.model
-        rows = self.read(table, numbers.tolist())
-        position = dict[Any, int]()
-        read = self.read(table, (1 + np.flatnonzero(self.measured_rows(table))).tolist())
-        measured = {row.record.identity for row in read if row.record}
-        for index, row in enumerate(rows):
-            if row.record.identity not in measured:
-                position.setdefault((row.record.identity, *row.features), index)
-        if not position:
+        rows = self.distinct(table, numbers)
+        if not rows:
             raise self._no_candidates(table)
-        indices = [*position.values()]
-        records: list[Any] = [rows[index].record for index in indices]
-        features = [rows[index].features for index in indices] if model.config.features else None
+        indices = [*rows]
+        records = [row.record for row in rows.values()]
+        features = [row.features for row in rows.values()] if model.config.features else None
         _, inputs = model.networks.predict(records, config.batch_size, features=features)
         output = output_slices(model.config.tasks)[self.index].start
         error = model.predictor.least_std(self.index)

@@ -102,6 +102,16 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
     assert not every["smiles"].isin(["C1CC", CHAINS[0]]).any()
 
 
+def test_copies_of_the_best_molecule_leave_room_for_others(run, monkeypatch):
+    monkeypatch.setattr(molattn.inference.plan, "MOST_CANDIDATES", 3)
+    best = plan(run, "--count", "2", "--acquisition", "greedy")["smiles"].tolist()
+    library = pd.DataFrame({"smiles": [best[0]] * 4 + [best[1]]})
+    library.to_csv(run / "copies_of_one.csv", index=False)
+    config = PlanConfig(count=2, acquisition="greedy")
+    plan_table(run / "m", run / "copies_of_one.csv", run / "x.csv", config)
+    assert pd.read_csv(run / "x.csv")["smiles"].tolist() == best
+
+
 def test_measured_molecules_of_the_table_are_left_out_and_counted(run, capsys):
     (run / "measured.csv").write_text("smiles,LENGTH\nCCF,3\nFCC,\nCCCF, \nCCCCF,NA\n")
     words = ["plan", str(run / "m"), str(run / "measured.csv"), "--output", str(run / "left.csv")]
