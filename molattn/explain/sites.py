@@ -64,7 +64,9 @@ def draw_sites(
     if graph.GetNumAtoms() > _MOST_ATOMS:
         return None
     (record,) = records = model.networks.reader(None).all([molecule])
-    outputs = predict_sites(model.networks, None, records, 0.9)[level].outputs[:, at]
+    outputs = predict_sites(model.networks, model.site_calibration, records, 0.9)[level].outputs[
+        :, at
+    ]
     values = outputs.max(axis=1)
     scores = np.nan_to_num(values)
     if signed := task.kind == "regression":

@@ -62,6 +62,7 @@ class Tally:
         redrawn: Rows whose molecule is read in another drawing.
         seconds: Time of computing and writing.
         confidence: Predictions by confidence.
+        unlabeled: Atoms and bonds of elements that had no label in the training, by column.
         unusable: Labels that cannot be read, by task.
         censored: Censored labels, by task.
         trained: Labeled molecules with the fingerprint of a training molecule.
@@ -77,6 +78,7 @@ class Tally:
     redrawn: int = 0
     seconds: float = 0.0
     confidence: Counter[str] = field(default_factory=Counter[str])
+    unlabeled: Counter[str] = field(default_factory=Counter[str])
     unusable: Counter[str] = field(default_factory=Counter[str])
     censored: Counter[str] = field(default_factory=Counter[str])
     trained: int = 0

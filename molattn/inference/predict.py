@@ -41,7 +41,7 @@ from molattn.model.difference import (
 from molattn.model.model import MolAttn
 from molattn.model.overview import conversions, overview_columns
 from molattn.model.readable import headings
-from molattn.model.sites import SiteColumns, predict_sites
+from molattn.model.sites import SiteColumns, count_unlabeled, predict_sites
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.console import print_line
@@ -110,8 +110,8 @@ def predict_table(
     table, model = open_with_model(source, model_folder, config, console, output)
     if config.atoms:
         spec = _atoms_spec(model, config.interval, config.batch_size)
-        tally = map_table(table, model, output, spec, config, console)
-        _print_shortfalls(model, config.interval, console)
+        tally = map_table(table, model, output, spec, config, console, partial(_unlabeled, model))
+        _print_shortfalls(model, tally, config.interval, console)
         none = np.zeros((0, 0))
         return PredictedTable(tally, (), none, none, model, np.zeros((2, 0, 0)))
     output = Path(output) if isinstance(output, str) else output
@@ -129,7 +129,7 @@ def predict_table(
     step = 1 + table.count() // MOST_COMPARED if is_shown else None
     count = _TallyRows(model, table, step)
     tally = map_table(table, model, output, spec, config, console, count)
-    _print_shortfalls(model, config.interval, console)
+    _print_shortfalls(model, tally, config.interval, console)
     if tally.lengths:
         for line in _shift_lines(tally, model):
             print_line(console, line)
@@ -143,8 +143,18 @@ def predict_table(
     return PredictedTable(tally, tasks, numbers[:, :width], target, model, np.stack(bounds))
 
 
-def _print_shortfalls(model: MolAttn, level: float, console: Console | None) -> None:
-    """Print why predictions of molecules, atoms or bonds have no intervals, if they have none."""
+def _unlabeled(model: MolAttn, rows: Sequence[tuple[ReadRow, Cells]]) -> Tally:
+    """Count the atoms and bonds that a model does not predict."""
+    records: Any = [row.record for row, _ in rows]
+    return Tally(unlabeled=count_unlabeled(model.config, model.site_calibration, records))
+
+
+def _print_shortfalls(model: MolAttn, tally: Tally, level: float, console: Console | None) -> None:
+    """Print why molecules, atoms or bonds have no prediction or no interval, if they have none."""
+    for sites, count in tally.unlabeled.items():
+        if count:
+            reason = "not predicted, as no training label is of their elements"
+            print_line(console, f"{sites}: {count:,} {reason}")
     of_molecules = model.uncertainty and model.uncertainty.calibration
     missing = "the model is not calibrated: no intervals, no confidence"
     missing_sites = "atoms and bonds are not calibrated, as in a joined ensemble: no intervals"
@@ -195,6 +205,7 @@ class _TallyRows:
 
     def __init__(self, model: MolAttn, table: Table, step: int | None) -> None:
         self._step = step
+        self._model = model
         self._tasks = model.config.tasks
         self._labels = label_columns(model, table)
         relations = model.config.relation_columns or [""] * len(self._tasks)
@@ -218,7 +229,7 @@ class _TallyRows:
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
         labels = np.full((3, len(rows), len(self._tasks)), np.nan)  # and lower and upper bounds
         table_rows = [row.table_row for row, _ in rows]
-        tally = Tally()
+        tally = _unlabeled(self._model, rows)
         for index, task in enumerate(self._tasks):
             column = self._labels[index]
             relation = self._relations[index]

@@ -29,6 +29,7 @@ WEIGHTS_FILE = "model.safetensors"
 CALIBRATION_FILE = "calibration.json"
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 SITE_CALIBRATION_FILE = "site_calibration.json"
+LABELED_SITES_FILE = "labeled_sites.json"
 GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
 LABELS_FILE = "training_labels.json"
 MOLECULES_FILE = "training_molecules.safetensors"
@@ -38,7 +39,7 @@ UPDATES_FILE = "updates.json"
 MANIFEST_FILE = "manifest.json"
 _PREDICTION = CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE, GAUSSIAN_PROCESS_FILE
 _TRAINING = LABELS_FILE, MOLECULES_FILE, ENDPOINTS_FILE, VERSIONS_FILE, UPDATES_FILE
-MODEL_FILES = (*_PREDICTION, SITE_CALIBRATION_FILE, *_TRAINING, MANIFEST_FILE)
+MODEL_FILES = (*_PREDICTION, SITE_CALIBRATION_FILE, LABELED_SITES_FILE, *_TRAINING, MANIFEST_FILE)
 
 MODEL_CARD = """A molecular property predictor trained with molattn.
 

@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +14,12 @@ from numpy.typing import NDArray
 from molattn.chem import Featurizer
 from molattn.config.base import checked
 from molattn.errors import quoted
-from molattn.model.artefact import SITE_CALIBRATION_FILE, ModelFiles, to_json
+from molattn.model.artefact import (
+    LABELED_SITES_FILE,
+    SITE_CALIBRATION_FILE,
+    ModelFiles,
+    to_json,
+)
 from molattn.model.columns import cell_text
 from molattn.model.config import MolAttnConfig
 from molattn.model.networks import Networks, Records
@@ -121,9 +128,14 @@ class SiteLabeled(NamedTuple):
 
 
 class SiteCalibration(NamedTuple):
-    """The errors of each regression of atoms or bonds by its name."""
+    """The errors of each regression of atoms or bonds by its name, and what had labels.
+
+    A task predicts atoms (bonds) of the kinds that had a label in the training, see
+    :func:`site_kinds`; without a list of them it predicts all.
+    """
 
     scores: Mapping[str, SiteScores]
+    labeled: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     @classmethod
     def fit(
@@ -159,15 +171,21 @@ class SiteCalibration(NamedTuple):
             if math.isinf(errors.bound(level))
         ]
 
+    def unlabeled(self, task: Task, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which atoms (bonds) of the graph are of kinds that never had a label."""
+        return (kinds >= 0) & ~np.isin(kinds, self.labeled.get(task.name, kinds))
+
     def to_files(self) -> dict[str, bytes]:
-        """Return the content of its file in a saved model, by name."""
-        return {SITE_CALIBRATION_FILE: to_json(dict(self.scores), dict[str, SiteScores])}
+        """Return the content of its files in a saved model, by name."""
+        scores = to_json(dict(self.scores), dict[str, SiteScores])
+        return {SITE_CALIBRATION_FILE: scores, LABELED_SITES_FILE: to_json(dict(self.labeled))}
 
     @classmethod
     def from_files(cls, files: ModelFiles) -> "SiteCalibration | None":
-        """Read the file of :meth:`to_files`; None without it."""
+        """Read the files of :meth:`to_files`; None without them."""
         scores = files.parse(SITE_CALIBRATION_FILE, dict[str, SiteScores])
-        return None if scores is None else cls(scores)
+        labeled = files.parse(LABELED_SITES_FILE, dict[str, tuple[int, ...]])
+        return None if scores is None else cls(scores, labeled or {})
 
 
 def predict_sites(
@@ -179,18 +197,21 @@ def predict_sites(
 ) -> dict[Level, SitePrediction]:
     """Predict the atoms and bonds of molecules with intervals of a nominal coverage."""
     predictions = {}
+    calibration = calibration or SiteCalibration({})
     for site, outputs in networks.predict_sites(records, batch_size).items():
         tasks = networks.config.site_tasks[site]
         errors = np.full((len(outputs), len(tasks)), math.nan)
         half_widths = errors.copy()
         kinds = site_kinds(records, site, networks.config.featurizer)
+        columns = output_slices(tasks)
         for index, task in enumerate(tasks):
-            if calibration is not None and task.name in calibration.scores:
+            outputs[calibration.unlabeled(task, kinds), columns[index]] = math.nan
+            if task.name in calibration.scores:
                 scores = calibration.scores[task.name]
                 errors[:, index] = scores.expected_errors(kinds)
                 half_widths[:, index] = scores.half_widths(errors[:, index], level)
-        errors[np.isnan(outputs).any(axis=1)] = math.nan
-        centers = outputs[:, [columns.start for columns in output_slices(tasks)]]
+        centers = outputs[:, [at.start for at in columns]]
+        errors[np.isnan(centers)] = math.nan
         starts = site_starts(records, site)
         ends = centers - half_widths, centers + half_widths
         predictions[site] = SitePrediction(outputs, *ends, errors, starts)
@@ -204,18 +225,33 @@ def site_starts(records: Records, level: Level) -> NDArray[np.int64]:
 
 
 def site_kinds(records: Records, level: Level, featurizer: Featurizer) -> NDArray[np.int64]:
-    """Return the kind of each atom (bond): its element, or both elements in any order, ``[S]``."""
+    """Return the kind of each atom (bond): its element, or both elements in any order, ``[S]``.
+
+    Elements that the featurizer does not list count as one; -1 is a site that is not in the graph.
+    """
     kinds = [np.zeros(0, dtype=np.int64)]
     names = featurizer.atom_names
     column = names.index("element") if "element" in names else 0
     for record in records:
-        codes = record.atoms[:, column].astype(np.int64)
-        if level == "atom":
-            kinds.append(codes[record.sites.atoms])
-        else:
-            first, second = codes[record.sites.bonds]
-            kinds.append(_MOST_CODES * np.minimum(first, second) + np.maximum(first, second))
+        ends = np.atleast_2d(getattr(record.sites, f"{level}s"))
+        codes = np.sort(record.atoms[:, column].astype(np.int64)[ends], axis=0)
+        both = _MOST_CODES * (len(ends) - 1) * codes[0] + codes[-1]
+        kinds.append(np.where(ends[0] < 0, -1, both))
     return np.concatenate(kinds)
+
+
+def count_unlabeled(
+    config: MolAttnConfig, calibration: SiteCalibration | None, records: Records
+) -> Counter[str]:
+    """Count atoms (bonds) of kinds that never had a label, by column."""
+    counts = Counter[str]()
+    calibration = calibration or SiteCalibration({})
+    for level, tasks in config.site_tasks.items():
+        kinds = site_kinds(records, level, config.featurizer)
+        for task in tasks:
+            unlabeled = int(calibration.unlabeled(task, kinds).sum())
+            counts[f"{quoted(task.name)}, {level}s"] = unlabeled
+    return counts
 
 
 class SiteColumns:

@@ -397,9 +397,15 @@ def _calibrate_sites(model: MolAttn, job: TrainingJob) -> SiteCalibration:
         for level, labels in held_out.sites.items()
     }
     calibration = SiteCalibration.fit(model.config, predictions, labels)
+    training = job.table.molecules(job.split.train)
+    labeled = {}
+    for level, of_level in training.sites.items():
+        kinds = site_kinds(training.records, level, model.config.featurizer)
+        for task, values in zip(of_level.tasks, of_level.labels_or_bounds.T, strict=True):
+            labeled[task.name] = tuple(np.unique(kinds[~np.isnan(values)]).tolist())
     for line in calibration.lines():
         print_line(job.console, line)
-    return calibration
+    return calibration._replace(labeled=labeled)
 
 
 def training_fingerprints(

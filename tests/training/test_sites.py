@@ -1,5 +1,6 @@
 """Training on labels of atoms and bonds, from lists in cells to predictions."""
 
+import copy
 import io
 import json
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
+from molattn.model.sites import SiteCalibration
 from molattn.task import Task
 
 ELECTRONEGATIVITY = {"H": 2.2, "C": 2.55, "N": 3.04, "O": 3.44, "F": 3.98, "Cl": 3.16}
@@ -280,3 +282,37 @@ def test_atoms_are_predicted_a_row_each(run, tmp_path):
         model.predict_atoms(["CCO"])
     with pytest.raises(InputError, match="predicts no atoms"):
         predict_table(model, tmp_path / "new.csv", tmp_path / "atoms.csv", config)
+
+
+def test_atoms_of_elements_without_labels_have_no_prediction(frame, tmp_path):
+    shifts = [[x if x == 2.55 else None for x in values] for values in frame["en"]]
+    parts = [[str(value > 3) for value in values] for values in frame["en"]]
+    energies = [[x if x > 0.2 else None for x in values] for values in frame["polarity"]]
+    table = frame.assign(shift=shifts, som=parts, bde=energies)
+    columns = {"atom_target_columns": ["shift", "som"], "bond_target_columns": ["bde"]}
+    run = molattn.train(table, [], **columns, epochs=1, **SMALL)
+    run.model.save_pretrained(tmp_path / "model")
+    (tmp_path / "new.csv").write_text("smiles\nCCO\n[H]OC\nN\n")
+    console = Console(file=io.StringIO(), width=500)
+    predict_table(tmp_path / "model", tmp_path / "new.csv", tmp_path / "out.csv", None, console)
+    predicted = pd.read_csv(tmp_path / "out.csv")
+    shift, som, bde = (
+        predicted[f"{name}_predicted"].map(json.loads) for name in ("shift", "som", "bde")
+    )
+    assert [[x is None for x in values] for values in shift] == [[0, 0, 1], [1, 1, 0], [1]]
+    assert [[x is None for x in values] for values in som] == [[0, 0, 0], [1, 0, 0], [0]]
+    assert [[x is None for x in values] for values in bde] == [[1, 0], [1, 0], []]
+    for name in ("low", "high", "expected_error"):
+        lists = predicted[f"shift_{name}"].map(json.loads)
+        assert [values[0] is None for values in lists][1:] == [True, True]
+    log = console.file.getvalue()
+    assert "'shift', atoms: 3 not predicted, as no training label is of their elements" in log
+    assert "'bde', bonds: 1 not predicted" in log
+    assert "'som'" not in log
+
+
+def test_models_without_a_list_of_labeled_elements_predict_all_atoms(run):
+    model = copy.copy(run.model)
+    assert np.isnan(model.predict_atoms(["CI"]).outputs[1]).all()
+    model.site_calibration = SiteCalibration(run.model.site_calibration.scores)
+    assert np.isfinite(model.predict_atoms(["CI"]).outputs).all()

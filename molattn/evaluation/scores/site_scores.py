@@ -75,8 +75,9 @@ def mean_scores(tasks: Mapping[str, Scores]) -> Scores:
 
 
 def _predicted_labels(labels: SiteLabels, prediction: SitePrediction) -> SiteLabels:
-    """Return labels without those of sites that are not in the graph."""
-    is_predicted = np.isfinite(prediction.outputs).all(axis=1, keepdims=True)
+    """Return labels without those of sites that are not predicted."""
+    columns = [columns.start for columns in output_slices(labels.tasks)]
+    is_predicted = np.isfinite(prediction.outputs[:, columns])
     bounds = labels.bounds
     bounds = None if bounds is None else np.where(is_predicted, bounds, np.nan)
     return replace(labels, targets=np.where(is_predicted, labels.targets, np.nan), bounds=bounds)
