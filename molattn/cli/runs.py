@@ -102,8 +102,8 @@ def runs(
     if output is not None:
         with write_table(output, ListedRun._fields) as write:
             for run in listed_runs:
-                cells = ("" if cell is None else cell for cell in run)
-                write([escape_formula(cell) if isinstance(cell, str) else cell for cell in cells])
+                texts = (f"{cell:.7g}" if isinstance(cell, float) else cell or "" for cell in run)
+                write([*map(escape_formula, texts)])
     printed = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 16, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):

@@ -355,6 +355,8 @@ def test_trained_runs_are_compared_and_listed(trained, capsys, tmp_path):
     assert states == ["finished", "failed", "unreadable", "unreadable"]
     assert listed["cv"]["split"] == "2 folds, random"
     assert [listed[name]["baseline"] != "" for name in "ab"] == [False, True]
+    score = listed["cv"]["score"]
+    assert score == f"{float(score):.7g}"
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert "RMSE" in next(line for line in lines if line.startswith("cv"))
