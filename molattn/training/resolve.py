@@ -161,13 +161,14 @@ def resolve(
     - precision: see :func:`resolve_precision`;
     - head: the initial model's head is kept if its tasks and inputs are the same, and its target
       transforms are not excluded by the options or the labels;
-    - freeze: the encoder below a new head if there are only classes and at most 2,500 labels.
+    - freeze: the encoder below a new head if there are only classes and at most 2,500 labels;
+    - head steps and learning rate: by default, pretrained weights of a model of atoms or bonds
+      alone learn as a new head does, because they were trained to predict molecules.
     """
     remarks = []
     learned_tasks = {*table.learned_tasks, *table.all_tasks}
     only_classes = all(task.kind != "regression" for task in learned_tasks)
     training = config.training
-    tuning = config.fine_tuning
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
         steps = -(-len(learned_molecules(table, split)[0].records) // training.batch_size)
@@ -186,17 +187,32 @@ def resolve(
     if base and keeps_head and not _have_logarithms(base.model.config, table, split):
         keeps_head = False
         remarks.append("new head, as a label lacks the logarithm that the initial model predicts")
+    has_new_head = base is not None and not keeps_head
+    tuning, remark = _resolve_tuning(config.fine_tuning, table, only_classes, has_new_head)
+    remarks += [remark] * bool(remark)
+    training = replace(training, epochs=epochs, precision=precision)
+    return ResolvedConfig(training, tuning, model, keeps_head, tuple(remarks))
+
+
+def _resolve_tuning(
+    tuning: FineTuningConfig, table: TrainingTable, only_classes: bool, has_new_head: bool
+) -> tuple[FineTuningConfig, str]:
+    """Return how pretrained weights are trained, and a remark on what was decided."""
+    is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
+    remark = ""
     if tuning.freeze == "auto":
         tables = (table,) if table.auxiliary is None else (table, table.auxiliary)
         labels = sum(np.count_nonzero(~np.isnan(source.targets)) for source in tables)
         few = only_classes and labels <= _FEW_LABELS and not table.sites
-        is_default = tuning.backbone_lr_scale == FineTuningConfig.backbone_lr_scale
-        freezes = base is not None and few and is_default and not keeps_head
+        freezes = has_new_head and few and is_default
         tuning = replace(tuning, freeze="encoder" if freezes else "none")
         if freezes:
-            remarks.append("only the head is trained, as there are few labels (--freeze none)")
-    training = replace(training, epochs=epochs, precision=precision)
-    return ResolvedConfig(training, tuning, model, keeps_head, tuple(remarks))
+            remark = "only the head is trained, as there are few labels (--freeze none)"
+    is_default = is_default and tuning.head_steps == FineTuningConfig.head_steps
+    if has_new_head and is_default and table.sites and not table.tasks:
+        tuning = replace(tuning, backbone_lr_scale=1.0, head_steps=0)
+        remark = "all weights learn at one rate, as only atoms or bonds are predicted"
+    return tuning, remark
 
 
 def _model_config(config: TrainConfig, table: TrainingTable) -> MolAttnConfig:

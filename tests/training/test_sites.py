@@ -13,14 +13,18 @@ from rich.console import Console
 
 import molattn
 from molattn.chem import Featurizer
-from molattn.config import DataConfig, NetworkConfig, PredictConfig
+from molattn.config import DataConfig, NetworkConfig, PredictConfig, TrainConfig
 from molattn.data.dataset import read_training_table
+from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.sites import SiteCalibration
 from molattn.task import Task
+from molattn.training.resolve import load_pretrained, resolve
+from molattn.training.run import read_rows
 
 ELECTRONEGATIVITY = {"H": 2.2, "C": 2.55, "N": 3.04, "O": 3.44, "F": 3.98, "Cl": 3.16}
 PARTS = ["C", "CC", "O", "N", "C(F)", "C(Cl)", "C(=O)", "C(C)"]
@@ -55,6 +59,22 @@ def run(frame):
     columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
     options = {"epochs": 15, "batch_size": 8, "learning_rate": 0.02, "validation_size": 0.3}
     return molattn.train(frame, [], **columns, **options, **SMALL)
+
+
+def test_pretrained_weights_learn_as_a_new_head_of_atoms_alone_does(frame, tmp_path):
+    network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    MolAttn(MolAttnConfig(("y",), network)).save_pretrained(tmp_path / "base")
+    for targets, options, expected in (
+        ([], {}, (1.0, 0)),
+        ([], {"head_steps": 9}, (0.5, 9)),
+        (["logS"], {}, (0.5, 500)),
+    ):
+        options = {"target_columns": targets, "atom_target_columns": ["en"], **options}
+        options = TrainConfig.from_options("", options | {"init_from": str(tmp_path / "base")})
+        config, base = load_pretrained(options)
+        rows = read_rows(config, frame=frame)
+        tuning = resolve(config, rows, split_rows(rows, config.data, 0), base).fine_tuning
+        assert (tuning.backbone_lr_scale, tuning.head_steps) == expected
 
 
 def test_small_model_learns_the_electronegativity(run):
