@@ -40,6 +40,8 @@ class MoleculeRecord:
             :class:`molattn.chem.sites.Sites`.
         is_redrawn: Whether it, or the second molecule, was read in another drawing, see
             :func:`molattn.chem.drawings.redrawn`.
+        written: The record of the molecule as written, for which this one is of the parent; None =
+            this one is, or no reader asked for it.
     """
 
     atoms: NDArray[np.uint8]
@@ -58,6 +60,7 @@ class MoleculeRecord:
     edge_index: NDArray[np.int32] | None = None
     sites: Any = None
     is_redrawn: bool = False
+    written: "MoleculeRecord | None" = None
 
     @property
     def num_atoms(self) -> int:

@@ -164,6 +164,7 @@ class MoleculeReader:
         unify: Whether to read usual drawings of a molecule as one, see
             :func:`molattn.chem.drawings.redrawn`.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
+        written: Whether to add ``written``, the molecule as written where its parent is another.
         sites: Whether to find the atoms and bonds of the input in the graph.
         hydrogens: Whether all hydrogens are atoms of the graph; other fields do without them.
         cache_size: How many records to keep for equal texts in later rows.
@@ -177,6 +178,7 @@ class MoleculeReader:
     standardize: Standardize = False
     unify: bool = True
     radius: int | None = None
+    written: bool = False
     sites: bool = False
     hydrogens: bool = False
     cache_size: int = 256
@@ -273,6 +275,11 @@ class MoleculeReader:
                         fields["atom_numbers"] = tuple(order[-graph.GetNumAtoms() :].tolist())
                 reading = replace(record, **fields)
             results.append(reading)
+        if self.written:
+            rows = [n for n, read in enumerate(results) if getattr(read, "standardized", "")]
+            reader = replace(self, standardize=False, written=False)
+            for n, read in zip(rows, reader(molecules[n] for n in rows), strict=True):
+                results[n] = replace(results[n], written=read)  # pyright: ignore
         return results
 
     def _read(self, molecule: Source) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:

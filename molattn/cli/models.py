@@ -128,7 +128,8 @@ def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:
     columns |= {"reason": "Reason"} if "_confidence_reason" in " ".join(header) else {}
     for cells in rows:
         row = dict(zip(header, cells, strict=True))
-        parent = f", predicted as its parent {row['parent']}" if row.get("parent") else ""
+        others = "".join(f", {name} as written" for name in model.config.written_tasks)
+        parent = f", predicted as its parent {row['parent']}{others}" if row.get("parent") else ""
         console.print(f"\n{cells[0]}{parent}", style="bold", markup=False, highlight=False)
         if code := cells[-1]:
             console.print(f"no prediction: {code}: {reason_meaning(code)}", markup=False)

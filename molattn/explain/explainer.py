@@ -268,6 +268,7 @@ def make_instances(
     records = [record for _, record in molecules]
     outputs = model.predictor.predict_outputs(records, features=features)
     predicted = model.predictor.prediction(outputs, records, level)
+    as_written = model.config.written_columns[0]
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     for row, (molecule, record) in enumerate(molecules):
         values = predicted.prediction[row]
@@ -279,7 +280,8 @@ def make_instances(
         interval = (low, high) if math.isfinite(high - low) else (None, None)
         error = float(predicted.expected_error[row, task])
         yield Instance(
-            *(model, molecule, record, row_target, value, interval),
+            *(model, molecule, (task in as_written and record.written) or record),
+            *(row_target, value, interval),
             confidence=str(predicted.confidence[row, task]) or None,
             expected_error=None if math.isnan(error) else error,
             features=None if rows is None else rows[row],

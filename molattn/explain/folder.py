@@ -276,7 +276,7 @@ class _Files:
         self.uniform = self.uniform + uniform
         self.head_names = explanations[0].head_names
         self.groups += row.table_row.has_stereo_groups(smiles)
-        self.parents += has_parent(row, instance.model)
+        self.parents += has_parent(row._replace(record=instance.record), instance.model)
         self.redrawn += instance.record.is_redrawn
         # A uniform random sample for the check (reservoir sampling), without caches.
         k = self.done if self.done < _MOST_CHECKED else int(self._rng.integers(self.done + 1))

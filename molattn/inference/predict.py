@@ -309,6 +309,9 @@ def prediction_spec(
         sites = SiteColumns(model.config, model.site_calibration, structure)
         names |= dict.fromkeys(sites.columns, "string")
         more_cells.append(partial(_site_cells, model, sites, level, batch_size))
+    if outputs := model.config.written_columns[1]:
+        names |= {f"{model.config.output_names[n]}_of_parent": "float64" for n in outputs}
+        more_cells.append(partial(_parent_cells, model, batch_size))
     if explain_confidence:
         if model.uncertainty is None:
             message = "the model is not calibrated, and thus has no confidence"
@@ -361,8 +364,7 @@ def _predictions(
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
     features = [row.features for row in rows] if model.config.features else None
     predictor = model.predictor
-    networks, inputs = predictor.networks.predict(records, batch_size, features=features)
-    outputs = predictor.with_gaussian_process(networks, inputs)
+    outputs, inputs = predictor.outputs_and_inputs(records, batch_size, features=features)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
@@ -422,6 +424,19 @@ def _atom_rows(
         values = columns.values(prediction, "atom", sites)
         smiles = "" if row.table_row.block else row.smiles  # with its atoms in another order
         yield [*zip(range(len(atoms)), names, repeat(smiles), *values)]
+
+
+def _parent_cells(
+    model: MolAttn, batch_size: int, predicted: _Predicted
+) -> Iterator[list[float | None]]:
+    """Yield the predictions of the parent of each row, of tasks of molecules as written."""
+    columns = model.config.written_columns[1]
+    records = predicted.side.records
+    parents = [replace(record, written=None) for record in records if record.written is not None]
+    outputs = model.predictor.predict_outputs(parents, batch_size)
+    values: Iterator[list[Any]] = iter(model.predictor.values(outputs)[:, columns].tolist())
+    missing: list[float | None] = [None] * len(columns)
+    yield from (missing if record.written is None else next(values) for record in records)
 
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:

@@ -269,7 +269,10 @@ class OutputRows:
             new[header[-1]] = {**types, **numbers}.get(name, "string")
         columns = [*spec.columns]
         indices = {name: columns.index(f"{name}_predicted") for name in spec.conversions}
-        self._conversions = [(indices[name], unit) for name, unit in spec.conversions.items()]
+        self._conversions = [
+            (indices[name], unit, name in model.config.written_tasks)
+            for name, unit in spec.conversions.items()
+        ]
         self.schema = output_schema(output, table if spec.keeps_columns else None, new)
         if spec.headings or spec.structures:
             named = {
@@ -310,13 +313,14 @@ class OutputRows:
             yield [*row_cells, *texts, code], structure
 
     def _converted(self, row: ReadRow, cells: Cells) -> list[float | None]:
-        values = [(cells[index], unit) for index, unit in self._conversions]
+        values = [(cells[index], unit, is_written) for index, unit, is_written in self._conversions]
         if row.record is None or not values:
             return [None] * len(values)
-        mass = molar_mass(row.record.standardized or row.smiles)
+        forms = row.record.standardized or row.smiles, row.smiles
+        masses = {smiles: molar_mass(smiles) for smiles in {*forms}}
         return [
-            unit.convert(value, mass) if isinstance(value, float) else None
-            for value, unit in values
+            unit.convert(value, masses[forms[is_written]]) if isinstance(value, float) else None
+            for value, unit, is_written in values
         ]
 
 
@@ -495,7 +499,8 @@ def _identity(model: MolAttn, table: Table, config: StreamConfig) -> dict[str, A
 
 
 def _print_counts(tally: Tally, model: MolAttn, console: Console) -> None:
-    print_remarks(console, tally.errors, tally.groups, tally.parents, tally.redrawn)
+    remarks = tally.errors, tally.groups, tally.parents, tally.redrawn, model.config.written_tasks
+    print_remarks(console, *remarks)
     if tally.errors and not tally.with_output:
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if tally.errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):

@@ -83,6 +83,8 @@ class MolAttnConfig:
         interval_columns: Table columns with both limits of the labels of each task; empty = none.
         standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
             :func:`molattn.chem.limits.standard_form`.
+        written_tasks: Names of the tasks that are predicted of molecules as written, where
+            ``standardize`` is ``"parent"``.
         unify_drawings: Whether usual drawings of a molecule are read as one, see
             :func:`molattn.chem.drawings.redrawn`. Models saved without it read them as drawn.
         imports: Names of the files that register parts of it (``--import``).
@@ -110,6 +112,7 @@ class MolAttnConfig:
     bond_tasks: _Tasks = ()
     hydrogens: bool = False
     charge_tasks: tuple[str, ...] = ()
+    written_tasks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"
@@ -158,6 +161,7 @@ class MolAttnConfig:
         options = self.standardize, self.unify_drawings, self.network.radius
         return MoleculeReader(
             *(self.featurizer, fields, limits or MoleculeLimits(), *options),
+            written=bool(self.written_tasks) and self.standardize == "parent",
             sites=bool(self.site_tasks),
             hydrogens=self.hydrogens,
         )
@@ -206,6 +210,13 @@ class MolAttnConfig:
     def output_names(self) -> tuple[str, ...]:
         """Names of all outputs, in the order of the columns of a prediction."""
         return tuple(name for task in self.tasks for name in task.output_names)
+
+    @cached_property
+    def written_columns(self) -> tuple[list[int], list[int]]:
+        """Indices of the tasks that are predicted of molecules as written, and of their outputs."""
+        tasks = [task for task in self.tasks if task.name in self.written_tasks]
+        outputs = [self.output_names.index(name) for task in tasks for name in task.output_names]
+        return [*map(self.tasks.index, tasks)], outputs
 
     def difference(self, other: "MolAttnConfig") -> str:
         """Name the first option, other than ``members``, that differs from another's; "" = none."""

@@ -58,8 +58,7 @@ class Side(NamedTuple):
         features: ArrayLike | None = None,
     ) -> "Side":
         """Predict molecules, with intervals of a nominal coverage."""
-        networks, inputs = predictor.networks.predict(records, batch_size, features=features)
-        outputs = predictor.with_gaussian_process(networks, inputs)
+        outputs, inputs = predictor.outputs_and_inputs(records, batch_size, features=features)
         return cls(records, inputs, predictor.prediction(outputs, records, level))
 
     def rows(self, rows: NDArray[np.int64]) -> "Side":
@@ -85,7 +84,8 @@ def differences(
     have differences of a model for which :func:`missing_interval` has a reason.
     """
     config = predictor.config
-    pairs = zip(molecules.records, references.records, strict=True)
+    sides = ([row.written or row for row in side.records] for side in (molecules, references))
+    pairs = zip(*sides, strict=True)
     is_same = np.array([first.identity == second.identity for first, second in pairs], dtype=bool)
     first = molecules.prediction.prediction
     second = np.where(is_same[:, None], first, references.prediction.prediction)

@@ -209,7 +209,7 @@ class MolAttn(nn.Module):
             message = "the model was trained on standardized molecules, and predicts no others"
             raise InputError(message, option="as_given")
         model = copy.copy(self)
-        model.config = replace(self.config, standardize=False)
+        model.config = replace(self.config, standardize=False, written_tasks=())
         return model
 
     # Molecules and batches.

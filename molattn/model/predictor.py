@@ -1,7 +1,7 @@
 """Predictions of a model: its networks, Gaussian process and calibration together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,8 +57,30 @@ class Predictor:
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
         """Predict with each member on the transformed scale and in logits, ``[members, n, O]``."""
-        outputs, inputs = self.networks.predict(records, batch_size, features=features)
-        return self.with_gaussian_process(outputs, inputs)
+        return self.outputs_and_inputs(records, batch_size, features=features)[0]
+
+    def outputs_and_inputs(
+        self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
+    ) -> tuple[Array, KernelInputs]:
+        """Return :meth:`predict_outputs`, and the inputs of kernels of the records.
+
+        Tasks of molecules as written are predicted of ``written``, without table features.
+        """
+        networks, inputs = self.networks.predict(records, batch_size, features=features)
+        outputs = self.with_gaussian_process(networks, inputs)
+        return self._with_written(
+            outputs, records, lambda written: self.predict_outputs(written, batch_size)
+        ), inputs
+
+    def _with_written(
+        self, arrays: Array, records: Records, calculate: Callable[[Records], Array]
+    ) -> Array:
+        """Calculate columns of tasks of molecules as written again, of ``[..., n, T or O]``."""
+        if written := {row: x.written for row, x in enumerate(records) if x.written is not None}:
+            rows = np.array([*written])[:, None]
+            columns = self.config.written_columns[arrays.shape[-1] > len(self.config.tasks)]
+            arrays[..., rows, columns] = calculate([*written.values()])[..., columns]
+        return arrays
 
     def with_gaussian_process(self, outputs: Array, inputs: KernelInputs) -> Array:
         """Add the Gaussian process to outputs of the networks; return the transformed scale."""
@@ -142,8 +164,8 @@ class Predictor:
         grade = confidence, error
         return Prediction(values, low, high, std, nearest, similarity, *grade, closeness)
 
-    def _surroundings(self, records: Records) -> tuple[Array, Array, Array]:
-        """Return what errors of molecules depend on, each ``[n, T]``.
+    def _surroundings(self, records: Records) -> Array:
+        """Return what errors of molecules depend on, ``[3, n, T]``.
 
         These are the similarity to the nearest training molecule; the same, but 0 of a molecule
         with an element, a charge or a size that is new; and the relative errors nearby, then 1.
@@ -151,10 +173,9 @@ class Predictor:
         index = self.calibrated_uncertainty().fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
         similarity, nearby = index.neighbor_errors(prints, len(self.config.tasks))
-        if index.seen is None:
-            return similarity, similarity, nearby
-        lacks = index.seen.lacks(records, self.config.featurizer)
-        return similarity, np.where(lacks, 0.0, similarity), np.where(lacks, 1.0, nearby)
+        lacks = index.seen is not None and index.seen.lacks(records, self.config.featurizer)
+        arrays = [similarity, np.where(lacks, 0.0, similarity), np.where(lacks, 1.0, nearby)]
+        return self._with_written(np.stack(arrays), records, self._surroundings)
 
     def grade(
         self, prediction: Array, mean: Array, similarity: Array, nearby: Array
@@ -199,7 +220,8 @@ class Predictor:
             for task, (similarity, nearby, error) in enumerate(zip(*row, strict=True)):
                 texts = [f"nearest {similarity:.2f}"]
                 if seen is not None:
-                    texts += seen.reasons(record, config.featurizer, task)
+                    form = (task in config.written_columns[0] and record.written) or record
+                    texts += seen.reasons(form, config.featurizer, task)
                 if len(texts) == 1 and nearby != 1.0:  # as it is where errors are unknown
                     texts.append(f"errors nearby {nearby:.2f} times the mean")
                 elif len(texts) == 1 and isinstance(calibration.parts[task], ProbabilityScaling):
@@ -302,10 +324,18 @@ class Predictor:
             return [[None] * len(self.config.tasks)] * len(records)
         prints: list[Any] = [record.fingerprint for record in records]
         indices = self.calibrated_uncertainty().fingerprints.indices(prints).tolist()
-        return [
+        labels = [
             molecules.labels(record.smiles or "", index, self.config)
             for record, index in zip(records, indices, strict=True)
         ]
+        if self.config.written_tasks:
+            config = replace(self.config, standardize=False, written_tasks=())
+            reader = replace(self, networks=replace(self.networks, config=config))
+            written = reader.measured([record.written or record for record in records])
+            for row, as_written in zip(labels, written, strict=True):
+                for task in self.config.written_columns[0]:
+                    row[task] = as_written[task]
+        return labels
 
     def nearest(
         self, smiles: Sequence[Molecule | Fingerprint], count: int

@@ -110,6 +110,11 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
             for word in ("row", "similarity", "contribution", "smiles"):
                 heading = Heading(f"{title}, neighbor {number}: {word}", _NEIGHBOR)
                 on_request[f"{task.name}_neighbor_{number}_{word}"] = heading
+        on_request[f"{value}_of_parent"] = Heading(
+            f"{title}, of the parent",
+            "Prediction of the parent; the other is as written",
+            unit=unit,
+        )
         reason = Heading(f"{title}, reason of the confidence", _REASON, is_detail=True)
         on_request[f"{task.name}_confidence_reason"] = reason
         for name in task_columns(task, transform):
@@ -180,6 +185,8 @@ def readable_values(
             ends = [row.get(f"{task.name}_{end}") for end in ("low", "high")]
             texts = [three_digits(float(end)) for end in ends if end]
             value = f"{three_digits(float(value))} {unit}".strip()
+            if of_parent := row.get(f"{task.columns[0]}_of_parent"):
+                value += f" (parent: {three_digits(float(of_parent))})"
             span = " to ".join(texts)
         else:
             probable = max(float(row[name]) for name in task.output_names)  # one, if binary

@@ -71,6 +71,7 @@ class Endpoint:
     assay: str = ""  # how it was measured
     limitations: str = ""  # what the training data cannot tell
     unit: str = ""  # or what the probability is of
+    form: Literal["", "parent", "written"] = ""  # of molecules that are learned and predicted
     direction: str = ""  # which values are desired, as a rule
     thresholds: tuple[Threshold, ...] = ()
     source: str = ""  # of the training data

@@ -77,6 +77,9 @@ Prediction = TypedDict(
         "measured_remark": NotRequired[
             Annotated[str | None, Field(description="If it is not as predicted.")]
         ],
+        "of_parent": NotRequired[
+            Annotated[float | None, Field(description="If the molecule is predicted as written.")]
+        ],
         "percentile": float | None,
         "difference": NotRequired[
             Annotated[Difference | None, Field(description="With `difference_from`.")]
@@ -211,6 +214,8 @@ def _prediction(served: ServedModel, task: Task, cells: dict[str, Any]) -> Predi
     if f"{task.name}_measured" in cells:
         answer["measured"] = cells[f"{task.name}_measured"]
         answer["measured_remark"] = measured_remark(task, cells) or None
+    if (of_parent := f"{task.output_names[0]}_of_parent") in cells:
+        answer["of_parent"] = cells[of_parent]
     if task.kind == "regression":
         ends = {end: cells.get(f"{task.name}_{end}") for end in ("low", "high")}
         if difference := _difference(task, cells):

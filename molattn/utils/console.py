@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -29,10 +29,11 @@ def print_remarks(
     groups: int = 0,
     parents: int = 0,
     redrawn: int = 0,
+    written_tasks: Sequence[str] = (),
 ) -> None:
     """Print the reason codes, and how many molecules are read otherwise than they are written.
 
-    These have stereo groups, are predicted as their parents, or are redrawn.
+    These have stereo groups, are predicted as their parents except for some tasks, or are redrawn.
     """
     if errors:
         counts = (f"{count} {code}" for code, count in errors.most_common())
@@ -42,7 +43,8 @@ def print_remarks(
         print_line(console, f"{what}: read with unspecified centers")
     if parents:
         removed = f"removed counterions or charges from {counted(parents, 'molecule')}"
-        print_line(console, f"{removed}, predicted as parent (--as-given: as written)")
+        others = f", {', '.join(written_tasks)} as written" if written_tasks else ""
+        print_line(console, f"{removed}, predicted as parent{others} (--as-given: as written)")
     if redrawn:
         what = "[S+][O-] or [P+][O-], hydrogen isotopes, or bonds to alkali metals"
         print_line(console, f"{counted(redrawn, 'molecule')} with {what}: redrawn in the usual way")

@@ -232,6 +232,13 @@ def coverage_chart() -> Figure:
     return figure
 
 
+_FORMS = {
+    "": "",
+    "parent": "the parent is learned and predicted",
+    "written": "as written, in training and prediction; of a salt also the parent is predicted",
+}
+
+
 def endpoints_table() -> str:
     """Return the properties of the packaged model, each with one of its scores."""
     rows = []
@@ -255,6 +262,7 @@ def endpoint_sections() -> str:
             "Measured by": one.assay,
             "Not in the data": one.limitations,
             "Unit": one.unit,
+            "Molecule": _FORMS[one.form],
             "Wanted": one.direction,
             "Thresholds": limits,
             "Scores": one.scores,

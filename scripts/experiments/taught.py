@@ -51,7 +51,7 @@ def teacher(folder: Path) -> MolAttn:
     """Train on the tasks that are not judged; they weigh as the square root of their labels."""
     names = [path.name.split(".")[0] for path in sorted(folder.glob("*.csv*"))]
     tasks = [name for name in names if name not in JUDGED]
-    table = read_tasks(folder, tasks)
+    table = read_tasks(folder, dict.fromkeys(tasks, "written"))
     for name in LOGARITHM:
         table[name] = np.log10(table[name].clip(lower=1e-3))
     parts = np.random.default_rng(0).choice(

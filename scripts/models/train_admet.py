@@ -4,16 +4,18 @@
 
 FOLDER has a file ``TASK.csv`` or ``TASK.csv.gz`` for each task with the columns ``smiles`` and
 ``target``: the training part of the benchmark (``train_val.csv`` of the package pytdc, where they
-are named ``Drug`` and ``Y``). They are joined to one table of molecules. Repeated labels are
-averaged; of classes the majority counts, and a tie is no label. The folds of a cross-validation by
-scaffold calibrate the model of all rows. An interrupted run goes on when the command is given
-again.
+are named ``Drug`` and ``Y``). They are joined to one table of molecules, each property by the form
+of ``endpoints.json``: labels of salts and ions are of their parent, or of the molecule as it is
+written (``scripts/experiments/forms.py`` compares the two). Repeated labels are averaged; of
+classes the majority counts, and a tie is no label. The folds of a cross-validation by scaffold
+calibrate the model of all rows. An interrupted run goes on when the command is given again.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from rdkit import Chem, rdBase
 from rich.console import Console
 
 from molattn import MolAttn
-from molattn.config import TrainConfig
+from molattn.chem.limits import read_molecule
+from molattn.config import MoleculeLimits, TrainConfig
+from molattn.errors import SmilesError
 from molattn.evaluation.cross_validation import cross_validate
 from molattn.evaluation.report.tables import score_cell
 from molattn.evaluation.scores.metrics import metrics_of
@@ -42,7 +46,6 @@ OPTIONS = {
     "ensemble": 2,
     "batch_size": 64,
     "learning_rate": 0.0014,
-    "precision": "bf16",
     "inducing_points": 4500,  # twice as many, as properties have different molecules
     "descriptors": "none",
     "init_from": "base-minimol",  # base learned from a teacher that has seen these labels
@@ -52,25 +55,45 @@ OPTIONS = {
 }
 
 
-def read_task(path: Path) -> pd.Series:
-    """Return the mean label of each molecule, by canonical SMILES."""
+@cache
+def parent_smiles(smiles: str) -> str | None:
+    """Return the canonical SMILES of a molecule's parent; None if it has no parent."""
+    try:
+        options: Any = {"standardize": "parent", "unify": False}
+        return Chem.MolToSmiles(read_molecule(smiles, MoleculeLimits(), bool, **options)[0])
+    except SmilesError:
+        return None
+
+
+def merged_labels(labels: pd.Series) -> pd.Series:
+    """Return the mean of the labels of each molecule; of classes the majority, without ties."""
+    merged = labels.groupby(level=0, sort=False).mean()
+    if set(labels) <= {0.0, 1.0}:
+        merged = merged[merged != 0.5].round()
+    return merged
+
+
+def read_task(path: Path, *, form: str = "written") -> pd.Series:
+    """Return the label of each molecule, by canonical SMILES: of its parent, or as written.
+
+    Molecules without a parent are as written.
+    """
     table = pd.read_csv(path).rename(columns={"Drug": "smiles", "Y": "target"})
     with rdBase.BlockLogs():
-        table["smiles"] = [Chem.CanonSmiles(text) for text in table["smiles"]]
-    labels = table.groupby("smiles", sort=False)["target"].mean()
-    if set(table["target"]) <= {0.0, 1.0}:
-        labels = labels[labels != 0.5].round()
-    return labels
+        smiles = [Chem.CanonSmiles(text) for text in table["smiles"]]
+        if form == "parent":
+            smiles = [parent_smiles(text) or text for text in smiles]
+    return merged_labels(pd.Series(table["target"].to_numpy(float), smiles))
 
 
-def read_tasks(folder: Path, names: list[str]) -> pd.DataFrame:
-    """Join the tasks to a table with a row for each molecule."""
+def read_tasks(folder: Path, forms: Mapping[str, str]) -> pd.DataFrame:
+    """Join tasks, each with labels of a form of molecules, to a table with a row for each."""
     columns = {}
-    for name in names:
+    for name, form in forms.items():
         found = [path for path in sorted(folder.glob(f"{name}.csv*")) if path.is_file()]
         if not found:
             sys.exit(f"{folder}: no {name}.csv and no {name}.csv.gz")
-        columns[name] = read_task(found[0])
+        columns[name] = read_task(found[0], form=form)
     return pd.DataFrame(columns).rename_axis("smiles").reset_index()
 
 
@@ -125,13 +148,14 @@ def main() -> None:
     endpoints = TypeAdapter(dict[str, Endpoint]).validate_json(ENDPOINTS.read_bytes())
     args.output.mkdir(parents=True, exist_ok=True)
     path = args.output / "admet.csv"
-    table = read_tasks(args.folder, [*endpoints])
+    table = read_tasks(args.folder, {name: card.form for name, card in endpoints.items()})
     table.to_csv(path, index=False)
     config = TrainConfig.from_options(str(path), options(table, endpoints))
     metrics = cross_validate(config, args.output, Console(stderr=True))
     assert metrics is not None  # None only in processes beside the first
     model = MolAttn.from_pretrained(args.output / "model")
-    model.config = replace(model.config, standardize="parent")
+    written = tuple(name for name, card in endpoints.items() if card.form == "written")
+    model.config = replace(model.config, standardize="parent", written_tasks=written)
     model.endpoints = with_results(endpoints, model, metrics)
     scores = {name: endpoint.scores for name, endpoint in model.endpoints.items()}
     model.save_pretrained(args.package, scores=scores)

@@ -37,7 +37,7 @@ def keeping(standardize=False, **options):
     config = MolAttnConfig(TASKS, SMALL, standardize=standardize, **options)
     transforms = LogTransform(), IdentityTransform()
     model = MolAttn(replace(config, target_transforms=transforms)).eval()
-    inputs = {"features": np.ones((30, 1))} if options else {}
+    inputs = {"features": np.ones((30, 1))} if "features" in options else {}
     labels = [[1.0 + n / 30, n % 2] for n in range(30)]
     prints = read_fingerprints([*TRAINING])
     model.calibrate(OTHERS, labels, prints, **inputs)
@@ -80,6 +80,13 @@ def test_a_model_that_reads_parents_merges_the_labels_of_parents_and_salts():
         {"y": None, "toxic": None},
         {"y": 7.0, "toxic": None},
     ]
+
+
+def test_a_task_of_molecules_as_written_has_the_labels_of_this_form_alone():
+    model = keeping("parent", written_tasks=("y",))
+    molecules = model.measured(["CC(=O)[O-].[Na+]", "CC(=O)[O-].[K+]", "CC(=O)O", "OCC"])
+    assert [one["y"] for one in molecules] == [7.0, None, None, pytest.approx(10.0)]
+    assert molecules[3]["toxic"] == "no / yes"
 
 
 def test_models_without_molecules_or_with_more_inputs_have_no_measured_labels(tmp_path):

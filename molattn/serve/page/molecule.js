@@ -3,7 +3,7 @@ import { depict, explain, predict } from "./api.js";
 import { openEditor } from "./editor.js";
 import { PhyschemCard } from "./physchem.js";
 import { profileOf } from "./profile.js";
-import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber, measuredTag,
+import { barOf, change, className, confidenceTag, confidenceText, grades, groups, intervalText, isMostlyLow, isNumber, measuredTag, parentTag,
   standing, thresholdText, titleOf, unitOf, valueText, verdictOf } from "./properties.js";
 import { announce, button, debounced, element, number, percent, picture, plural, signed } from "./shared.js";
 
@@ -205,7 +205,7 @@ export class MoleculeView {
         moved && element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")),
         element("b", { class: verdict, title: verdict && why }, main), verdict && hidden(` (${verdict})`), unit && element("span", { class: "unit" }, unit),
         word && !moved && element("span", { class: "word" }, word),
-        confidenceTag(task, shown, " confidence"), measuredTag(task, shown),
+        confidenceTag(task, shown, " confidence"), measuredTag(task, shown), parentTag(task, shown),
         moved && element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text),
         moved?.range && element("span", { class: "word" }, moved.range)),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
@@ -231,6 +231,7 @@ export class MoleculeView {
       "Nearest training molecule with this label": similarity != null && `similarity ${number(similarity, 2)}`,
       "Confidence": given && confidenceText(task, this.answer).replace(" confidence", ""),
       "Confidence rests on": given?.confidence_reason,
+      "Molecule": { written: "as written; the value of its parent stands beside it", parent: "its parent" }[card.form],
       "Probabilities": probabilities,
       "Measured as": card.assay,
       "Not in the data": card.limitations,

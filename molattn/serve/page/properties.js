@@ -75,6 +75,13 @@ export function measuredTag(task, answer) {
     `measured ${text}`, place);
 }
 
+// The prediction of the parent, where the other one is of the molecule as written; else null.
+export function parentTag(task, answer) {
+  const value = answer.predictions[task.name]?.of_parent;
+  return value == null ? null : element("span", { class: "word", title: "Predicted of the parent, the other value of the molecule as written" },
+    `parent ${number(value)}`);
+}
+
 // How many predictions of a molecule have each grade: { high: 14, medium: 5, low: 3 }.
 export function grades(answer) {
   const found = { high: 0, medium: 0, low: 0 };
