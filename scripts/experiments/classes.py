@@ -1,0 +1,335 @@
+r"""A development bench for classes, near and far from the training molecules, and where it is lost.
+
+Tables: the 13 classifications of TDC's ADMET group, BACE, BBBP, and ten sets of potencies, whose
+class 1 is a pKi or pEC50 above the median of the set; at most 1,500 rows of each, drawn at random.
+Two kinds of split with 20% test rows, three folds of each. A seed whose training or test rows have
+fewer than ten molecules of a class is left out.
+
+- ``scaffold``: balanced by Bemis-Murcko scaffold, 10% validation rows likewise.
+- ``far``: no training or validation molecule has a Tanimoto similarity of 0.4 or more to a test
+  molecule (Morgan fingerprints of radius 2 with 2,048 bits, no counts), as in Lo-Hi (Steshin, arXiv
+  2310.06399). Molecules in random order join the test rows with all their neighbors of 0.4 or more,
+  where these fit in; then all others that are near to a test molecule are left out. An eighth of
+  the rest is for validation, at random.
+
+Training starts from ``base``, or from ``base-minimol`` where the teacher of ``base`` saw the labels.
+``run`` trains the default once for each table, kind of split and fold, and scores its parts on the
+same rows; what is in RESULTS is not done again. It also writes each table with its splits for
+``benchmark_accuracy``, which adds other methods to the same file. ``compare`` prints both::
+
+    python -m scripts.experiments.classes run ../shared/data kept scripts/experiments/classes.csv
+    python -m scripts.accuracy.benchmark_accuracy --data kept/herg.csv --splits-file kept/herg.json \
+        --only lightgbm chemprop --results scripts/experiments/classes.csv
+    python -m scripts.experiments.classes compare scripts/experiments/classes.csv --kept kept
+
+The parts are the network, the Gaussian process, both (the default), a logistic regression on the
+embedding that the Gaussian process compares, boosted trees on RDKit's descriptors and Morgan counts
+(scikit-learn), and the five nearest training molecules. The validation rows scale the probabilities
+of the first three, as in the package.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from rdkit import Chem
+from rdkit.Chem import rdFingerprintGenerator
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from molattn.chem import Split, group_split, same_molecule, same_scaffold
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.config import TrainConfig
+from molattn.data.dataset import TrainingTable
+from molattn.evaluation.scores.metrics import score_tasks
+from molattn.model.gaussian_process import GaussianProcessHead
+from molattn.model.gaussian_process.fit import count_kinds
+from molattn.model.kernel import MoleculeKernel
+from molattn.model.uncertainty import ProbabilityScaling
+from molattn.task import Task
+from molattn.training.resolve import load_pretrained
+from molattn.training.run import TrainingJob, TrainingRun, read_rows, train_on_split
+from scripts.accuracy.cases import Case, Dataset, case_of
+from scripts.accuracy.results import Result, Results, RunKey
+from scripts.experiments.recipe import table
+
+Array = NDArray[np.float64]
+
+SEEN = (  # by the teacher of base
+    "ames bbb_martins cyp2c9_substrate_carbonmangels cyp2c9_veith cyp2d6_substrate_carbonmangels "
+    "cyp2d6_veith cyp3a4_substrate_carbonmangels cyp3a4_veith dili hia_hou pgp_broccatelli"
+).split()
+POTENCY = (
+    "CHEMBL218_EC50 CHEMBL219_Ki CHEMBL238_Ki CHEMBL239_EC50 CHEMBL244_Ki CHEMBL262_Ki "
+    "CHEMBL264_Ki CHEMBL2971_Ki CHEMBL4005_Ki CHEMBL4792_Ki"
+).split()
+TABLES = {name: f"admet/{name}" for name in ("herg", "bioavailability_ma", *SEEN)}
+TABLES |= {"bace": "bace", "bbbp": "bbbp"} | {name: f"potency/{name}" for name in POTENCY}
+MINIMOL = {*SEEN, "bbbp"}
+SPLITS = ("scaffold", "far")
+SIZES = (0.7, 0.1, 0.2)
+FEWEST = 10  # molecules of a class in training and in test rows
+FAR = 0.4
+METRICS = ("pr_auc", "roc_auc", "nll", "ece")
+NEIGHBORS = 5
+BINS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)  # of the similarity to the nearest training molecule
+TASK = Task("y", "binary", ("0", "1"))
+
+
+def labeled(data: Path, name: str, most: int) -> pd.DataFrame:
+    """Return SMILES and classes 0 and 1 of a table."""
+    frame = table(data, TABLES[name], 100_000)
+    if name in POTENCY:
+        frame["y"] = frame["y"] > frame["y"].median()
+    frame["y"] = frame["y"].astype(int)
+    return frame if len(frame) <= most else frame.sample(most, random_state=0)
+
+
+def bit_similarity(smiles: list[str]) -> NDArray[np.float32]:
+    """Return the Tanimoto similarity of the bits of Morgan fingerprints, ``[n, n]``."""
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
+    mols = map(Chem.MolFromSmiles, smiles)
+    bits = np.array([generator.GetFingerprintAsNumPy(mol) for mol in mols], dtype=np.float32)
+    common = bits @ bits.T
+    total = bits.sum(axis=1)
+    return common / np.maximum(total[:, None] + total - common, 1.0)
+
+
+def far_split(smiles: list[str], similarity: NDArray[np.float32], seed: int) -> Split:
+    """Split so that no other molecule is near to a test molecule."""
+    near = similarity >= FAR
+    is_test = np.zeros(len(smiles), dtype=bool)
+    is_free = ~is_test
+    for row in np.random.default_rng(seed).permutation(len(smiles)):
+        joining = near[row] & is_free
+        if is_free[row] and (is_test | joining).sum() <= round(SIZES[2] * len(smiles)):
+            is_test |= joining
+            is_free &= ~joining
+    rest = np.flatnonzero(~near[is_test].any(axis=0))
+    groups = same_molecule([smiles[row] for row in rest])
+    sizes = (SIZES[0] / (1.0 - SIZES[2]), SIZES[1] / (1.0 - SIZES[2]), 0.0)
+    inner = group_split(groups, sizes=sizes, seed=seed, balanced=False)
+    return Split(rest[inner.train], rest[inner.val], np.flatnonzero(is_test))
+
+
+def splits(smiles: list[str], labels: Array, similarity: Any, folds: int) -> dict[str, list[Split]]:
+    """Return the folds of each kind of split: those of the first seeds with enough of each class."""
+    scaffolds = same_scaffold(smiles)
+    makers: dict[str, Callable[[int], Split]] = {
+        "scaffold": lambda seed: group_split(scaffolds, sizes=SIZES, seed=seed, balanced=True),
+        "far": lambda seed: far_split(smiles, similarity, seed),
+    }
+
+    def folds_of(kind: str) -> Iterator[Split]:
+        for seed in range(100):
+            split = makers[kind](seed)
+            counts = [np.bincount(labels[rows], minlength=2) for rows in (split.train, split.test)]
+            if np.min(counts) >= FEWEST:
+                yield split
+
+    return {kind: [split for split, _ in zip(folds_of(kind), range(folds))] for kind in SPLITS}
+
+
+def dataset(data: Path, name: str, most: int, folds: int, kept: Path) -> tuple[Dataset, Any]:
+    """Return a table with its splits, which are written for other methods, and similarities."""
+    frame = labeled(data, name, most)
+    smiles = frame["smiles"].tolist()
+    similarity = bit_similarity(smiles)
+    parts = splits(smiles, frame["y"].to_numpy(), similarity, folds)
+    rows = {
+        kind: [{part: x.tolist() for part, x in split._asdict().items()} for split in several]
+        for kind, several in parts.items()
+    }
+    frame.to_csv(kept / f"{name}.csv", index=False)
+    (kept / f"{name}.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")
+    labels = frame["y"].to_numpy(dtype=np.float64)
+    return Dataset(name, smiles, labels, list(range(len(smiles))), TASK, rows), similarity
+
+
+def reading(name: str, data: Dataset) -> tuple[TrainConfig, TrainingTable, Any]:
+    """Read a table as a training does, with the inputs of boosted trees; return also the base."""
+    options: Any = {"target_columns": ("y",), "device": "cpu", "task": "classification"}
+    options["init_from"] = "base-minimol" if name in MINIMOL else "base"
+    config, base = load_pretrained(TrainConfig.from_options("", options))
+    frame = pd.DataFrame({"smiles": data.smiles, "y": data.labels.astype(int)})
+    return config, read_rows(config, frame=frame), base
+
+
+def parts_of(run: TrainingRun, similarity: NDArray[np.float32]) -> dict[str, Any]:
+    """Return what the parts of a trained model say of all rows, and what they are fitted on."""
+    model = run.model
+    head = model.gaussian_process
+    assert head is not None
+    rows = np.concatenate(run.split)
+    records = run.table.molecules(rows).records
+    network, inputs = model.networks.predict(records)
+    learned = np.arange(len(run.split.train) + len(run.split.val))
+    first = np.arange(len(run.split.train))
+    labels = run.table.targets[rows]
+    earlier = GaussianProcessHead.fit(model.config, inputs[first], labels[first])
+    process = head.predict(inputs)
+    process[: len(learned)] = earlier.predict(inputs[learned])
+    both = model.predictor.with_gaussian_process(network, inputs)
+    kernel = MoleculeKernel.fit(inputs[learned], learned, count_kinds(model.config))
+    prints = run.table.fingerprints(rows)
+    return {
+        "sizes": np.array([len(part) for part in run.split]),
+        "labels": labels[:, 0],
+        "network": network.mean(axis=0)[:, 0],
+        "process": process[:, 0],
+        "both": model.predictor.values(both)[:, 0],
+        "share": head.shares,
+        "embedding": inputs.numbers["embedding"],
+        "kernel": kernel(inputs, rounded=True).astype(np.float32),
+        "bits": similarity[np.ix_(rows, rows[learned])],
+        "counts": FingerprintIndex([prints[row] for row in learned]).similarities(prints),
+    }
+
+
+def scaled(logits: Array, parts: dict[str, Any]) -> Array:
+    """Return probabilities of the test rows, scaled by the validation rows."""
+    first, held_out, _ = parts["sizes"].cumsum()
+    pairs = np.column_stack([np.zeros(len(logits)), logits])
+    rows = slice(first, held_out)
+    scaling = ProbabilityScaling.fit_validated(pairs[rows], parts["labels"][rows].astype(int))
+    return scaling(pairs[held_out:])[:, 1]
+
+
+def logistic(parts: dict[str, Any]) -> Array:
+    learned = parts["sizes"][:2].sum()
+    model = LogisticRegressionCV(
+        Cs=np.logspace(-4, 1, 6),
+        cv=5,
+        scoring="neg_log_loss",
+        max_iter=500,
+        use_legacy_attributes=False,
+        l1_ratios=(0.0,),
+    )
+    model = make_pipeline(StandardScaler(), model)
+    model.fit(parts["embedding"][:learned], parts["labels"][:learned])
+    return model.predict_proba(parts["embedding"][learned:])[:, 1]
+
+
+def boosted(numbers: NDArray[np.float32], parts: dict[str, Any]) -> Array:
+    """Predict by trees whose number the validation rows choose."""
+    first, held_out, _ = parts["sizes"].cumsum()
+    numbers = numbers[:, np.ptp(numbers[:first], axis=0) > 0]
+    model = HistGradientBoostingClassifier(
+        learning_rate=0.05,
+        max_iter=1000,
+        max_features=0.5,
+        max_bins=63,
+        early_stopping=True,
+        n_iter_no_change=50,
+        random_state=0,
+    )
+    labels = parts["labels"]
+    validation = {"X_val": numbers[first:held_out], "y_val": labels[first:held_out]}
+    model.fit(numbers[:first], labels[:first], **validation)
+    return model.predict_proba(numbers[held_out:])[:, 1]
+
+
+def nearest(parts: dict[str, Any]) -> Array:
+    """Predict the mean of the nearest by similarity, with the frequency of the class at weight 1."""
+    learned = parts["sizes"][:2].sum()
+    similarity = parts["bits"][learned:]
+    labels = parts["labels"][:learned]
+    rows = np.argsort(-similarity, axis=1, kind="stable")[:, :NEIGHBORS]
+    weights = np.take_along_axis(similarity, rows, axis=1)
+    total = (weights * labels[rows]).sum(axis=1) + labels.mean()
+    return total / (weights.sum(axis=1) + 1.0)
+
+
+def results_of(case: Case, model: str, probabilities: Array, seconds: float) -> list[Result]:
+    """Return the rows of a model; the test rows are in the order of the split."""
+    truth = case.labels[case.rows["test"]]
+    scores = score_tasks(probabilities[:, None], truth[:, None], [TASK]).tasks["y"]
+    is_default = model in ("network", "process", "both")
+    package = "molattn" if is_default else "scikit-learn"
+    facts = {
+        "kind": package,
+        "train_rows": len(case.rows["train"]),
+        "cpu_seconds": round(seconds, 2),
+        "wall_seconds": round(seconds, 2),
+        "version": f"{package} {version(package)}",
+        "options": "{}",
+        "digest": case.digest(),
+    }
+    key: Any = RunKey(model=model, **case.key._asdict())
+    return [
+        Result(**key._asdict(), metric=metric, value=scores[metric], **facts)
+        for metric in METRICS
+        if scores[metric] is not None
+    ]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train and score what is not in the results yet, the first fold of all tables first."""
+    torch.set_num_threads(1)
+    results = Results(options.results)
+    options.kept.mkdir(parents=True, exist_ok=True)
+    for fold in range(options.folds):
+        for name in options.tables:
+            data, similarity = dataset(options.data, name, options.rows, 3, options.kept)
+            cases = [case_of(data, kind, fold) for kind in SPLITS if fold < len(data.splits[kind])]
+            done = {row.case for row in results.read() if row.model == "both"}
+            cases = [case for case in cases if case.key not in done]
+            if not cases:
+                continue
+            config, rows, base = reading(name, data)
+            for case in cases:
+                start = time.process_time()
+                split = Split(*(np.array(case.rows[part]) for part in ("train", "val", "test")))
+                parts = parts_of(train_on_split(TrainingJob(config, rows, split, base)), similarity)
+                of_default = time.process_time() - start
+                held_out = parts["sizes"][:2].sum()
+                numbers: Any = rows.baseline_numbers
+                predictors = {
+                    "network": lambda: scaled(parts["network"], parts),
+                    "process": lambda: scaled(parts["process"], parts),
+                    "logistic": lambda: logistic(parts),
+                    "boosted": lambda: boosted(numbers[np.concatenate(split)], parts),
+                    "nearest": lambda: nearest(parts),
+                    "both": lambda: parts["both"][held_out:],
+                }
+                lines = []
+                for model, predict in predictors.items():
+                    start = time.process_time()
+                    parts[f"p_{model}"] = predict()
+                    seconds = time.process_time() - start
+                    seconds += of_default if model in ("network", "process", "both") else 0.0
+                    lines += results_of(case, model, parts[f"p_{model}"], seconds)
+                np.savez(options.kept / f"{name}_{case.split}_{fold}.npz", **parts)
+                results.add(lines)
+                print(case.key, f"{of_default:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    running = commands.add_parser("run")
+    running.add_argument("data", type=Path)
+    running.add_argument("kept", type=Path, help="folder for tables, splits and outputs of parts")
+    running.add_argument("results", type=Path)
+    running.add_argument("--tables", nargs="+", choices=TABLES, default=[*TABLES])
+    running.add_argument("--rows", type=int, default=1500, help="at most (default: %(default)s)")
+    running.add_argument("--folds", type=int, default=3, choices=(1, 2, 3))
+    running.set_defaults(command=run)
+    options = parser.parse_args()
+    options.command(options)
+
+
+if __name__ == "__main__":
+    main()
