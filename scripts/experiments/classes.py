@@ -12,15 +12,18 @@ fewer than ten molecules of a class is left out.
   where these fit in; then all others that are near to a test molecule are left out. An eighth of
   the rest is for validation, at random.
 
-Training starts from ``base``, or from ``base-minimol`` where the teacher of ``base`` saw the labels.
+Training starts from ``base``, or ``base-minimol`` where the teacher of ``base`` saw the labels.
 ``run`` trains the default once for each table, kind of split and fold, and scores its parts on the
 same rows; what is in RESULTS is not done again. It also writes each table with its splits for
-``benchmark_accuracy``, which adds other methods to the same file. ``compare`` prints both::
+``benchmark_accuracy``, which adds other methods to the same file. ``distance`` scores the parts by
+the similarity of test molecules to the nearest training or validation molecule, where there are ten
+of each class, and ``compare`` prints tables::
 
-    python -m scripts.experiments.classes run ../shared/data kept scripts/experiments/classes.csv
-    python -m scripts.accuracy.benchmark_accuracy --data kept/herg.csv --splits-file kept/herg.json \
-        --only lightgbm chemprop --results scripts/experiments/classes.csv
-    python -m scripts.experiments.classes compare scripts/experiments/classes.csv --kept kept
+    python -m scripts.experiments.classes run ../shared/data kept classes.csv --rows 500 --folds 1
+    python -m scripts.experiments.classes distance kept classes_distance.csv
+    python -m scripts.experiments.classes compare classes.csv classes_distance.csv
+    python -m scripts.accuracy.benchmark_accuracy --data kept/herg.csv --seeds 0 \
+        --splits-file kept/herg.json --only lightgbm chemprop --results classes.csv
 
 The parts are the network, the Gaussian process, both (the default), a logistic regression on the
 embedding that the Gaussian process compares, boosted trees on RDKit's descriptors and Morgan counts
@@ -31,8 +34,9 @@ of the first three, as in the package.
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +65,7 @@ from molattn.training.resolve import load_pretrained
 from molattn.training.run import TrainingJob, TrainingRun, read_rows, train_on_split
 from scripts.accuracy.cases import Case, Dataset, case_of
 from scripts.accuracy.results import Result, Results, RunKey
+from scripts.benchmarks.benchmarking import markdown_table
 from scripts.experiments.recipe import table
 
 Array = NDArray[np.float64]
@@ -77,12 +82,16 @@ TABLES = {name: f"admet/{name}" for name in ("herg", "bioavailability_ma", *SEEN
 TABLES |= {"bace": "bace", "bbbp": "bbbp"} | {name: f"potency/{name}" for name in POTENCY}
 MINIMOL = {*SEEN, "bbbp"}
 SPLITS = ("scaffold", "far")
+FOLDS = 3
 SIZES = (0.7, 0.1, 0.2)
 FEWEST = 10  # molecules of a class in training and in test rows
 FAR = 0.4
 METRICS = ("pr_auc", "roc_auc", "nll", "ece")
 NEIGHBORS = 5
-BINS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)  # of the similarity to the nearest training molecule
+BINS = (0.0, 0.3, 0.4, 0.6, 1.01)  # of the similarity to the nearest learned molecule
+BIN_NAMES = ("below 0.3", "0.3 to 0.4", "0.4 to 0.6", "above 0.6")
+BASE_RATE = "base rate"
+DEFAULT = ("both", "network", "process")
 TASK = Task("y", "binary", ("0", "1"))
 
 
@@ -122,8 +131,8 @@ def far_split(smiles: list[str], similarity: NDArray[np.float32], seed: int) -> 
     return Split(rest[inner.train], rest[inner.val], np.flatnonzero(is_test))
 
 
-def splits(smiles: list[str], labels: Array, similarity: Any, folds: int) -> dict[str, list[Split]]:
-    """Return the folds of each kind of split: those of the first seeds with enough of each class."""
+def splits(smiles: list[str], labels: Any, similarity: Any) -> dict[str, list[Split]]:
+    """Return folds of each kind of split: those of the first seeds with enough of each class."""
     scaffolds = same_scaffold(smiles)
     makers: dict[str, Callable[[int], Split]] = {
         "scaffold": lambda seed: group_split(scaffolds, sizes=SIZES, seed=seed, balanced=True),
@@ -137,15 +146,15 @@ def splits(smiles: list[str], labels: Array, similarity: Any, folds: int) -> dic
             if np.min(counts) >= FEWEST:
                 yield split
 
-    return {kind: [split for split, _ in zip(folds_of(kind), range(folds))] for kind in SPLITS}
+    return {kind: [*islice(folds_of(kind), FOLDS)] for kind in SPLITS}
 
 
-def dataset(data: Path, name: str, most: int, folds: int, kept: Path) -> tuple[Dataset, Any]:
+def dataset(data: Path, name: str, most: int, kept: Path) -> tuple[Dataset, Any]:
     """Return a table with its splits, which are written for other methods, and similarities."""
     frame = labeled(data, name, most)
     smiles = frame["smiles"].tolist()
     similarity = bit_similarity(smiles)
-    parts = splits(smiles, frame["y"].to_numpy(), similarity, folds)
+    parts = splits(smiles, frame["y"].to_numpy(), similarity)
     rows = {
         kind: [{part: x.tolist() for part, x in split._asdict().items()} for split in several]
         for kind, several in parts.items()
@@ -220,9 +229,10 @@ def logistic(parts: dict[str, Any]) -> Array:
     return model.predict_proba(parts["embedding"][learned:])[:, 1]
 
 
-def boosted(numbers: NDArray[np.float32], parts: dict[str, Any]) -> Array:
+def boosted(parts: dict[str, Any]) -> Array:
     """Predict by trees whose number the validation rows choose."""
     first, held_out, _ = parts["sizes"].cumsum()
+    numbers = parts["numbers"]
     numbers = numbers[:, np.ptp(numbers[:first], axis=0) > 0]
     model = HistGradientBoostingClassifier(
         learning_rate=0.05,
@@ -240,7 +250,7 @@ def boosted(numbers: NDArray[np.float32], parts: dict[str, Any]) -> Array:
 
 
 def nearest(parts: dict[str, Any]) -> Array:
-    """Predict the mean of the nearest by similarity, with the frequency of the class at weight 1."""
+    """Predict the mean of the nearest, by similarity, with the base rate at weight 1."""
     learned = parts["sizes"][:2].sum()
     similarity = parts["bits"][learned:]
     labels = parts["labels"][:learned]
@@ -254,8 +264,7 @@ def results_of(case: Case, model: str, probabilities: Array, seconds: float) -> 
     """Return the rows of a model; the test rows are in the order of the split."""
     truth = case.labels[case.rows["test"]]
     scores = score_tasks(probabilities[:, None], truth[:, None], [TASK]).tasks["y"]
-    is_default = model in ("network", "process", "both")
-    package = "molattn" if is_default else "scikit-learn"
+    package = "molattn" if model in DEFAULT else "scikit-learn"
     facts = {
         "kind": package,
         "train_rows": len(case.rows["train"]),
@@ -273,6 +282,35 @@ def results_of(case: Case, model: str, probabilities: Array, seconds: float) -> 
     ]
 
 
+PARTS: dict[str, Callable[[dict[str, Any]], Array]] = {
+    "both": lambda parts: parts["both"][parts["sizes"][:2].sum() :],
+    "network": lambda parts: scaled(parts["network"], parts),
+    "process": lambda parts: scaled(parts["process"], parts),
+    "logistic": logistic,
+    "boosted": boosted,
+    "nearest": nearest,
+}
+
+
+def run_case(case: Case, job: TrainingJob, similarity: Any, kept: Path) -> list[Result]:
+    """Train the default, score its parts, and keep what they say."""
+    start = time.process_time()
+    parts = parts_of(train_on_split(job), similarity)
+    numbers: Any = job.table.baseline_numbers
+    parts["numbers"] = numbers[np.concatenate(job.split)]
+    seconds = time.process_time() - start
+    lines = []
+    for model, predict in PARTS.items():
+        start = time.process_time()
+        parts[f"p_{model}"] = predict(parts)
+        own = time.process_time() - start
+        lines += results_of(case, model, parts[f"p_{model}"], own + seconds * (model in DEFAULT))
+    del parts["numbers"]
+    np.savez(kept / f"{case.data}_{case.split}_{case.seed}.npz", **parts)
+    print(case.key, f"{seconds:.0f} s", flush=True)
+    return lines
+
+
 def run(options: argparse.Namespace) -> None:
     """Train and score what is not in the results yet, the first fold of all tables first."""
     torch.set_num_threads(1)
@@ -280,38 +318,95 @@ def run(options: argparse.Namespace) -> None:
     options.kept.mkdir(parents=True, exist_ok=True)
     for fold in range(options.folds):
         for name in options.tables:
-            data, similarity = dataset(options.data, name, options.rows, 3, options.kept)
-            cases = [case_of(data, kind, fold) for kind in SPLITS if fold < len(data.splits[kind])]
-            done = {row.case for row in results.read() if row.model == "both"}
+            data, similarity = dataset(options.data, name, options.rows, options.kept)
+            cases = [case_of(data, kind, fold) for kind in SPLITS]
+            done = {row.case for row in results.read() if row.model in PARTS}
             cases = [case for case in cases if case.key not in done]
-            if not cases:
-                continue
-            config, rows, base = reading(name, data)
+            if cases:
+                config, rows, base = reading(name, data)
             for case in cases:
-                start = time.process_time()
                 split = Split(*(np.array(case.rows[part]) for part in ("train", "val", "test")))
-                parts = parts_of(train_on_split(TrainingJob(config, rows, split, base)), similarity)
-                of_default = time.process_time() - start
-                held_out = parts["sizes"][:2].sum()
-                numbers: Any = rows.baseline_numbers
-                predictors = {
-                    "network": lambda: scaled(parts["network"], parts),
-                    "process": lambda: scaled(parts["process"], parts),
-                    "logistic": lambda: logistic(parts),
-                    "boosted": lambda: boosted(numbers[np.concatenate(split)], parts),
-                    "nearest": lambda: nearest(parts),
-                    "both": lambda: parts["both"][held_out:],
-                }
-                lines = []
-                for model, predict in predictors.items():
-                    start = time.process_time()
-                    parts[f"p_{model}"] = predict()
-                    seconds = time.process_time() - start
-                    seconds += of_default if model in ("network", "process", "both") else 0.0
-                    lines += results_of(case, model, parts[f"p_{model}"], seconds)
-                np.savez(options.kept / f"{name}_{case.split}_{fold}.npz", **parts)
-                results.add(lines)
-                print(case.key, f"{of_default:.0f} s", flush=True)
+                job = TrainingJob(config, rows, split, base)
+                results.add(run_case(case, job, similarity, options.kept))
+
+
+def test_rows(kept: Path) -> pd.DataFrame:
+    """Return what each part says of the test rows of all splits that were run."""
+    frames = []
+    for path in sorted(kept.glob("*.npz")):
+        name, split, _ = path.stem.rsplit("_", 2)
+        parts = np.load(path)
+        learned = parts["sizes"][:2].sum()
+        columns = {model: parts[f"p_{model}"] for model in PARTS}
+        columns[BASE_RATE] = np.full(parts["sizes"][2], parts["labels"][:learned].mean())
+        columns["label"] = parts["labels"][learned:]
+        columns["similarity"] = parts["bits"][learned:].max(axis=1)
+        frames.append(pd.DataFrame(columns).assign(table=name, split=split))
+    rows = pd.concat(frames, ignore_index=True)
+    rows["similarity"] = pd.cut(rows["similarity"], BINS, right=False, labels=BIN_NAMES).astype(str)
+    return rows
+
+
+def distance(options: argparse.Namespace) -> None:
+    """Score the parts by kind of split and by similarity, for each table and for all as one."""
+    rows = test_rows(options.kept)
+    lines = []
+    for column in ("split", "similarity"):
+        for (group, name), frame in [
+            *rows.groupby([column, "table"]),
+            *rows.assign(table="all").groupby([column, "table"]),
+        ]:
+            truth = frame[["label"]].to_numpy()
+            fewest = np.bincount(truth[:, 0].astype(int), minlength=2).min()
+            for model in (*PARTS, BASE_RATE):
+                values = score_tasks(frame[[model]].to_numpy(), truth, [TASK]).tasks["y"]
+                defined = {metric: values[metric] for metric in METRICS}
+                if model == BASE_RATE:
+                    defined |= {"pr_auc": np.nan, "roc_auc": np.nan}
+                if fewest >= FEWEST:
+                    keys = {"group": group, "table": name, "model": model, "rows": len(frame)}
+                    lines.append(keys | defined)
+    pd.DataFrame(lines).to_csv(options.output, index=False, float_format="%.4f")
+
+
+def mean_and_error(values: pd.Series) -> str:
+    return f"{values.mean():+.3f} ± {values.sem():.3f}"
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print means over tables, and differences to the default with their standard errors."""
+    rows = pd.DataFrame(Results(options.results).read())
+    rows = rows.rename(columns={"data": "table", "split": "group"})
+    means = rows.pivot_table("value", ["group", "table"], ["metric", "model"])
+    for kind in SPLITS:
+        print(f"\n{kind}: {len(means.loc[kind])} tables\n")
+        print_differences(means.loc[kind], METRICS)
+    rows = pd.read_csv(options.distance)
+    is_all = rows["table"] == "all"
+    for group in BIN_NAMES:
+        of_group = rows[(rows["group"] == group) & ~is_all]
+        of_tables = of_group.dropna().pivot_table(["roc_auc", "nll"], "table", "model")
+        print(f"\nsimilarity {group}: {len(of_tables)} tables\n")
+        if len(of_tables):
+            print_differences(of_tables, ("roc_auc", "nll"))
+    print("\nExpected calibration error of all tables as one\n")
+    pooled = rows[is_all].pivot_table("ece", "model", "group")
+    pooled = pooled.reindex(columns=[*SPLITS, *BIN_NAMES])
+    cells = [[model, *(f"{value:.3f}" for value in line)] for model, line in pooled.iterrows()]
+    print(markdown_table(["", *pooled.columns], cells))
+
+
+def print_differences(values: pd.DataFrame, metrics: Sequence[str]) -> None:
+    """Print scores ``[tables, (metric, model)]``: of the default, and of others less these."""
+    models = dict.fromkeys([*PARTS, *(model for _, model in values.columns)])
+    cells = []
+    for model in models:
+        changes = [values[metric, model] - values[metric, "both"] for metric in metrics]
+        texts = map(mean_and_error, changes)
+        if model == "both":
+            texts = (f"{values[metric, model].mean():.3f}" for metric in metrics)
+        cells.append([model, *texts])
+    print(markdown_table(["", *metrics], cells))
 
 
 def main() -> None:
@@ -325,8 +420,16 @@ def main() -> None:
     running.add_argument("results", type=Path)
     running.add_argument("--tables", nargs="+", choices=TABLES, default=[*TABLES])
     running.add_argument("--rows", type=int, default=1500, help="at most (default: %(default)s)")
-    running.add_argument("--folds", type=int, default=3, choices=(1, 2, 3))
+    running.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1))
     running.set_defaults(command=run)
+    scoring = commands.add_parser("distance")
+    scoring.add_argument("kept", type=Path)
+    scoring.add_argument("output", type=Path)
+    scoring.set_defaults(command=distance)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("results", type=Path)
+    comparing.add_argument("distance", type=Path)
+    comparing.set_defaults(command=compare)
     options = parser.parse_args()
     options.command(options)
 
