@@ -330,7 +330,7 @@ def run(options: argparse.Namespace) -> None:
                 results.add(run_case(case, job, similarity, options.kept))
 
 
-def test_rows(kept: Path) -> pd.DataFrame:
+def tested_rows(kept: Path) -> pd.DataFrame:
     """Return what each part says of the test rows of all splits that were run."""
     frames = []
     for path in sorted(kept.glob("*.npz")):
@@ -349,7 +349,7 @@ def test_rows(kept: Path) -> pd.DataFrame:
 
 def distance(options: argparse.Namespace) -> None:
     """Score the parts by kind of split and by similarity, for each table and for all as one."""
-    rows = test_rows(options.kept)
+    rows = tested_rows(options.kept)
     lines = []
     for column in ("split", "similarity"):
         for (group, name), frame in [
