@@ -19,6 +19,7 @@ from molattn.model.scaling import number_type
 from molattn.task import Level
 from molattn.utils.process_group import num_processes, process_rank
 
+FEWEST_AUXILIARY = 160  # molecules in an epoch, however few others there are
 MAX_KEPT_BYTES = 100_000_000  # of what a frozen encoder gives
 
 
@@ -98,15 +99,19 @@ class ResumableLoader(ABC):
         return -(-self.count // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        order = np.arange(self.count)
-        if self._seed is not None:
-            order = np.random.default_rng([self._seed, self._epoch]).permutation(self.count)
+        order = self._order()
         first = self._position if self._position < len(self) else 0
         for position in range(first, len(self)):
             self._position = position + 1
             rows = order[position * self.batch_size : (position + 1) * self.batch_size]
             positions = None if num_processes() == 1 else self._positions(rows)
             yield self.batch(rows, (self._epoch, position), positions)
+
+    def _order(self) -> NDArray[np.int64]:
+        """Return the rows of this epoch, one after another."""
+        if self._seed is None:
+            return np.arange(self.count)
+        return np.random.default_rng([self._seed, self._epoch]).permutation(self.count)
 
     def _positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Deal the rows out to the processes, the largest molecules first, there and back."""
@@ -130,13 +135,29 @@ class ResumableLoader(ABC):
         self._position = state["position"]
 
 
+def rows_of_epoch(molecules: Molecules, auxiliary: int) -> int:
+    """Return the number of molecules in an epoch, see :class:`LabeledLoader`."""
+    others = len(molecules.records) - auxiliary
+    return others + min(auxiliary, max(others, FEWEST_AUXILIARY))
+
+
 class LabeledLoader(ResumableLoader):
-    """Loads molecules with labels, and the output of a frozen encoder if it has up to 100 MB."""
+    """Loads molecules with labels, and the output of a frozen encoder if it has up to 100 MB.
+
+    The last ``auxiliary`` molecules have no label of a target. An epoch has at most as many of
+    them, drawn at random, as of the others (or 160), so that it has at most twice the steps.
+    """
 
     def __init__(
-        self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None
+        self,
+        model: MolAttn,
+        molecules: Molecules,
+        batch_size: int,
+        seed: int | None = None,
+        auxiliary: int = 0,
     ) -> None:
-        super().__init__(len(molecules.records), batch_size, seed)
+        self._auxiliary = auxiliary
+        super().__init__(rows_of_epoch(molecules, auxiliary), batch_size, seed)
         self._model = model
         self._molecules = molecules
         columns = molecules.targets, molecules.stds, molecules.weights
@@ -157,6 +178,13 @@ class LabeledLoader(ResumableLoader):
         if 4 * self._model.networks.embedding_width(atoms=True) * sum(sizes) > MAX_KEPT_BYTES:
             return []
         return [*torch.from_numpy(self._model.networks.embed(records, atoms=True)).split(sizes)]
+
+    def _order(self) -> NDArray[np.int64]:
+        """Return the rows of this epoch, among them some auxiliary ones."""
+        rng = np.random.default_rng([self._epoch, self._seed or 0])
+        others = len(self._molecules.records) - self._auxiliary
+        drawn = others + rng.choice(self._auxiliary, self.count - others, replace=False)
+        return np.concatenate([np.arange(others), np.sort(drawn)])[super()._order()]
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of atoms of each row, in both molecules of a pair."""

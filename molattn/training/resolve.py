@@ -33,6 +33,7 @@ from molattn.model.model import MolAttnConfig
 from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_head_width, check_network
 from molattn.task import Task
+from molattn.training.batches import rows_of_epoch
 from molattn.training.fine_tuning import PretrainedWeights
 from molattn.utils.registry import IMPORTED
 
@@ -171,7 +172,9 @@ def resolve(
     training = config.training
     epochs = training.num_epochs
     if training.epochs is None and only_classes:
-        steps = -(-len(learned_molecules(table, split)[0].records) // training.batch_size)
+        learned = learned_molecules(table, split)[0]
+        rows = rows_of_epoch(learned, len(learned.records) - len(split.train))
+        steps = -(-rows // training.batch_size)
         epochs = min(epochs, max(_MIN_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
         if epochs < training.num_epochs:
             remarks.append(f"training for {epochs} epochs, as there are only classes (--epochs)")

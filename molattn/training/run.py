@@ -289,7 +289,7 @@ def _fit_network(
     }
     return fit(
         LabeledObjective(model, loss, plan, site_losses),
-        LabeledLoader(model, training, size, config.seed),
+        LabeledLoader(model, training, size, config.seed, len(targets) - len(job.split.train)),
         LabeledLoader(model, validation, size) if len(job.split.val) else None,
         config,
         job.console,

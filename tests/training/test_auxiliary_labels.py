@@ -8,6 +8,7 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.data.table import bundled_dataset
+from molattn.evaluation.report.run_files import write_run
 from molattn.evaluation.scores.scoring import score_run
 from molattn.training.run import train
 
@@ -81,6 +82,18 @@ def test_a_second_table_is_the_same_as_rows_of_the_first(frame, tmp_path):
     # These are no neighbors that a user could look up.
     near = found.model.neighbors(NEW, len(rows) - 140)["y"][0]
     assert {one.row for one in near} == {*rows} - {-1}
+
+
+def test_a_report_tells_that_predictions_are_off_on_average(frame, tmp_path):
+    table = frame.copy()
+    tested = table.index[table["y"].notna()][::4]
+    table.loc[tested, "split"] = "test"
+    table.loc[tested, "y"] += 5.0
+    for columns in ((), ("a",)):
+        run = trained(table, auxiliary_columns=columns)
+        write_run(run, score_run(run), tmp_path)
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert ("predictions are off by -" in page) == bool(columns)
 
 
 def test_columns_and_networks_beside_it(frame):

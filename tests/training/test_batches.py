@@ -43,6 +43,21 @@ def test_each_epoch_has_every_molecule_once_in_an_order_of_its_own(model, molecu
         assert found == list(range(1, 12))
 
 
+def test_an_epoch_has_no_more_auxiliary_molecules_than_others(model, molecules, monkeypatch):
+    monkeypatch.setattr(module, "FEWEST_AUXILIARY", 0)
+    batches = LabeledLoader(model, molecules, 4, seed=3, auxiliary=8)
+    seen = set()
+    for epoch in range(9):
+        batches.set_epoch(epoch)
+        order = [label for batch in labels(batches) for label in batch]
+        assert len({*order}) == batches.count == 6
+        assert {1.0, 2.0, 3.0} < {*order}
+        seen |= {*order}
+    assert len(seen) == 11
+    few = LabeledLoader(model, molecules, 4, seed=3, auxiliary=2)
+    assert labels(few) == labels(LabeledLoader(model, molecules, 4, seed=3))
+
+
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_epoch_is_resumed_at_its_batch(model, molecules, stop):
     batches = LabeledLoader(model, molecules, 4, seed=3)

@@ -142,24 +142,26 @@ def table_of(tasks):
 
 
 @pytest.mark.parametrize(
-    "given, tasks, rows, expected",
+    "given, tasks, rows, auxiliary, expected",
     [
-        (None, [CLASSES], 1601, 30),
-        (None, [CLASSES], 1664, 29),
-        (None, [CLASSES], 100_000, 10),
-        (None, [CLASSES, NUMBERS], 100_000, 30),
-        (30, [CLASSES], 100_000, 30),
-        (100, [CLASSES], 10, 100),
+        (None, [CLASSES], 1601, 0, 30),
+        (None, [CLASSES], 1664, 0, 29),
+        (None, [CLASSES], 832, 832, 29),
+        (None, [CLASSES], 832, 100_000, 29),
+        (None, [CLASSES], 100_000, 0, 10),
+        (None, [CLASSES, NUMBERS], 100_000, 0, 30),
+        (30, [CLASSES], 100_000, 0, 30),
+        (100, [CLASSES], 10, 0, 100),
     ],
 )
 def test_large_classifications_are_trained_for_fewer_epochs(
-    config, monkeypatch, given, tasks, rows, expected
+    config, monkeypatch, given, tasks, rows, auxiliary, expected
 ):
     config = replace(config, training=SupervisedConfig(epochs=given))
     table = table_of(tasks)
-    molecules = Mock(records=range(rows))  # with auxiliary rows
+    molecules = Mock(records=range(rows + auxiliary))
     monkeypatch.setattr("molattn.training.resolve.learned_molecules", lambda *_: (molecules, None))
-    resolved = resolve(config, table, Mock(train=[1]), None)
+    resolved = resolve(config, table, Mock(train=range(rows)), None)
     assert resolved.training.epochs == expected
     assert len(resolved.remarks) == (expected < 30)
 

@@ -18,7 +18,7 @@ from molattn.data.auxiliary_rows import select_auxiliary_rows
 from molattn.data.dataset import SkippedRow, TrainingTable
 from molattn.data.splitting import leakage_warnings
 from molattn.data.table import escape_formula, free_name, write_table
-from molattn.errors import reason_meaning
+from molattn.errors import quoted, reason_meaning
 from molattn.evaluation.report.cliffs import find_cliffs
 from molattn.evaluation.report.headline import make_headline
 from molattn.evaluation.report.model_card import save_with_card
@@ -66,6 +66,7 @@ from molattn.utils.html import data_image, page_environment
 
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _MOST_TASKS = 12
+_FEWEST_ERRORS = 10  # whose mean is told from 0
 _WIDE = 900  # pixels: a plot of several panels
 _SPLITS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 _FIGURES = {
@@ -203,6 +204,7 @@ def write_run_page(
         parts=[(name, getattr(metrics, key)) for name, key in _SPLITS.items()],
         promise=promise,
         uncalibrated=uncertainty.calibration.shortfalls(level)[:_MOST_TASKS] if uncertainty else [],
+        moved=[*_moved(results, data)],
         intervals=intervals,
         graded=confidence_table(metrics),
         ungraded=[*confidence_remarks(metrics)],
@@ -251,11 +253,27 @@ def write_fold_page(
         repeats=config.data.repeats,
         censored=summary.censored,
         leakage=leakage_warnings([fold.leakage for fold in folds]),
+        moved=[*_moved(results, config.data)],
         findings=[fold.leakage.lines() for fold in folds],
         final=final,
         final_tasks=[task for task in tasks if final and task.name in final.uncertainty],
         rounds=folds,
     )
+
+
+def _moved(results: Sequence[TaskResults], config: DataConfig) -> Iterator[str]:
+    """Yield a line for each number whose mean error is two standard errors from 0 or more.
+
+    Auxiliary columns, without which there is no line, may move the mean of predictions.
+    """
+    for scored in results if config.auxiliary_columns else ():
+        if scored.task.kind == "regression" and len(scored.rows) >= _FEWEST_ERRORS:
+            mean = scored.errors.mean()
+            error = scored.errors.std(ddof=1) / len(scored.rows) ** 0.5
+            if abs(mean) > 2.0 * error:
+                size = f"{mean:+.2g} ± {error:.1g}{' log10' if scored.is_log else ''}"
+                line = f"predictions are off by {size} on average over {len(scored.rows):,} rows"
+                yield f"{quoted(scored.task.name)}: {line}; compare without auxiliary columns"
 
 
 def _figures(folder: Path, points: Mapping[str, list[Point]]) -> list[dict[str, Any]]:
