@@ -13,6 +13,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import SubstructureCounter
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import Fields, MoleculeReader
+from molattn.chem.sites import Sites
 from molattn.config import MoleculeLimits
 from molattn.record import NO_EDGE, MoleculeRecord
 
@@ -44,7 +45,8 @@ class OnnxInputs:
         options = (limits, metadata["standardize"], unify, metadata["radius"])
         hydrogens = metadata.get("hydrogens", False)
         fields = Fields(numbers, counts)
-        return cls(MoleculeReader(featurizer, fields, *options, hydrogens=hydrogens))
+        sites = metadata.get("sites", False)
+        return cls(MoleculeReader(featurizer, fields, *options, hydrogens=hydrogens, sites=sites))
 
     def __call__(
         self,
@@ -75,6 +77,15 @@ class OnnxInputs:
             descriptors = [record.numbers for record in molecules if record.numbers is not None]
             numbers += [np.stack(descriptors).astype(np.float64)] if descriptors else []
         return inputs | ({"features": np.concatenate(numbers, axis=1)} if numbers else {})
+
+    def sites(self, smiles: Sequence[Molecule]) -> list[Sites]:
+        """Return where the atoms and bonds of each molecule are among the inputs.
+
+        Of molecule ``i``, atoms in the order of its SMILES have the predictions
+        ``atom_predictions[i, sites.atoms]``, and bonds ``bond_predictions[i, *sites.bonds]``. The
+        index -1 stands for an atom that the model does not read, such as an explicit hydrogen.
+        """
+        return [record.sites for record in self.reader.all(smiles)]
 
     def _of_molecules(self, records: Sequence[MoleculeRecord]) -> Inputs:
         """Codes of atoms and pairs, and the counts of substructures ``[n, positions]``."""

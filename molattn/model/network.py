@@ -160,7 +160,7 @@ class Network(nn.Module):
         differ little, and are sums of large terms.
         """
         if self.head is None:
-            return molecules.new_zeros(len(molecules), 0)
+            return molecules.new_zeros(molecules.size(0), 0)
         # A custom head need not take features where there are none.
         inputs = (molecules,) if features is None else (molecules, features)
         in_double = self.has_known_head and not self.training and molecules.dtype is torch.float32

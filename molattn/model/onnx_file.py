@@ -19,17 +19,17 @@ from molattn.errors import InputError
 from molattn.graph.batch import MoleculeBatch
 from molattn.graph.padded import PaddedGraphs
 from molattn.model.model import MolAttn
+from molattn.model.network import Network
 from molattn.model.onnx_kernel import ExportedProcess
-from molattn.model.outputs import mean_of_members
+from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.scaling import scaled_numbers
 from molattn.model.target_transform import IdentityTransform, own_units
 from molattn.model.uncertainty import Part, ProbabilityScaling, calibrated_outputs
+from molattn.nn.graph_inputs import EdgeAttr, edge_features
 from molattn.nn.registry import LAYERS
+from molattn.nn.site_head import bond_vectors
 from molattn.record import NO_EDGE
 from molattn.version import __version__
-
-OUTPUTS = ("predictions", "embeddings")
-"""Names of the outputs, ``float64 [n, outputs]`` and ``float32 [n, width]``."""
 
 TestScores = Mapping[str, Mapping[str, Mapping[str, float | None]]]
 """Scores by model, task and metric; None = undefined."""
@@ -43,6 +43,11 @@ class ExportedModel(nn.Module):
     It predicts the mean of the members, as :meth:`molattn.MolAttn.predict` does. If the Gaussian
     process of a model is left out, probabilities are not calibrated, because the calibration was
     fitted to both together.
+
+    Its outputs are ``predictions``, ``float64 [n, outputs]``, unless it predicts atoms and bonds
+    alone; ``embeddings``, ``float32 [n, width]``; and of a model of atoms ``atom_predictions``,
+    ``float64 [n, N, outputs]``, of bonds ``bond_predictions``, ``float64 [n, N, N, outputs]``. They
+    are in the order of the input ``atoms``; rows of padding and pairs without a bond mean nothing.
 
     Args:
         model: The model.
@@ -66,7 +71,7 @@ class ExportedModel(nn.Module):
         self.test_scores = test_scores or {}
         self.model = copy.deepcopy(model).cpu().float().eval()
         self.config = model.config
-        sizes = torch.tensor([task.num_outputs for task in self.config.tasks])
+        sizes = torch.tensor([task.num_outputs for task in self.config.tasks], dtype=torch.long)
         for name in ("mean", "scale"):  # of each output
             values = self.model.get_buffer(f"target_{name}").double()
             self.register_buffer(name, values.repeat_interleave(sizes))
@@ -93,8 +98,8 @@ class ExportedModel(nn.Module):
             missing.append("prediction intervals")
         if self.parts:
             missing += ["training similarity", "confidence"]
-        if self.config.site_tasks:
-            missing.append("predictions of atoms and bonds")
+        if self.model.site_calibration is not None:
+            missing.append("prediction intervals of atoms and bonds")
         if self.config.members > 1:
             missing.append(f"the deviation between the {self.config.members} networks")
         return missing
@@ -143,8 +148,8 @@ class ExportedModel(nn.Module):
         features: Tensor | None = None,
         counts: Tensor | None = None,
         partner_counts: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Predict n molecules, ``[n, num_outputs]``, and return their embeddings ``[n, width]``.
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs, see the class.
 
         For the inputs see :class:`molattn.chem.onnx_inputs.OnnxInputs`.
         """
@@ -162,11 +167,17 @@ class ExportedModel(nn.Module):
         batch = self._batch(atoms, pairs, **more)
         outputs = []
         embeddings = []
+        sites = []
         for net in model.networks.members:
-            molecules = net.encode(batch)[:-1]  # without the molecule of the padding
+            nodes, _, edges = net.encode_graphs(batch)
+            molecules = net.encode(batch, nodes)[:-1]  # without the molecule of the padding
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
+            sites.append(self._predict_sites(net, nodes.unflatten(0, atoms.shape[:2]), edges))
         embedding = torch.cat(embeddings, dim=-1)
+        of_sites = [torch.stack(of_members).mean(dim=0) for of_members in zip(*sites, strict=True)]
+        if not tasks:
+            return embedding, *of_sites
         values = torch.stack(outputs).double()
         if self.process is not None:
             values = self.process(values, embedding, features, counts, partner_counts)
@@ -176,7 +187,21 @@ class ExportedModel(nn.Module):
         transforms = self.config.target_transforms
         if any(transform != IdentityTransform() for transform in transforms):
             values = own_units(values, tasks, transforms)
-        return values.clamp(*self.limits), embedding
+        return values.clamp(*self.limits), embedding, *of_sites
+
+    def _predict_sites(self, net: Network, nodes: Tensor, edges: EdgeAttr) -> list[Tensor]:
+        """Predict the nodes ``[n, N, width]``, and all pairs as bonds, as the tasks ask for."""
+        outputs = []
+        for level, tasks in self.config.site_tasks.items():
+            vectors = nodes
+            if level == "bond":
+                pairs = edge_features(edges).unflatten(0, (*nodes.shape[:2], nodes.size(1)))
+                ends = nodes.unsqueeze(1), nodes.unsqueeze(2)
+                vectors = bond_vectors(*ends, pairs, pairs.transpose(1, 2))
+            head = net.site_head(level)
+            values = head.in_own_units(head(vectors)).double()
+            outputs.append(class_probabilities(values, tasks))
+        return outputs
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:
         if pairs.shape != (atoms.size(0), atoms.size(1), atoms.size(1)):
@@ -202,6 +227,10 @@ class ExportedModel(nn.Module):
             "versions": dict(self.model.versions),
             "tasks": [task.to_dict() for task in config.tasks],
             "outputs": list(config.output_names),
+            "site_outputs": {
+                level: [name for task in tasks for name in task.output_names]
+                for level, tasks in config.site_tasks.items()
+            },
             "is_calibrated": [isinstance(part, ProbabilityScaling) for part in self.calibration],
             "left_out": self.left_out(),
             "network_weights": self.network_weights(),
@@ -213,6 +242,7 @@ class ExportedModel(nn.Module):
                 "unify_drawings": config.unify_drawings,
                 "radius": config.network.radius,
                 "hydrogens": config.hydrogens,
+                "sites": bool(config.site_tasks),
                 "features": list(config.features),
                 "descriptors": list(config.calculator.descriptors),
                 "morgan_counts": config.calculator.morgan_counts,
@@ -231,7 +261,6 @@ def to_onnx(
         InputError: A model whose networks cannot be exported, with the reason.
         ImportError: The package onnx or onnxscript is missing.
     """
-    model.check_predicts_molecules()
     net = model.config.network
     obstacle = ""
     if parts := ", ".join(kind for _, kind in model.config.custom_parts):
@@ -240,6 +269,8 @@ def to_onnx(
         obstacle = f"the layer {net.layer}, which reads a list of edges"
     elif model.predictor.has_untrained_head and not with_gaussian_process:
         obstacle = "a Gaussian process that predicts alone, without --with-gaussian-process"
+    elif model.config.charge_tasks:
+        obstacle = "charges of atoms that sum to the charge of the molecule"
     if obstacle:
         message = f"onnx expected trained networks of layers for complete graphs, got {obstacle}"
         raise InputError(message, option="to")
@@ -251,7 +282,9 @@ def to_onnx(
     try:
         with _silent(), torch.no_grad():
             program = torch.export.export(exported, (), inputs, dynamic_shapes=dims, strict=False)
-            names: Any = {"input_names": [*inputs], "output_names": [*OUTPUTS]}
+            outputs = ["predictions"] * bool(model.config.tasks) + ["embeddings"]
+            outputs += [f"{level}_predictions" for level in model.config.site_tasks]
+            names: Any = {"input_names": [*inputs], "output_names": outputs}
             names |= {"dynamic_shapes": dims, "dynamo": True, "verbose": False}
             file: Any = torch.onnx.export(program, kwargs=inputs, **names)
             for node in file.model.graph.all_nodes():

@@ -204,11 +204,39 @@ def test_inputs_have_the_hydrogens_that_the_model_reads():
     assert inputs["atoms"].shape[1] == 9
 
 
+@pytest.mark.slow  # the exporter takes 10 s
+@pytest.mark.parametrize("tasks", [("y",), ()])
+def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks):
+    network = NetworkConfig(**SMALL, update_edges=True)
+    broken = Task("broken", "multiclass", ("a", "b", "c"))
+    options = {"atom_tasks": ("shift",), "bond_tasks": ("bde", broken), "hydrogens": not tasks}
+    model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
+    smiles = ["C", "[OH:2]C([H])C#N", "c1ccccc1C(=O)NC.[Na+]"]
+    session = session_of(to_onnx(model)[0])
+    metadata = session.get_modelmeta().custom_metadata_map["molattn"]
+    assert len(json.loads(metadata)["site_outputs"]["bond"]) == 4
+    inputs = OnnxInputs.from_metadata(metadata)
+    names = [output.name for output in session.get_outputs()]
+    outputs = dict(zip(names, session.run(None, inputs(smiles)), strict=True))
+    assert ("predictions" in outputs) == bool(tasks)
+    for index, sites in enumerate(inputs.sites(smiles)):
+        atoms = outputs["atom_predictions"][index, sites.atoms]
+        atoms[sites.atoms < 0] = np.nan
+        expected = model.predict_atoms(smiles[index : index + 1]).outputs
+        np.testing.assert_allclose(atoms, expected, atol=1e-4)
+        bonds = outputs["bond_predictions"][index][tuple(sites.bonds)]
+        bonds[(sites.bonds < 0).any(axis=0)] = np.nan
+        expected = model.predict_bonds(smiles[index : index + 1]).outputs
+        np.testing.assert_allclose(bonds, expected, atol=1e-4)
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path, capfd):
     config = MolAttnConfig(("y",), NetworkConfig(**SMALL))
     head = nn.Linear(MolAttn(config).nets[0].molecule_width, 1)
     unsorted = MolAttnConfig(("y",), NetworkConfig(**SMALL, readout="set_transformer"))
-    for model, got in ((MolAttn(config, head=head), "Linear"), (MolAttn(unsorted), "set_trans")):
+    charges = MolAttnConfig((), NetworkConfig(**SMALL), atom_tasks=("q",), charge_tasks=("q",))
+    refused = {"Linear": MolAttn(config, head=head), "set_trans": MolAttn(unsorted)}
+    for got, model in (refused | {"charges": MolAttn(charges)}).items():
         with pytest.raises(InputError, match=got) as error:
             to_onnx(model.eval())
         assert error.value.option == "to"
