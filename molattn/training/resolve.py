@@ -163,8 +163,8 @@ def resolve(
     - head: the initial model's head is kept if its tasks and inputs are the same, and its target
       transforms are not excluded by the options or the labels;
     - freeze: the encoder below a new head if there are only classes and at most 2,500 labels;
-    - head steps and learning rate: by default, pretrained weights of a model of atoms or bonds
-      alone learn as a new head does, because they were trained to predict molecules.
+    - head steps and learning rate: by default, pretrained weights of a model of numbers of atoms
+      or bonds alone learn as a new head does, because they were trained to predict molecules.
     """
     remarks = []
     learned_tasks = {*table.learned_tasks, *table.all_tasks}
@@ -212,9 +212,9 @@ def _resolve_tuning(
         if freezes:
             remark = "only the head is trained, as there are few labels (--freeze none)"
     is_default = is_default and tuning.head_steps == FineTuningConfig.head_steps
-    if has_new_head and is_default and table.sites and not table.tasks:
+    if has_new_head and is_default and table.sites and not table.tasks and not only_classes:
         tuning = replace(tuning, backbone_lr_scale=1.0, head_steps=0)
-        remark = "all weights learn at one rate, as only atoms or bonds are predicted"
+        remark = "all weights learn at one rate, as only numbers of atoms or bonds are predicted"
     return tuning, remark
 
 

@@ -67,6 +67,7 @@ def test_pretrained_weights_learn_as_a_new_head_of_atoms_alone_does(frame, tmp_p
     for targets, options, expected in (
         ([], {}, (1.0, 0)),
         ([], {"head_steps": 9}, (0.5, 9)),
+        ([], {"task": ["multiclass"]}, (0.5, 500)),
         (["logS"], {}, (0.5, 500)),
     ):
         options = {"target_columns": targets, "atom_target_columns": ["en"], **options}
