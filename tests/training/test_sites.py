@@ -61,13 +61,15 @@ def run(frame):
     return molattn.train(frame, [], **columns, **options, **SMALL)
 
 
-def test_pretrained_weights_learn_as_a_new_head_of_atoms_alone_does(frame, tmp_path):
+def test_pretrained_weights_learn_as_a_new_head_of_numbers_of_atoms_does(frame, tmp_path):
     network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
     MolAttn(MolAttnConfig(("y",), network)).save_pretrained(tmp_path / "base")
+    classes = [[int(value > 3.0) for value in values] for values in frame["en"]]
+    frame = frame.assign(is_polar=classes)
     for targets, options, expected in (
         ([], {}, (1.0, 0)),
         ([], {"head_steps": 9}, (0.5, 9)),
-        ([], {"task": ["multiclass"]}, (0.5, 500)),
+        ([], {"atom_target_columns": ["is_polar"]}, (0.5, 500)),
         (["logS"], {}, (0.5, 500)),
     ):
         options = {"target_columns": targets, "atom_target_columns": ["en"], **options}
