@@ -22,6 +22,8 @@ from molattn.nn.dense.plain import (
     add_product,
     dense_attention,
     sum_dtype,
+    tall_product,
+    tall_zeros,
 )
 
 _INPUTS = len(PairInputs._fields)
@@ -102,9 +104,9 @@ class _Gradients:
             if name in ("query", "key", "value"):
                 self.grads[name] = self.graph.empty_rows(tensor)
             elif name in ("edge_key", "edge_value") and tensor is not None:
-                # Contiguous, or each head would be a product of its own.
-                shape = (tensor.size(1), tensor.size(0), tensor.size(2))
-                self.grads[name] = tensor.new_zeros(shape, dtype=wide)
+                # Heads first, or each would be a product of its own.
+                terms, heads, channels = tensor.shape
+                self.grads[name] = tall_zeros(tensor, heads, terms, channels, wide)
             elif name == "code_bias" and tensor is not None:
                 self.grads[name] = torch.zeros_like(tensor, dtype=wide)
             elif need and tensor is not None:
@@ -140,11 +142,11 @@ class _Gradients:
             with torch.enable_grad():
                 raw = pairs.products(self.scale, coded=False).detach().requires_grad_()
                 (grad,) = torch.autograd.grad(self.score_mod(raw), raw, grad)
-        grad_query = torch.bmm(grad, k)
+        grad_query = tall_product(grad, k)
         if inputs.edge_key is not None:
             basis = inputs.edge_key.transpose(0, 1)
             grad_scores = pairs.pool(grad, basis.size(1))
-            pairs.by_node(grad_query).baddbmm_(grad_scores, basis)
+            pairs.add_terms(grad_query, grad_scores, inputs.edge_key)
             add_product(grads["edge_key"], grad_scores.mT, pairs.by_node(q))
             if grads["code_bias"] is not None:
                 grads["code_bias"] += grad_scores.sum(dim=1)
@@ -154,8 +156,8 @@ class _Gradients:
                     grad_edges += pairs.by_pair(applied) @ pairs.by_row(slopes)
                 block.pairs(grads["edges"]).copy_(grad_edges)
         pairs.write(grad_query.mul_(self.scale), grads["query"])
-        pairs.write(torch.bmm(grad.mT, q), grads["key"])
-        pairs.write(torch.bmm(applied.mT, grad_y), grads["value"])
+        pairs.write(tall_product(grad.mT, q), grads["key"])
+        pairs.write(tall_product(applied.mT, grad_y), grads["value"])
 
     def _of_logits(
         self, pairs: BlockView, grad_y: Tensor, weights: Tensor, slopes: Optional[Tensor]
