@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Costs as a number of pairs that take the same time, measured on a CPU at width 128: a row of the
-# linear maps before and after attention, and the kernel calls of one more block.
+# linear maps before and after attention, and the calls of one more block (4,000 is level, too).
 _ROW_COST = 40
-_BLOCK_COST = 1_500
+_BLOCK_COST = 2_500
 # On a GPU an estimate: some 40 kernels of 5 us each, against less than 1 ns for a pair of 8 heads.
 _BLOCK_COST_ON_GPU = 250_000
 
