@@ -82,6 +82,7 @@ class NetworkConfig:
             attn_bias=linear pair features add to the logits, as in Graphormer, with attn_bias=null
             nothing does; attn_bias=auto has slopes for edge_attention. Other options replace it.
         self_loops: Let an atom attend to itself.
+        norm: Normalization in the attention blocks: layer, or batch, over the atoms of a batch.
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: mlp, fourier, both, or auto (fourier for classes alone, else both).
         head_dropout: Dropout rate in the prediction head.
@@ -105,6 +106,7 @@ class NetworkConfig:
     update_edges: bool = False
     layer_options: _Assignments = ("attn_bias=auto",)
     self_loops: bool = True
+    norm: Literal["layer", "batch"] = "layer"
     dropout: Fraction = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
     head_dropout: Fraction = field(default=0.5, metadata=_OWN)

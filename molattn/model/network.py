@@ -108,7 +108,9 @@ class Network(nn.Module):
         )
         # The head of bonds alone reads the edges of the last block.
         last = None if config.bond_tasks else partial(make, update_edges=False)
-        return Encoder(make, net.layers, net.width, dropout=net.dropout, make_last=last)
+        return Encoder(
+            make, net.layers, net.width, dropout=net.dropout, norm=net.norm, make_last=last
+        )
 
     def _make_readout(self, readout: str | nn.Module) -> nn.Module:
         if isinstance(readout, str | Aggregation):

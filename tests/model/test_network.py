@@ -30,6 +30,7 @@ OPTIONS = [
     {"layer_options": ("attn_bias=slopes",), "update_edges": True},
     {"layer": "graph_network", "layer_options": ("attn_bias=slopes",)},
     {"layer": "egt", "layer_options": ("attn_bias=slopes",)},
+    {"norm": "batch"},
 ]
 # Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
@@ -174,6 +175,31 @@ def test_both_forms_of_a_batch_agree(options, self_loops):
     torch.testing.assert_close(rows, listed, rtol=0, atol=1e-10)
     for text, row in zip(SMILES, model.predict(SMILES), strict=True):  # padding or none
         np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
+
+
+def test_batch_statistics_are_of_atoms_alone_and_predictions_of_no_other_molecule(tmp_path):
+    model = make(norm="batch", dropout=0.0, layer_options=("attn_bias=slopes",))
+    statistics = []
+    for form in (as_rows, as_batch):  # with padding, and without
+        model = copy.deepcopy(model).train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm1d):
+                module.reset_running_stats()
+        model(form(model))
+        statistics.append([x for name, x in model.named_buffers() if "running" in name])
+    assert len(statistics[0]) == 10  # mean and variance, two norms of each block and a last one
+    torch.testing.assert_close(*statistics)
+    model(model.collate([model.featurize("C")])).sum().backward()  # a batch of one atom
+    model.eval().save_pretrained(tmp_path)
+    assert all(bool(x.isfinite().all()) for x in model.state_dict().values())
+    loaded = MolAttn.from_pretrained(tmp_path)
+    together = loaded.predict(SMILES)
+    np.testing.assert_allclose(together, model.predict(SMILES), rtol=0, atol=1e-5)
+    for text, row in zip(SMILES, together, strict=True):
+        np.testing.assert_allclose(loaded.predict([text])[0], row, rtol=0, atol=1e-5)
+    before = model.config.to_dict()
+    del before["network"]["norm"]  # as saved when there was only one
+    assert MolAttnConfig.from_dict(before).network.norm == "layer"
 
 
 @pytest.mark.parametrize("text", ["CCCCCCCCCCCCCO", "c1ccccc1CC.Cl"])

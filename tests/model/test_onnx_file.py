@@ -95,7 +95,7 @@ def trained():
         "standardize": True,
     }
     network = {"layers": 1, "update_edges": True, "layer_options": ("attn_bias=slopes",)}
-    network = NetworkConfig(**SMALL | network)
+    network = NetworkConfig(**SMALL | network, norm="batch")
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
     count = model.config.num_numbers
     model.set_feature_scaling(np.arange(count), np.arange(count) + 2.0)

@@ -280,7 +280,7 @@ def test_the_network_is_that_of_the_model_except_for_its_own_options(table, pret
     process = GaussianProcessConfig(predictor="gaussian_process")
     replace(packaged, gaussian_process=process, training=SupervisedConfig())  # is no error
     assert load_pretrained(found)[0] == found
-    for option, value in (("edge_width", 8), ("heads", 4)):
+    for option, value in (("edge_width", 8), ("heads", 4), ("norm", "batch")):
         with pytest.raises(InputError) as error:
             load_pretrained(replace(config, network=NetworkConfig(**{option: value})))
         assert error.value.option == option
