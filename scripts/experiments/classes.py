@@ -224,7 +224,15 @@ def logistic(parts: dict[str, Any]) -> Array:
         use_legacy_attributes=False,
         l1_ratios=(0.0,),
     )
-    model = make_pipeline(StandardScaler(), model)
+    options: Any = {
+        "Cs": np.logspace(-4, 1, 6),
+        "cv": 5,
+        "scoring": "neg_log_loss",
+        "max_iter": 500,
+        "use_legacy_attributes": False,
+        "l1_ratios": (0.0,),
+    }
+    model = make_pipeline(StandardScaler(), LogisticRegressionCV(**options))
     model.fit(parts["embedding"][:learned], parts["labels"][:learned])
     return model.predict_proba(parts["embedding"][learned:])[:, 1]
 
@@ -234,15 +242,16 @@ def boosted(parts: dict[str, Any]) -> Array:
     first, held_out, _ = parts["sizes"].cumsum()
     numbers = parts["numbers"]
     numbers = numbers[:, np.ptp(numbers[:first], axis=0) > 0]
-    model = HistGradientBoostingClassifier(
-        learning_rate=0.05,
-        max_iter=1000,
-        max_features=0.5,
-        max_bins=63,
-        early_stopping=True,
-        n_iter_no_change=50,
-        random_state=0,
-    )
+    options: Any = {
+        "learning_rate": 0.05,
+        "max_iter": 1000,
+        "max_features": 0.5,
+        "max_bins": 63,
+        "early_stopping": True,
+        "n_iter_no_change": 50,
+        "random_state": 0,
+    }
+    model = HistGradientBoostingClassifier(**options)
     labels = parts["labels"]
     validation = {"X_val": numbers[first:held_out], "y_val": labels[first:held_out]}
     model.fit(numbers[:first], labels[:first], **validation)
@@ -377,7 +386,7 @@ def compare(options: argparse.Namespace) -> None:
     """Print means over tables, and differences to the default with their standard errors."""
     rows = pd.DataFrame(Results(options.results).read())
     rows = rows.rename(columns={"data": "table", "split": "group"})
-    means = rows.pivot_table("value", ["group", "table"], ["metric", "model"])
+    means: Any = rows.pivot_table("value", ["group", "table"], ["metric", "model"])
     for kind in SPLITS:
         print(f"\n{kind}: {len(means.loc[kind])} tables\n")
         print_differences(means.loc[kind], METRICS)
