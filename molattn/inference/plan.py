@@ -24,7 +24,7 @@ from molattn.model.model import MolAttn
 from molattn.model.predictor import ONE_SIGMA
 from molattn.model.readable import target_name
 from molattn.task import output_slices
-from molattn.utils.console import counted, print_line
+from molattn.utils.console import counted, print_line, three_digits
 
 Array = NDArray[np.float64]
 
@@ -160,7 +160,8 @@ class _Target:
         self.config = config
         self.process = process
         self.sign = -1.0 if config.minimize else 1.0
-        self.measured = labels[self.index].quantiles[0 if config.minimize else -1]
+        self.labels = labels[self.index]
+        self.measured = self.labels.quantiles[0 if config.minimize else -1]
         self.best = float(self._scaled(np.array([self.measured]))[0])
         self.goal = config.goal_range()
         self.acquisition = config.acquisition if self.goal is None else "greedy"
@@ -173,6 +174,31 @@ class _Target:
             (self._scaled(np.array([end])) if np.isfinite(end) else end) for end in self.goal
         )
         return probability_between((low - mean) / std, (high - mean) / std)
+
+    def _preference(self, mean: Array) -> Array:
+        """Return what orders rows of equal acquisition, by their expected values."""
+        low, high = self.goal or (-np.inf, np.inf)
+        if np.isfinite([low, high]).all():
+            return -np.abs(mean - self._scaled(np.array([low, high])).mean())
+        return mean if np.isinf(high) else -mean
+
+    def _goal_remark(self, merit: Array) -> str:
+        """Say that a goal is beyond what was measured, or does not tell candidates apart."""
+        low, high = self.goal or (np.nan, np.nan)
+        least, *_, most = self.labels.quantiles
+        remarks = {
+            "no measured label meets it: probabilities are extrapolated": low >= most
+            or high <= least,
+            "all measured labels meet it: it tells few candidates apart": low < least
+            and high > most,
+            "all candidates are as likely to meet it: it does not tell them apart": self.goal
+            and np.ptp(merit.round(2)) == 0.0,
+        }
+        remark = next((text for text, applies in remarks.items() if applies), "")
+        limits = zip("<>", (self.labels.below, self.labels.above), strict=True)
+        censored = [f"{sign}{three_digits(end)}" for sign, end in limits if end is not None]
+        labels = ", ".join([f"{three_digits(least)} to {three_digits(most)}", *censored])
+        return remark and f"--goal {self.config.goal.strip()}: {remark} (labels: {labels})"
 
     def _scaled(self, values: Array) -> Array:
         transform = self.model.config.target_transforms[self.index]
@@ -213,7 +239,9 @@ class _Target:
         numbers = predictions.index.to_numpy() + 1
         merit = self._merit(mean, std)
         scores = ACQUISITIONS[self.acquisition](merit, std, self.best) / costs[numbers - 1]
-        order = np.argsort(-scores, kind="stable")
+        if remark := self._goal_remark(merit):
+            print_line(console, remark)
+        order = np.lexsort((-self._preference(mean), -scores))
         return numbers[order], np.stack([mean, std])[:, order]
 
     def _no_candidates(self, table: Table) -> InputError:

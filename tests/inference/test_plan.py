@@ -169,6 +169,27 @@ def test_a_goal_orders_by_the_probability_to_meet_it(run):
     assert (cheap["smiles"][0], cheap["acquisition"][0]) == ("FC", pytest.approx(2.0))
 
 
+@pytest.mark.parametrize(
+    "goal, remark, ascending",
+    [
+        ("above -1e9", "all measured labels meet it: it tells few candidates apart", False),
+        ("below -1e9", "no measured label meets it: probabilities are extrapolated", True),
+        (">= 1e9", "no measured label meets it: probabilities are extrapolated", False),
+        ("5 to 5.0001", "all candidates are as likely to meet it", None),
+        ("above 9.5", "", None),
+    ],
+)
+def test_a_goal_that_tells_nothing_apart_is_remarked_and_orders_by_value(
+    run, capsys, goal, remark, ascending
+):
+    values = plan(run, "--goal", goal)["length_predicted"].tolist()
+    printed = capsys.readouterr().out
+    assert f"--goal {goal}: {remark}" in printed if remark else "--goal" not in printed
+    assert ("(labels: 2.00 to 23.2)" in printed) == bool(remark)
+    if ascending is not None:
+        assert values == sorted(values, reverse=not ascending)
+
+
 def test_probabilities_between_are_exact_in_both_tails():
     low = np.array([8.0, -np.inf, -1.0, 3.0])
     high = np.array([np.inf, -8.0, 1.0, np.inf])
