@@ -186,15 +186,15 @@ class _Target:
         """Say that a goal is beyond what was measured, or does not tell candidates apart."""
         low, high = self.goal or (np.nan, np.nan)
         least, *_, most = self.labels.quantiles
-        remarks = {
-            "no measured label meets it: probabilities are extrapolated": low >= most
-            or high <= least,
-            "all measured labels meet it: it tells few candidates apart": low < least
-            and high > most,
-            "all candidates are as likely to meet it: it does not tell them apart": self.goal
-            and np.ptp(merit.round(2)) == 0.0,
-        }
-        remark = next((text for text, applies in remarks.items() if applies), "")
+        remarks = [
+            (low >= most or high <= least, "no measured label meets it: probabilities extrapolate"),
+            (low < least and high > most, "all measured labels meet it: it tells little apart"),
+            (
+                self.goal and np.ptp(merit.round(2)) == 0.0,
+                "all candidates are as likely to meet it: it does not tell them apart",
+            ),
+        ]
+        remark = next((text for applies, text in remarks if applies), "")
         limits = zip("<>", (self.labels.below, self.labels.above), strict=True)
         censored = [f"{sign}{three_digits(end)}" for sign, end in limits if end is not None]
         labels = ", ".join([f"{three_digits(least)} to {three_digits(most)}", *censored])

@@ -19,7 +19,7 @@ from molattn.config import EmbedConfig, MoleculeLimits, PredictConfig
 from molattn.data.labels import LabelError, interval_cells, label_values, prediction_beside
 from molattn.data.table import FORMATS, Table, output_format
 from molattn.data.table.sdf import SDFTable
-from molattn.errors import InputError, ReasonCode, SmilesError, matching
+from molattn.errors import InputError, ReasonCode, SmilesError, matching, quoted
 from molattn.inference.parts import Tally
 from molattn.inference.streaming import (
     Cells,
@@ -321,7 +321,11 @@ def prediction_spec(
     fields = model.predictor.input_fields()
     if reference is not None:
         fields = replace(fields, smiles=True)
-        names |= {**difference_columns(model.config), "difference_error": "string"}
+        of_differences = difference_columns(model.config)
+        if shared := of_differences.keys() & columns.columns.keys():
+            message = f"{quoted(min(shared))} is a column of another target too; rename that target"
+            raise InputError(message, option="difference_from")
+        names |= {**of_differences, "difference_error": "string"}
         more_cells.append(partial(_difference_cells, model, fields, reference, level, batch_size))
     compute = partial(_predictions, model, columns, level, batch_size, more_cells)
     return OutputSpec("predicting", {**columns.columns, **names}, compute, fields)

@@ -279,9 +279,13 @@ class OutputRows:
                 column: spec.headings.get(name) for column, name in zip(new, names, strict=True)
             }
             facts = {"headings": named, "structures": spec.structures, "error": header[-1]}
-            facts["overview"] = _overview(
-                table, spec, config, header, dict(zip(names, new, strict=True))
-            )
+            written = dict(zip(names, new, strict=True))
+            facts["overview"] = _overview(table, spec, config, header, written)
+            facts["grades"] = {
+                written[column.colored_by]: written[column.grade]
+                for column in spec.overview
+                if column.grade
+            }
             self.schema = self.schema.with_metadata({"readable": json.dumps(facts)})
         escapes = config.escape_formulas and output_format(output).runs_formulas
         self._escape = escape_formula if escapes else str

@@ -144,7 +144,7 @@ LOGARITHMS = ("caco2_wang", "solubility_aqsoldb", "ld50_zhu")
 
 
 def check_overview(book, converted):
-    """Check the sheet of aspirin, of which all values are as desired, and of a refused row."""
+    """Check the sheet of aspirin, all values as desired, a refused row, and ethanol."""
     assert book.sheetnames == ["Overview", "Predictions", "Columns"]
     sheet = book["Overview"]
     titles = [cell.value for cell in sheet[1]]
@@ -159,10 +159,14 @@ def check_overview(book, converted):
     ]
     assert (len(titles), sheet.auto_filter.ref) == (12, sheet.dimensions)
     assert sheet["B2"].value == pytest.approx(converted[titles[1]])
-    assert re.fullmatch('"\u2713 "#,##0.0" (high|medium|low)"', sheet["B2"].number_format)
-    assert re.fullmatch('"\u2713 "0%" (high|medium|low)"', sheet["C2"].number_format)
+    assert re.fullmatch('"\u2713 "#,##0.0" (high|medium)"', sheet["B2"].number_format)
+    assert re.fullmatch('"\u2713 "0%" (high|medium)"', sheet["C2"].number_format)
     assert {cell.fill.fgColor.rgb for cell in sheet[2][1:11]} == {"00DFF3EA"}
     assert not sheet["L2"].fill.fill_type
+    assert sheet["B4"].number_format == '#,##0.0" low"'  # of ethanol, neither mark nor color
+    table = book["Predictions"]
+    fills = [cell.fill.fill_type for cell in (sheet["B4"], table["B4"], table["B2"])]
+    assert fills == [None, None, "solid"]
     assert sheet["B3"].value.startswith("parenthesis")
     for one in (sheet, book["Predictions"]):
         for cell in one[1]:
@@ -175,16 +179,16 @@ def check_overview(book, converted):
 def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     smiles = "CC(=O)Oc1ccccc1C(=O)O"
     file = tmp_path / "drugs.xlsx"
-    assert predict("admet", smiles, "C(", "--structures", "--output", file) == 0
+    assert predict("admet", smiles, "C(", "CCO", "--structures", "--output", file) == 0
     book = openpyxl.load_workbook(file)
     sheet, columns = book["Predictions"], book["Columns"]
     titles = [cell.value for cell in sheet[1]]
     assert titles[:2] == ["smiles", "Caco-2 permeability, predicted (log cm/s)"]
-    assert [len(one._images) for one in (book["Overview"], sheet)] == [1, 0]
+    assert [len(one._images) for one in (book["Overview"], sheet)] == [2, 0]
     assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("B2", sheet.dimensions)
     model = MolAttn.from_pretrained("admet")
     frame = model.predict_frame(["C(", smiles])
-    assert [*titles[1:-5], "error"] == [*frame.columns]
+    assert [*titles[1:-6], "error"] == [*frame.columns]  # then that of the parent, three converted
     assert titles[-2:] == ["Parent", "Error"]
     named = [columns.cell(row, 1).value for row in range(2, columns.max_row + 1)]
     assert named == [*titles[1:], "Overview"]

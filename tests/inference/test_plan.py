@@ -172,9 +172,9 @@ def test_a_goal_orders_by_the_probability_to_meet_it(run):
 @pytest.mark.parametrize(
     "goal, remark, ascending",
     [
-        ("above -1e9", "all measured labels meet it: it tells few candidates apart", False),
-        ("below -1e9", "no measured label meets it: probabilities are extrapolated", True),
-        (">= 1e9", "no measured label meets it: probabilities are extrapolated", False),
+        ("above -1e9", "all measured labels meet it: it tells little apart", False),
+        ("below -1e9", "no measured label meets it: probabilities extrapolate", True),
+        (">= 1e9", "no measured label meets it: probabilities extrapolate", False),
         ("5 to 5.0001", "all candidates are as likely to meet it", None),
         ("above 9.5", "", None),
     ],

@@ -196,6 +196,16 @@ def test_a_table_without_any_valid_reference_keeps_its_predictions(with_process,
     assert written["amount_predicted"].notna().all()
 
 
+def test_a_target_with_the_column_of_a_difference_is_refused(tmp_path):
+    model = MolAttn(MolAttnConfig(("x", "x_difference"), SMALL)).eval()
+    model.calibrate(CHAINS, np.zeros((len(CHAINS), 2)), CHAINS[:20])
+    frame = pd.DataFrame({"smiles": ["CCO"], "lead": ["CCN"]})
+    predict_table(model, frame, tmp_path / "out.csv")
+    message = "difference_from: 'x_difference_high' is a column of another target too"
+    with pytest.raises(InputError, match=message):
+        predict_table(model, frame, tmp_path / "out.csv", PredictConfig(difference_from="lead"))
+
+
 def test_model_of_atoms_alone_has_no_differences(tmp_path):
     model = MolAttn(MolAttnConfig((), atom_tasks=("shift",))).eval()
     frame = pd.DataFrame({"smiles": ["CCO"], "lead": ["C"]})

@@ -139,8 +139,9 @@ def test_remark_on_another_property_is_not_taken_for_its_own():
 
 def test_expected_error_of_a_logarithm_is_a_factor():
     config = MolAttnConfig(("x", "y"), target_transforms=(IdentityTransform(), LogTransform()))
-    columns = ["predicted", "confidence", "expected_error"]
+    columns = ["predicted", "confidence", "expected_error", "confidence_reason"]
     columns = [f"{name}_{column}" for name in "xy" for column in columns]
-    cells = ["2", "high", "1.5", "2", "high", "1.5"]  # half of 4 - 1
+    cells = ["2", "high", "1.5", "near", "2", "high", "1.5", "far"]  # half of 4 - 1
     values = readable_values(config, {}, columns, cells)
     assert [value.confidence for value in values] == ["high (±1.50)", "high (factor 2.00)"]
+    assert [value.reason for value in values] == ["near", "far"]

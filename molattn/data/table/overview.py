@@ -13,14 +13,14 @@ _WIDTH = 14
 
 LEGEND = (
     "\u2713 desired, ! undesired, by thresholds in use, and for probabilities by 0.3 and 0.7; then "
-    "the value and its confidence. Each value has its own columns, with interval and details, in "
-    "the sheet Predictions."
+    "the value and its confidence. A value of low confidence has neither mark nor color. Each has "
+    "its own columns, with interval and details, in the sheet Predictions."
 )
 
 
-def verdict(value: object, ranges: Sequence[Sequence[Any]]) -> str:
-    """Return whether a value is ``good`` or ``poor``, "" in no range of these."""
-    if not isinstance(value, float):
+def verdict(value: object, ranges: Sequence[Sequence[Any]], grade: object) -> str:
+    """Return whether a value is ``good`` or ``poor``, "" in no range or of low confidence."""
+    if not isinstance(value, float) or grade == "low":
         return ""
     within = (
         name
@@ -100,8 +100,8 @@ class OverviewSheet:
         value = values[column["index"]]
         if value is None:
             return None
-        name = verdict(values[column["colored_by"]], column["ranges"])
         grade = values[column["grade"]] if column["grade"] >= 0 else None
+        name = verdict(values[column["colored_by"]], column["ranges"], grade)
         if isinstance(value, float):
             cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, value)
             texts = (_MARKS[name], f" {grade}" if grade else "")

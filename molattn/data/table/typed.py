@@ -349,6 +349,8 @@ class XlsxWriter(TableWriter):
         self._headings: dict[str, list[Any]] = {k: v for k, v in facts["headings"].items() if v}
         self._is_titled = [name in self._headings for name in header]
         self._ranges = [self._headings.get(name, [()])[-1] for name in header]
+        grades = facts.get("grades", {})
+        self._grades = [header.index(grades.get(name, name)) for name in header]
         titles = [self._headings.get(name, [name])[0] for name in header]
         self._columns = ["Structure"] * self._has_structures + titles
         if self._headings or self._has_structures:
@@ -363,10 +365,12 @@ class XlsxWriter(TableWriter):
     def write(self, cells: Sequence[object], structure: str = "") -> None:
         """Write a row."""
         row = [
-            self._rounded_cell(cell, ranges)
+            self._rounded_cell(cell, ranges, cells[grade])
             if is_titled and isinstance(cell, float)
             else self._cell(cell)
-            for cell, is_titled, ranges in zip(cells, self._is_titled, self._ranges, strict=True)
+            for cell, is_titled, ranges, grade in zip(
+                cells, self._is_titled, self._ranges, self._grades, strict=True
+            )
         ]
         if self._has_structures:
             row.insert(0, None)
@@ -415,12 +419,12 @@ class XlsxWriter(TableWriter):
             cell.alignment = self._openpyxl.styles.Alignment(wrap_text=True, vertical="top")
         return cell
 
-    def _rounded_cell(self, value: float, ranges: Sequence[Any]) -> Any:
+    def _rounded_cell(self, value: float, ranges: Sequence[Any], grade: object) -> Any:
         if not math.isfinite(value):
             return self._cell(value)
         cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, value)
         cell.number_format = number_format(value)
-        return colored(cell, verdict(value, ranges), self._openpyxl.styles)
+        return colored(cell, verdict(value, ranges, grade), self._openpyxl.styles)
 
     def _draw(self, structure: str) -> None:
         """Draw a molecule beside the next row."""
