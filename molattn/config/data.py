@@ -218,8 +218,7 @@ class DataConfig(TableColumns):
             self,
             (
                 bool(self.site_columns),
-                "partner_column standardize auxiliary_columns std_columns"
-                + " folds" * (self.only_fold is None),
+                "partner_column standardize auxiliary_columns std_columns",
                 "cannot be used with --atom-target-columns or --bond-target-columns",
             ),
             (

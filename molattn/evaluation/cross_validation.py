@@ -254,13 +254,16 @@ class _CrossValidation:
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
         level = config.report.interval
         is_rolling = config.data.split == "time"
+        coverage = {}
+        if table.tasks:
+            coverage = out_of_fold_coverage(model, table, folds, level, is_rolling)
         save_with_card(model, config, summary, self.folder)
         write_histories(histories, self.folder)
         return FinalMetrics(
             rows_train=len(split.train),
             members=member_facts(histories, config.training.seed),
             interval_level=level,
-            uncertainty=out_of_fold_coverage(model, table, folds, level, is_rolling),
+            uncertainty=coverage,
             seconds=round(seconds, 3),
         )
 
@@ -342,7 +345,7 @@ def _out_of_fold_results(
         low=unknown,
         high=unknown,
         std=unknown,
-        similarity=unknown[:, 0],
+        similarity=np.full(rows, np.nan),
         task_similarity=similarity,
         confidence=unknown.astype(str),
         expected_error=unknown,

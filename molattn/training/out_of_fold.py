@@ -19,9 +19,10 @@ from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
 from molattn.model.target_transform import limits_with_transform, own_units, transformed_labels
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
-from molattn.task import output_slices
+from molattn.task import Level, output_slices
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 from molattn.training.gaussian_process import share_lines
+from molattn.training.site_calibration import calibrate_sites
 from molattn.utils.console import print_line
 
 OUT_OF_FOLD_FILE = "out_of_fold.safetensors"
@@ -37,6 +38,8 @@ class OutOfFold:
     network: Array  # in own units, logits of classes, of each member, [members, n, outputs]
     process: Array | None  # of the Gaussian process, [n, outputs]; None = the model has none
     similarity: Array  # to the nearest training molecule with a label of each task, [n, T]
+    atom: Array | None = None  # of the atoms of the rows, [S, outputs]; None = no such tasks
+    bond: Array | None = None  # likewise
 
     @classmethod
     def of_model(
@@ -58,7 +61,8 @@ class OutOfFold:
         head = model.gaussian_process
         process = None if head is None else in_own_units(head.predict(inputs))
         similarity = fingerprints.task_similarity(table.fingerprints(rows), len(tasks))
-        return cls(rows, in_own_units(network), process, similarity)
+        sites: Any = model.networks.predict_sites(molecules.records) if table.sites else {}
+        return cls(rows, in_own_units(network), process, similarity, **sites)
 
     @classmethod
     def joined(cls, folds: Sequence["OutOfFold"]) -> "OutOfFold":
@@ -113,6 +117,13 @@ def calibrate_out_of_fold(
     """
     tasks = model.config.tasks
     joined = OutOfFold.joined(folds)
+    if table.sites:
+        sites: dict[Level, Array] = {
+            level: np.concatenate([vars(fold)[level] for fold in folds]) for level in table.sites
+        }
+        calibrate_sites(model, table.molecules(joined.rows), sites, console)
+    if not tasks:
+        return
     labels = _labels(model, table, joined.rows)
     network = _transformed(model, table, joined.rows, joined.network)
     process = _transformed(model, table, joined.rows, joined.process)

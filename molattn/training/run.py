@@ -35,11 +35,9 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.sites import SiteCalibration, SiteLabeled, site_kinds
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
-from molattn.task import Level
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
@@ -54,6 +52,7 @@ from molattn.training.resolve import (
 )
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import scale_by, target_transforms
+from molattn.training.site_calibration import calibrate_sites, keep_labeled
 from molattn.utils.console import print_line, print_remarks, step_progress
 from molattn.utils.devices import seeded, threads
 from molattn.utils.process_group import process_rank
@@ -215,8 +214,12 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
         return model, histories, np.zeros((0, 0, 0))
     with threads(config.training.threads):
         if table.sites:
+            keep_labeled(model, table.molecules(split.train))
+        if table.sites and len(split.val):
+            held_out = table.molecules(split.val)
             with step_progress(job.console, "calibrating"):
-                model.site_calibration = _calibrate_sites(model, job)
+                sites = model.networks.predict_sites(held_out.records)
+            calibrate_sites(model, held_out, sites, job.console)
         model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if not table.tasks:
             return model, histories, np.zeros((len(model.nets), len(split.val), 0))
@@ -383,29 +386,6 @@ def _calibrate(
         print_line(job.console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(job.console, f"{unusable} validation rows without a finite prediction")
-
-
-def _calibrate_sites(model: MolAttn, job: TrainingJob) -> SiteCalibration:
-    """Calibrate the intervals of atoms and bonds by the validation rows."""
-    held_out = job.table.molecules(job.split.val)
-    predictions = model.networks.predict_sites(held_out.records)
-    labels: dict[Level, SiteLabeled] = {
-        level: SiteLabeled(
-            *(labels.targets, labels.molecule),
-            site_kinds(held_out.records, level, model.config.featurizer),
-        )
-        for level, labels in held_out.sites.items()
-    }
-    calibration = SiteCalibration.fit(model.config, predictions, labels)
-    training = job.table.molecules(job.split.train)
-    labeled = {}
-    for level, of_level in training.sites.items():
-        kinds = site_kinds(training.records, level, model.config.featurizer)
-        for task, values in zip(of_level.tasks, of_level.labels_or_bounds.T, strict=True):
-            labeled[task.name] = tuple(np.unique(kinds[~np.isnan(values)]).tolist())
-    for line in calibration.lines():
-        print_line(job.console, line)
-    return calibration._replace(labeled=labeled)
 
 
 def training_fingerprints(

@@ -338,3 +338,34 @@ def test_each_censored_label_is_counted_once(capsys):
         Path("cv/report.html").read_text()
     )
     assert "16 lower and 0 upper bounds" in capsys.readouterr().out
+
+
+def test_atoms_and_bonds_are_predicted_out_of_fold(tmp_path):
+    rows = [
+        {"smiles": f"{'C' * n}O", "shift": [1.5] * n + [3.5], "bde": [0.5] * n}
+        for n in range(1, 13)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    sites = {"atom_target_columns": ("shift",), "bond_target_columns": ("bde",)}
+    options = {"target_columns": (), **sites, "folds": 2, "validation_size": 0.0, **OPTIONS}
+    config = TrainConfig.from_options(str(tmp_path / "t.csv"), options)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    scores = cross_validate(config, folder).scores["test"].tasks
+    (folder / "metrics.json").unlink()
+    resumed = cross_validate(config, folder)  # reads the finished rounds
+    assert resumed.scores["test"].tasks["shift"]["rmse"] == scores["shift"]["rmse"]
+    assert [*scores] == ["shift", "bde"]
+    assert scores["shift"]["molecule_mae"]["rounds"] == 2
+    table = pd.read_csv(folder / "predictions.csv").set_index("smiles")
+    assert len(table) == 12
+    for name in ("fold_1", "fold_2"):
+        model = MolAttn.from_pretrained(folder / name)
+        assert model.site_calibration.scores["shift"].molecules == 6  # those of the other fold
+        for smiles, predicted in table["shift_predicted"][table["round"] == name].items():
+            expected = model.predict_atoms([smiles]).outputs[:, 0]
+            np.testing.assert_allclose(json.loads(predicted), expected, rtol=1e-5)
+    calibration = MolAttn.from_pretrained(folder).site_calibration
+    assert calibration.scores["shift"].molecules == 12
+    assert len(calibration.labeled["shift"]) == 2
+    assert "bde" in (folder / "report.html").read_text()

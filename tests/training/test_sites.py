@@ -206,7 +206,7 @@ def test_label_that_cannot_be_read_is_named_by_row_and_atom(frame):
     assert "column 'en', atom 1: got 'x7', expected a number" in unreadable.reason
 
 
-@pytest.mark.parametrize("option", [{"standardize": True}, {"folds": 3}])
+@pytest.mark.parametrize("option", [{"standardize": True}, {"partner_column": "logS"}])
 def test_options_that_change_the_atoms_are_refused(frame, option):
     with pytest.raises(InputError, match="cannot be used with atom_target_columns"):
         molattn.train(frame, [], atom_target_columns=["en"], **option, **SMALL)

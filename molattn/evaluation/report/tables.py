@@ -216,7 +216,7 @@ def _molecule_tables(
             {
                 "task": target_label(task),
                 "model": _model_label(model, task.kind),
-                heading: format_score(scores[model].tasks[task.name][key]),
+                heading: score_cell(scores[model].tasks[task.name], key),
             }
             for task in tasks
             for model in models
