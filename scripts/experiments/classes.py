@@ -216,7 +216,7 @@ def scaled(logits: Array, parts: dict[str, Any]) -> Array:
 
 def logistic(parts: dict[str, Any]) -> Array:
     learned = parts["sizes"][:2].sum()
-    model = LogisticRegressionCV(
+    options = dict[str, Any](
         Cs=np.logspace(-4, 1, 6),
         cv=5,
         scoring="neg_log_loss",
@@ -224,14 +224,6 @@ def logistic(parts: dict[str, Any]) -> Array:
         use_legacy_attributes=False,
         l1_ratios=(0.0,),
     )
-    options: Any = {
-        "Cs": np.logspace(-4, 1, 6),
-        "cv": 5,
-        "scoring": "neg_log_loss",
-        "max_iter": 500,
-        "use_legacy_attributes": False,
-        "l1_ratios": (0.0,),
-    }
     model = make_pipeline(StandardScaler(), LogisticRegressionCV(**options))
     model.fit(parts["embedding"][:learned], parts["labels"][:learned])
     return model.predict_proba(parts["embedding"][learned:])[:, 1]
@@ -242,15 +234,15 @@ def boosted(parts: dict[str, Any]) -> Array:
     first, held_out, _ = parts["sizes"].cumsum()
     numbers = parts["numbers"]
     numbers = numbers[:, np.ptp(numbers[:first], axis=0) > 0]
-    options: Any = {
-        "learning_rate": 0.05,
-        "max_iter": 1000,
-        "max_features": 0.5,
-        "max_bins": 63,
-        "early_stopping": True,
-        "n_iter_no_change": 50,
-        "random_state": 0,
-    }
+    options = dict[str, Any](
+        learning_rate=0.05,
+        max_iter=1000,
+        max_features=0.5,
+        max_bins=63,
+        early_stopping=True,
+        n_iter_no_change=50,
+        random_state=0,
+    )
     model = HistGradientBoostingClassifier(**options)
     labels = parts["labels"]
     validation = {"X_val": numbers[first:held_out], "y_val": labels[first:held_out]}
