@@ -218,7 +218,8 @@ def run(
     records = []
     pairs = []
     for molecule, predicted in zip(tested, read_predictions(folder / "predicted.csv"), strict=True):
-        both = np.array([molecule.values, predicted], dtype=float)
+        values = molecule.values
+        both = np.array([values, predicted[: len(values)]], dtype=float)  # hydrogens follow
         pair = both[:, ~np.isnan(both).any(axis=0)]  # elements without training labels: no number
         pairs.append(pair)
         records.append(row | {"smiles": molecule.smiles, "error": errors(KINDS[name], *pair)[0]})
