@@ -102,7 +102,7 @@ def runs(
     if output is not None:
         with write_table(output, ListedRun._fields) as write:
             for run in listed_runs:
-                texts = (f"{cell:.7g}" if isinstance(cell, float) else cell or "" for cell in run)
+                texts = (f"{cell:.7g}" if isinstance(cell, float) else str(cell or "") for cell in run)
                 write([*map(escape_formula, texts)])
     printed = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 16, "baseline": 8, "state": 11}  # the others are cut if need be
