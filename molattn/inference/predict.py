@@ -368,7 +368,8 @@ def _predictions(
 ) -> Iterator[Sequence[Cells] | ReasonCode]:
     features = [row.features for row in rows] if model.config.features else None
     predictor = model.predictor
-    outputs, inputs = predictor.outputs_and_inputs(records, batch_size, features=features)
+    networks, inputs = predictor.networks.predict(records, batch_size, features=features)
+    outputs = predictor.combined(networks, inputs, records, batch_size)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)

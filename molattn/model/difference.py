@@ -58,7 +58,8 @@ class Side(NamedTuple):
         features: ArrayLike | None = None,
     ) -> "Side":
         """Predict molecules, with intervals of a nominal coverage."""
-        outputs, inputs = predictor.outputs_and_inputs(records, batch_size, features=features)
+        networks, inputs = predictor.networks.predict(records, batch_size, features=features)
+        outputs = predictor.combined(networks, inputs, records, batch_size)
         return cls(records, inputs, predictor.prediction(outputs, records, level))
 
     def rows(self, rows: NDArray[np.int64]) -> "Side":

@@ -57,20 +57,20 @@ class Predictor:
         self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
     ) -> Array:
         """Predict with each member on the transformed scale and in logits, ``[members, n, O]``."""
-        return self.outputs_and_inputs(records, batch_size, features=features)[0]
+        networks, inputs = self.networks.predict(records, batch_size, features=features)
+        return self.combined(networks, inputs, records, batch_size)
 
-    def outputs_and_inputs(
-        self, records: Records, batch_size: int = 256, *, features: ArrayLike | None = None
-    ) -> tuple[Array, KernelInputs]:
-        """Return :meth:`predict_outputs`, and the inputs of kernels of the records.
+    def combined(
+        self, outputs: Array, inputs: KernelInputs, records: Records, batch_size: int = 256
+    ) -> Array:
+        """Add the Gaussian process to outputs of the networks, as :meth:`with_gaussian_process`.
 
         Tasks of molecules as written are predicted of ``written``, without table features.
         """
-        networks, inputs = self.networks.predict(records, batch_size, features=features)
-        outputs = self.with_gaussian_process(networks, inputs)
+        outputs = self.with_gaussian_process(outputs, inputs)
         return self._with_written(
             outputs, records, lambda written: self.predict_outputs(written, batch_size)
-        ), inputs
+        )
 
     def _with_written(
         self, arrays: Array, records: Records, calculate: Callable[[Records], Array]
