@@ -415,10 +415,12 @@ def _read_molecules(
 
 
 def _molecule(row: Row, columns: TrainingColumns) -> Any:
-    """Return the structure of a row; with labels of atoms, in the order of its mol block."""
-    structure = row.structure(columns.smiles)
-    has_order = bool(columns.sites and row.block)
-    return (read_mol_block(row.block, mol_of_mol_block) if has_order else None) or structure
+    """Return the structure of a row; with labels of atoms, in the order of its molecule."""
+    if not columns.sites:
+        return row.structure(columns.smiles)
+    text = row.cells[columns.smiles]
+    drawn = row.block and read_mol_block(row.block, mol_of_mol_block)
+    return drawn or getattr(text, "mol", text)
 
 
 def _labeled(

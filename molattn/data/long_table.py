@@ -26,10 +26,10 @@ from molattn.utils.console import counted
 class LongTable(Table):
     """The molecules of a table that has a row for each atom or bond.
 
-    Rows that are equal in the molecule and in each other column of a training, such as the split,
-    are one, with the cells of the first. Labels of atoms (bonds) become values by index in a cell,
-    see :func:`molattn.data.site_labels.read_cell`; those of one atom are averaged, and counted in
-    ``remarks``.
+    Rows that are equal in the molecule, in the order of its atoms, and in each other column of a
+    training, such as the split, are one, with the cells of the first. Labels of atoms (bonds)
+    become values by index in a cell, see :func:`molattn.data.site_labels.read_cell`; those of one
+    atom are averaged, and counted in ``remarks``.
 
     Args:
         table: The table.
@@ -49,7 +49,8 @@ class LongTable(Table):
         inputs = [columns.smiles, *columns.labels, *columns.features]
         inputs += [index for index in optional if index is not None]
         cells = pd.DataFrame([row.cells for row in rows], columns=range(len(self.header)))
-        molecule = cells.groupby(inputs, sort=False).ngroup()
+        cells["order"] = [_order(row, columns.smiles) for row in rows]
+        molecule = cells.groupby([*inputs, "order"], sort=False).ngroup()
         first = molecule.drop_duplicates().index
         self.remarks += (f"{counted(len(rows), 'row')} of {counted(len(first), 'molecule')}",)
         self._rows = [
@@ -80,6 +81,8 @@ class LongTable(Table):
     ) -> "pd.Series[str]":
         """Return the labels in a column by index, in a text for each molecule with some."""
         texts = [row.numeral(column) for row in rows]
+        if all(map(is_missing, texts)):
+            return pd.Series(dtype=object)
         labels = pd.DataFrame({"molecule": molecule, "label": texts})
         labels = labels[~labels.label.map(is_missing)].reset_index(names="row")
         labeled = [rows[row] for row in labels.row]
@@ -105,8 +108,14 @@ class LongTable(Table):
         return sites.groupby("molecule").text.agg(", ".join)
 
 
+def _order(row: Row, column: int) -> str | bytes:
+    """Return what is equal in rows whose molecules have their atoms in the same order."""
+    mol = getattr(row.cells[column], "mol", None)
+    return mol.ToBinary(0) if mol else row.block.split("\n", 3)[-1]  # without the title
+
+
 def _atom_index(cell: str) -> float:
     """Return a cell as the index of an atom."""
-    if (index := number(cell)) >= 0.0 and index.is_integer():  # false for NaN
+    if 0.0 <= (index := number(cell)) < 1e9 and index.is_integer():  # false for NaN
         return index
     raise LabelError(cell, "the index of an atom, from 0")

@@ -23,6 +23,7 @@ from molattn.model.network import Network
 from molattn.model.onnx_kernel import ExportedProcess
 from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.scaling import scaled_numbers
+from molattn.model.sites import element_column, unlabeled_elements
 from molattn.model.target_transform import IdentityTransform, own_units
 from molattn.model.uncertainty import Part, ProbabilityScaling, calibrated_outputs
 from molattn.nn.graph_inputs import EdgeAttr, edge_features
@@ -47,7 +48,8 @@ class ExportedModel(nn.Module):
     Its outputs are ``predictions``, ``float64 [n, outputs]``, unless it predicts atoms and bonds
     alone; ``embeddings``, ``float32 [n, width]``; and of a model of atoms ``atom_predictions``,
     ``float64 [n, N, outputs]``, of bonds ``bond_predictions``, ``float64 [n, N, N, outputs]``. They
-    are in the order of the input ``atoms``; rows of padding and pairs without a bond mean nothing.
+    are in the order of the input ``atoms``, NaN of elements without a training label; rows of
+    padding and pairs without a bond mean nothing.
 
     Args:
         model: The model.
@@ -81,6 +83,9 @@ class ExportedModel(nn.Module):
         if with_gaussian_process and model.gaussian_process is not None:
             sizes = len(self.config.features), len(self.config.descriptors)
             self.process = ExportedProcess(model.gaussian_process, *sizes)
+        for level in self.config.site_tasks:
+            unlabeled = unlabeled_elements(self.config, model.site_calibration, level)
+            self.register_buffer(f"unlabeled_{level}s", torch.from_numpy(unlabeled))
         is_whole = self.process is not None or model.gaussian_process is None
         self.calibration: tuple[Part, ...] = self.parts if is_whole else ()
 
@@ -173,7 +178,9 @@ class ExportedModel(nn.Module):
             molecules = net.encode(batch, nodes)[:-1]  # without the molecule of the padding
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
-            sites.append(self._predict_sites(net, nodes.unflatten(0, atoms.shape[:2]), edges))
+            elements = atoms[..., element_column(self.config.featurizer)].long()
+            nodes = nodes.unflatten(0, atoms.shape[:2])
+            sites.append(self._predict_sites(net, elements, nodes, edges))
         embedding = torch.cat(embeddings, dim=-1)
         of_sites = [torch.stack(of_members).mean(dim=0) for of_members in zip(*sites, strict=True)]
         if not tasks:
@@ -189,18 +196,23 @@ class ExportedModel(nn.Module):
             values = own_units(values, tasks, transforms)
         return values.clamp(*self.limits), embedding, *of_sites
 
-    def _predict_sites(self, net: Network, nodes: Tensor, edges: EdgeAttr) -> list[Tensor]:
+    def _predict_sites(
+        self, net: Network, elements: Tensor, nodes: Tensor, edges: EdgeAttr
+    ) -> list[Tensor]:
         """Predict the nodes ``[n, N, width]``, and all pairs as bonds, as the tasks ask for."""
         outputs = []
         for level, tasks in self.config.site_tasks.items():
             vectors = nodes
+            index = (elements,)
             if level == "bond":
+                index = elements.unsqueeze(2), elements.unsqueeze(1)
                 pairs = edge_features(edges).unflatten(0, (*nodes.shape[:2], nodes.size(1)))
                 ends = nodes.unsqueeze(1), nodes.unsqueeze(2)
                 vectors = bond_vectors(*ends, pairs, pairs.transpose(1, 2))
             head = net.site_head(level)
             values = head.in_own_units(head(vectors)).double()
-            outputs.append(class_probabilities(values, tasks))
+            unlabeled = self.get_buffer(f"unlabeled_{level}s")[index]
+            outputs.append(class_probabilities(values, tasks).masked_fill(unlabeled, torch.nan))
         return outputs
 
     def _batch(self, atoms: Tensor, pairs: Tensor, **more: Any) -> MoleculeBatch:

@@ -230,14 +230,43 @@ def site_kinds(records: Records, level: Level, featurizer: Featurizer) -> NDArra
     Elements that the featurizer does not list count as one; -1 is a site that is not in the graph.
     """
     kinds = [np.zeros(0, dtype=np.int64)]
-    names = featurizer.atom_names
-    column = names.index("element") if "element" in names else 0
+    column = element_column(featurizer)
     for record in records:
         ends = np.atleast_2d(getattr(record.sites, f"{level}s"))
-        codes = np.sort(record.atoms[:, column].astype(np.int64)[ends], axis=0)
-        both = _MOST_CODES * (len(ends) - 1) * codes[0] + codes[-1]
-        kinds.append(np.where(ends[0] < 0, -1, both))
+        codes = record.atoms[:, column].astype(np.int64)[ends]
+        kinds.append(np.where(ends[0] < 0, -1, _kinds(codes)))
     return np.concatenate(kinds)
+
+
+def _kinds(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the kinds of atoms (bonds) by the codes of their elements, ``[1 or 2, S]``."""
+    codes = np.sort(codes, axis=0)
+    return _MOST_CODES * (len(codes) - 1) * codes[0] + codes[-1]
+
+
+def element_column(featurizer: Featurizer) -> int:
+    """Return the index of the code of the element among the codes of an atom."""
+    names = featurizer.atom_names
+    return names.index("element") if "element" in names else 0
+
+
+def unlabeled_elements(
+    config: MolAttnConfig, calibration: SiteCalibration | None, level: Level
+) -> NDArray[np.bool_]:
+    """Return which codes of elements never had a label of each output, ``[E, outputs]``.
+
+    Of bonds, pairs of codes, ``[E, E, outputs]``.
+    """
+    codes = config.featurizer.atom_sizes[element_column(config.featurizer)]
+    shape = (codes,) * (1 + (level == "bond"))
+    kinds = _kinds(np.indices(shape).reshape(len(shape), -1))
+    calibration = calibration or SiteCalibration({})
+    columns = [
+        calibration.unlabeled(task, kinds)
+        for task in config.site_tasks[level]
+        for _ in task.output_names
+    ]
+    return np.stack(columns, axis=-1).reshape(*shape, -1)
 
 
 def count_unlabeled(

@@ -89,6 +89,7 @@ def test_repeated_labels_are_averaged_and_counted():
     "rows, message",
     [
         ([(0, 1), (1.5, 2)], r"row 2, column 'atom': got '1\.5', expected the index of an atom"),
+        ([(0, 1), (1e30, 2)], r"row 2, column 'atom': got '1e\+30', expected the index"),
         ([("", 1), (1, 2)], r"row 1, column 'atom': got '', expected the index"),
         ([(0, ">1"), (0, 2)], r"row 2, column 'y', atom 0: got '2' beside another label"),
         ([(2, "no"), (1, "no"), (2, "yes")], r"row 3, column 'y', atom 2: got 'yes' beside"),
@@ -99,6 +100,12 @@ def test_errors_name_row_and_atom(rows, message):
     frame = pd.DataFrame([("CCO", *row) for row in rows], columns=["smiles", "atom", "y"])
     with pytest.raises(InputError, match=message):
         read(frame)
+
+
+@pytest.mark.parametrize("rows", [[], [("CCO", 0, None)]])
+def test_a_table_without_labels_is_refused(rows):
+    with pytest.raises(InputError, match=r"no rows|has both a molecule"):
+        read(pd.DataFrame(rows, columns=["smiles", "atom", "y"]))
 
 
 def test_atoms_that_a_molecule_does_not_have_are_listed():

@@ -161,6 +161,15 @@ def test_what_a_store_does_not_hold_is_said_before_it_is_read(store, reads, tmp_
     assert "descriptors, scaffolds" in first
 
 
+def test_labels_of_atoms_are_read_from_a_store(tmp_path):
+    (tmp_path / "in.csv").write_text('smiles,y\nOC,"[1, 2]"\nCN,"{1: 4, 0: 3}"\n')
+    prepare_store([tmp_path / "in.csv"], tmp_path / "store", PrepareConfig(target_columns=("y",)))
+    config = DataConfig(target_columns=(), atom_target_columns=("y",))
+    read = read_training_table(tmp_path / "store", config, Featurizer.default())
+    values = read.sites["atom"].targets[:, 0]
+    assert values[~np.isnan(values)].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_rejected_rows_are_listed_with_their_reasons(table, store):
     rejected = rows_of(store / REJECTED_FILE)
     assert [(row["line"], row["code"]) for row in rejected] == [

@@ -26,6 +26,7 @@ from molattn.config import NetworkConfig
 from molattn.evaluation.report.tables import format_score
 from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.onnx_file import ExportedModel, to_onnx
+from molattn.model.sites import SiteCalibration, site_kinds
 from molattn.model.target_transform import IdentityTransform, LogTransform
 from molattn.model.training_set import TrainingSet
 from molattn.task import Task
@@ -211,6 +212,10 @@ def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks):
     broken = Task("broken", "multiclass", ("a", "b", "c"))
     options = {"atom_tasks": ("shift",), "bond_tasks": ("bde", broken), "hydrogens": not tasks}
     model = MolAttn(MolAttnConfig(tasks, network, **options)).eval()
+    records = model.config.reader(Fields()).all(["CCO"])
+    kinds = (site_kinds(records, level, model.config.featurizer) for level in ("atom", "bond"))
+    labeled = {name: (int(kind[1]),) for name, kind in zip(("shift", "bde"), kinds, strict=True)}
+    model.site_calibration = SiteCalibration({}, labeled)  # of C, and of bonds of C and O
     smiles = ["C", "[OH:2]C([H])C#N", "c1ccccc1C(=O)NC.[Na+]"]
     session = session_of(to_onnx(model)[0])
     metadata = session.get_modelmeta().custom_metadata_map["molattn"]

@@ -21,7 +21,7 @@ from molattn.evaluation.compare.comparison import compare
 from molattn.evaluation.scores.run_metrics import read_metrics
 from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.sites import SiteCalibration
+from molattn.model.sites import SiteCalibration, site_kinds
 from molattn.task import Task
 from molattn.training.resolve import load_pretrained, resolve
 from molattn.training.run import read_rows
@@ -275,6 +275,23 @@ def test_values_by_atom_that_are_not_understood_are_refused(frame, cell):
     config = DataConfig(target_columns=(), atom_target_columns=("en",))
     read = read_training_table(table, config, Featurizer.default())
     assert [row.line for row in read.unreadable] == [1]
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_labels_are_in_the_order_of_rdkit_molecules(is_long):
+    mol = Chem.MolFromSmiles("CC(F)OCN")
+    mols = [Chem.RenumberAtoms(mol, order) for order in ([5, 3, 1, 0, 2, 4], [0, 2, 1, 3, 4, 5])]
+    lists = [[ELECTRONEGATIVITY[a.GetSymbol()] for a in mol.GetAtoms()] for mol in mols]
+    table = pd.DataFrame({"name": ["a", "b"], "mol": mols, "en": lists})
+    options = {"atom_target_columns": ("en",), "smiles_column": "mol"}
+    if is_long:
+        table = table.assign(atom=[range(6)] * 2).explode(["en", "atom"], ignore_index=True)
+        options["atom_index_columns"] = ("atom",)
+    config = DataConfig(target_columns=(), **options)
+    read = read_training_table(table, config, Featurizer.default())
+    np.testing.assert_array_equal(read.sites["atom"].targets[:, 0], np.concatenate(lists))
+    kinds = site_kinds(read.records, "atom", Featurizer.default()).tolist()
+    assert len({*zip(kinds, np.concatenate(lists).tolist(), strict=True)}) == 4  # C, F, N and O
 
 
 def test_values_by_map_number_are_read_in_any_order(frame):

@@ -140,6 +140,12 @@ class Uncalculated(str):
     """The empty text of a cell whose formula has no stored value."""
 
 
+class MoleculeText(str):
+    """The canonical SMILES of an RDKit molecule in a cell, which has its own order of atoms."""
+
+    mol: Any = None
+
+
 class Row(NamedTuple):
     """One row of a table.
 

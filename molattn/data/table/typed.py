@@ -25,6 +25,7 @@ from molattn.chem.parse import NO_LIMITS
 from molattn.data.table.base import (
     SMILES,
     SMILES_NAMES,
+    MoleculeText,
     Row,
     Source,
     Table,
@@ -64,8 +65,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 class FrameTable(Table):
     """The rows of a pandas DataFrame as texts; its index is ignored.
 
-    An RDKit molecule in a cell is its canonical SMILES. A row with one that cannot be used has a
-    reason code.
+    An RDKit molecule in a cell is its canonical SMILES, a :class:`MoleculeText`. A row with one
+    that cannot be used has a reason code.
     """
 
     path = Path("DataFrame")
@@ -89,13 +90,16 @@ class FrameTable(Table):
         rows = zip(*(self.frame.iloc[:, k].array for k in range(len(self.header))), strict=True)
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
-            cells = list[str]()
+            cells = list[Any]()
             code = ""
             reason = ""
             for value, is_missing in zip(values, gaps, strict=True):
                 if isinstance(value, Chem.Mol):
                     try:
-                        value = Chem.MolToSmiles(read_molecule(value, NO_LIMITS, bool)[0])
+                        mol = read_molecule(value, NO_LIMITS, bool)[0]
+                        cells.append(MoleculeText(Chem.MolToSmiles(mol)))
+                        cells[-1].mol = value
+                        continue
                     except SmilesError as error:
                         value = error.smiles
                         code = error.code
