@@ -105,6 +105,8 @@ class ExportedModel(nn.Module):
             missing += ["training similarity", "confidence"]
         if self.model.site_calibration is not None:
             missing.append("prediction intervals of atoms and bonds")
+        if names := ", ".join(self.config.written_tasks):
+            missing.append(f"molecules as written ({names} is of parents too)")
         if self.config.members > 1:
             missing.append(f"the deviation between the {self.config.members} networks")
         return missing
@@ -243,6 +245,7 @@ class ExportedModel(nn.Module):
                 level: [name for task in tasks for name in task.output_names]
                 for level, tasks in config.site_tasks.items()
             },
+            "written_tasks": list(config.written_tasks),
             "is_calibrated": [isinstance(part, ProbabilityScaling) for part in self.calibration],
             "left_out": self.left_out(),
             "network_weights": self.network_weights(),

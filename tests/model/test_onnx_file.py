@@ -205,6 +205,13 @@ def test_inputs_have_the_hydrogens_that_the_model_reads():
     assert inputs["atoms"].shape[1] == 9
 
 
+def test_tasks_of_molecules_as_written_are_named_as_they_are_of_parents():
+    options = {"standardize": "parent", "written_tasks": ("logS",)}
+    exported = ExportedModel(MolAttn(MolAttnConfig(("logS",), NetworkConfig(**SMALL), **options)))
+    assert "molecules as written (logS is of parents too)" in exported.left_out()
+    assert exported.metadata()["written_tasks"] == ["logS"]
+
+
 @pytest.mark.slow  # the exporter takes 10 s
 @pytest.mark.parametrize("tasks", [("y",), ()])
 def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks):
