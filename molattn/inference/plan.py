@@ -255,10 +255,15 @@ class _Target:
         return np.array([not is_missing(cell) for cell in cells], dtype=bool)
 
     def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
-        """Read rows with valid molecules, by their numbers and in that order."""
+        """Read rows with valid molecules as they are predicted, by their numbers, in that order."""
         fields = replace(self.model.config.input_fields(), smiles=True)
-        rows = _Chosen(table, dict.fromkeys(numbers, ()))
-        return [*chain.from_iterable(molecule_batches(rows, self.model, self.config, fields))]
+        selected = _Chosen(table, dict.fromkeys(numbers, ()))
+        rows: Iterable[Any] = chain.from_iterable(
+            molecule_batches(selected, self.model, self.config, fields)
+        )
+        if self.name in self.model.config.written_tasks:
+            return [row._replace(record=row.record.written or row.record) for row in rows]
+        return [*rows]
 
     def distinct(self, table: Table, numbers: NDArray[np.int64]) -> dict[int, Any]:
         """Read the first 3,000 molecules without a measured value, each once, by position."""

@@ -304,7 +304,7 @@ def prediction_spec(
             for number in range(1, neighbors + 1)
             for name, kind in fields.items()
         }
-        more_cells.append(partial(_neighbor_cells, model, neighbors, [*fields]))
+        more_cells.append(partial(_neighbor_cells, model, neighbors, batch_size, [*fields]))
     if model.config.site_tasks:
         sites = SiteColumns(model.config, model.site_calibration, structure)
         names |= dict.fromkeys(sites.columns, "string")
@@ -480,12 +480,12 @@ def _difference_cells(
 
 
 def _neighbor_cells(
-    model: MolAttn, count: int, fields: Sequence[str], predicted: _Predicted
+    model: MolAttn, count: int, batch_size: int, fields: Sequence[str], predicted: _Predicted
 ) -> Iterator[list[Any]]:
     """Yield the cells of each row that describe its nearest training molecules."""
-    for tasks in zip(
-        *model.predictor.neighbors(predicted.side.inputs, count).values(), strict=True
-    ):
+    records, inputs, _ = predicted.side
+    neighbors = model.predictor.neighbors(records, inputs, count, batch_size)
+    for tasks in zip(*neighbors.values(), strict=True):
         yield [getattr(neighbor, name) for task in tasks for neighbor in task for name in fields]
 
 

@@ -499,7 +499,7 @@ class MolAttn(nn.Module):
         predictor.check_neighbors(count)
         records = predictor.networks.read(smiles, partners)
         _, inputs = predictor.networks.predict(records, batch_size, features=features)
-        return predictor.neighbors(inputs, count)
+        return predictor.neighbors(records, inputs, count, batch_size)
 
     def embed(
         self,

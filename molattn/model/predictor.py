@@ -355,13 +355,22 @@ class Predictor:
             raise ValueError(f"the model keeps no training molecules; {expected}")
         return molecules
 
-    def neighbors(self, inputs: KernelInputs, count: int) -> dict[str, list[list[Neighbor]]]:
-        """Return :meth:`molattn.MolAttn.neighbors` of molecules by their inputs of kernels."""
+    def neighbors(
+        self, records: Records, inputs: KernelInputs, count: int, batch_size: int = 256
+    ) -> dict[str, list[list[Neighbor]]]:
+        """Return :meth:`molattn.MolAttn.neighbors` of records by their inputs of kernels."""
         process = self.check_neighbors(count)
         rows = self.training_set and self.training_set.molecules
         smiles = dict(zip(rows.rows.tolist(), rows.smiles, strict=True)) if rows else {}
         scales = self.networks.scaling.target_scale.tolist()
-        return process.neighbors(inputs, count, smiles, scales)
+        neighbors = process.neighbors(inputs, count, smiles, scales)
+        if written := {row: x.written for row, x in enumerate(records) if x.written is not None}:
+            _, inputs = self.networks.predict([*written.values()], batch_size)
+            as_written = process.neighbors(inputs, count, smiles, scales)
+            for name in self.config.written_tasks:
+                for row, of_row in zip(written, as_written[name], strict=True):
+                    neighbors[name][row] = of_row
+        return neighbors
 
     def check_neighbors(self, count: int, option: str = "count") -> GaussianProcessHead:
         """Return the Gaussian process, if it has that many neighbors."""

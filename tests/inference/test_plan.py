@@ -102,6 +102,16 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
     assert not every["smiles"].isin(["C1CC", CHAINS[0]]).any()
 
 
+def test_salts_of_one_parent_are_compared_as_they_are_predicted(run):
+    model = MolAttn.from_pretrained(run / "m")
+    model.config = replace(model.config, standardize="parent", written_tasks=("length",))
+    library = pd.DataFrame({"smiles": ["CCC(CC)CN", "CCC(CC)CN.Cl", "CCC(CC)CN.Br"]})
+    library.to_csv(run / "salts.csv", index=False)
+    assert plan_table(model, run / "salts.csv", run / "next.csv") == 3
+    model.config = replace(model.config, written_tasks=())
+    assert plan_table(model, run / "salts.csv", run / "next.csv") == 1
+
+
 def test_copies_of_the_best_molecule_leave_room_for_others(run, monkeypatch):
     monkeypatch.setattr(molattn.inference.plan, "MOST_CANDIDATES", 3)
     best = plan(run, "--count", "2", "--acquisition", "greedy")["smiles"].tolist()

@@ -4,12 +4,15 @@ import io
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
 from rich.console import Console
 
+import molattn
 from molattn import MolAttn, MolAttnConfig
+from molattn.chem.reader import Fields
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.explain import explain
 from molattn.inference import predict_table
@@ -95,3 +98,41 @@ def test_an_explanation_is_of_the_form_that_is_predicted(model):
     assert explain(model, SALT, target="z").prediction == pytest.approx(
         model.predict([SALT])[0, 4], abs=1e-5
     )
+
+
+def rows_of_neighbors(model):
+    return {
+        task: [[neighbor.row for neighbor in near] for near in molecules]
+        for task, molecules in model.neighbors(READABLE, 3).items()
+    }
+
+
+def test_neighbors_are_of_the_form_that_is_predicted(tmp_path):
+    smiles = ["C" * n + end for n in range(1, 11) for end in ("O", "N", "N.Cl")]
+    frame = pd.DataFrame({"smiles": smiles, "y": range(30), "z": range(30)})
+    model = molattn.train(
+        frame, ["y", "z"], predictor="gaussian_process", descriptors="none", test_size=0.0
+    ).model
+    model.config = replace(model.config, standardize="parent", written_tasks=("z",))
+    models = model, of_parents(model), model.as_given()
+    mixed, parents, as_given = map(rows_of_neighbors, models)
+    assert mixed["y"] == parents["y"]
+    assert mixed["z"] == as_given["z"] != parents["z"]
+    table = saved(tmp_path, "smiles\n" + "\n".join(READABLE) + "\n")
+    predict_table(model, table, tmp_path / "out.csv", PredictConfig(neighbors=1))
+    written = [int(row["z_neighbor_1_row"]) for row in rows_of(tmp_path / "out.csv")]
+    assert written == [near[0] for near in as_given["z"]]
+
+
+def test_a_worker_reads_both_forms_by_itself(model, monkeypatch):
+    workers = []
+
+    def map_here(function, blocks, count):
+        workers.append(count)
+        return map(function, blocks)
+
+    monkeypatch.setattr("molattn.chem.reader.parallel_map", map_here)
+    reader = replace(model.config.reader(Fields()), num_workers=2)
+    records = [*reader([SALT, "CCO", "CC(=O)[O-].[Na+]"])]
+    assert [record.written is None for record in records] == [False, True, False]
+    assert workers == [1, 0]
