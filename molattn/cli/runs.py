@@ -97,13 +97,13 @@ def runs(
 
     from molattn.evaluation.compare.run_list import ListedRun, list_runs
     from molattn.evaluation.report.tables import format_score
-    from molattn.model.columns import cell_text
 
     listed_runs = list_runs(folder)
     if output is not None:
         with write_table(output, ListedRun._fields) as write:
             for run in listed_runs:
-                write([escape_formula(cell_text(cell)) for cell in run])
+                texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in run)
+                write([escape_formula(str(text or "")) for text in texts])
     printed = Table(box=None, pad_edge=False)
     least = {"date": 10, "score": 16, "baseline": 8, "state": 11}  # the others are cut if need be
     for name in ("name", "date", "data", "target", "split", "score", "baseline", "state"):
