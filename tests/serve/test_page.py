@@ -313,6 +313,23 @@ def test_values_are_marked_as_desired_or_not(opened, ask, tasks):
             assert row.locator(".value b").get_attribute("class") == expected
 
 
+def test_values_of_low_confidence_are_neither_colored_nor_marked(opened, ask, tasks):
+    (answer,) = ask("predict", smiles=[FAR])["molecules"]
+    given = answer["predictions"]
+    low = {one["card"]["title"] for one in tasks if given[one["name"]]["confidence"] == "low"}
+    assert given["hia_hou"]["confidence"] == "low"
+    assert given["hia_hou"]["probabilities"]["1"] >= 0.7  # which is desired
+    with opened() as page:
+        predict(page, FAR)
+        colored = page.locator(".property:has(b:is(.good, .poor)) .title")
+        assert not low & {*colored.all_inner_texts()}
+        assert page.locator(".property .title").count() == len(tasks)
+        predict(page, f"{FAR}\nCCO")
+        cells = page.locator("tbody tr").first.locator("td:has(.tag.low)")
+        assert cells.count() == len(low)
+        assert cells.locator("span:is(.good, .poor)").count() == 0
+
+
 def test_ten_thousand_molecules_are_shown_a_page_at_a_time_or_cancelled(opened):
     smiles = ["C" * (1 + place % 40) + "O" for place in range(10_000)]
     paste = """text => {

@@ -132,10 +132,11 @@ const ordinal = (place) => `${Math.round(place)}${ENDINGS[RULES.select(Math.roun
 // Which end is desired: "higher", "lower", or empty where it depends.
 export const desiredOf = (task) => /^(higher|lower)/.exec(task.card?.direction ?? "")?.[0] ?? "";
 
-// A value as `good` or `poor`, and by which rule; for probabilities the bounds of OptADMET.
+// A value as `good` or `poor`, and by which rule; for probabilities the bounds of OptADMET. None of low confidence.
 export function verdictOf(task, answer) {
   const value = quantity(task, answer);
-  if (value === null || task.kind === "multiclass") return { verdict: "", why: "" };
+  const isLow = answer.predictions?.[task.name]?.confidence === "low";
+  if (value === null || isLow || task.kind === "multiclass") return { verdict: "", why: "" };
   if (isNumber(task)) {
     const found = task.card?.thresholds?.filter((one) => one.verdict && isWithin(one, value)) ?? [];
     return found.length ? { verdict: found[0].verdict, why: thresholdText(found[0], unitOf(task)) } : { verdict: "", why: "" };
