@@ -223,6 +223,17 @@ def test_an_excel_file_is_for_people_unless_machines_are_asked_for(tmp_path):
     assert predict("admet", smiles, "--style", "readable", "--neighbors", "1") == 2
 
 
+def test_a_salt_is_converted_with_its_own_molar_mass(tmp_path):
+    file = tmp_path / "salt.xlsx"
+    assert predict("admet", "[Na+].CC(=O)Oc1ccccc1C(=O)[O-]", "--output", file) == 0
+    row = pd.read_excel(file, sheet_name="Predictions").iloc[0]
+    assert row["Parent"] == "CC(=O)Oc1ccccc1C(=O)O"
+    logs = row["Aqueous solubility, predicted (log mol/L)"]
+    dose = row["Acute oral toxicity, predicted (log(1/(mol/kg)))"]
+    assert row["Aqueous solubility (µg/mL)"] == pytest.approx(202.14e3 * 10.0**logs, rel=1e-4)
+    assert row["Acute oral toxicity (mg/kg)"] == pytest.approx(180.16e3 * 10.0**-dose, rel=1e-4)
+
+
 def test_measured_and_predicted_values_of_an_excel_file_have_headings_of_their_own(
     model_folder, tmp_path
 ):

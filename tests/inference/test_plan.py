@@ -200,6 +200,14 @@ def test_a_goal_that_tells_nothing_apart_is_remarked_and_orders_by_value(
         assert values == sorted(values, reverse=not ascending)
 
 
+def test_a_goal_of_two_ends_orders_ties_by_the_distance_to_its_middle(run):
+    table = plan(run, "--goal", "-999980 to 1000000")
+    assert (table["acquisition"] == 1.0).all()
+    values = table["length_predicted"]
+    assert values.min() < 10.0 < values.max()
+    assert np.abs(values - 10.0).is_monotonic_increasing
+
+
 def test_probabilities_between_are_exact_in_both_tails():
     low = np.array([8.0, -np.inf, -1.0, 3.0])
     high = np.array([np.inf, -8.0, 1.0, np.inf])

@@ -58,6 +58,15 @@ def test_an_epoch_has_no_more_auxiliary_molecules_than_others(model, molecules, 
     assert labels(few) == labels(LabeledLoader(model, molecules, 4, seed=3))
 
 
+def test_an_epoch_of_few_molecules_has_160_auxiliary_ones(model):
+    record = model.featurize("CCO")
+    many = Molecules([record] * 510, np.arange(510.0)[:, None], np.ones(510))
+    batches = LabeledLoader(model, many, 64, seed=3, auxiliary=500)
+    order = [label for batch in labels(batches) for label in batch]
+    assert len({*order}) == len(order) == batches.count == 170
+    assert {*range(10)} < {*order}
+
+
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_epoch_is_resumed_at_its_batch(model, molecules, stop):
     batches = LabeledLoader(model, molecules, 4, seed=3)
