@@ -268,7 +268,7 @@ def make_instances(
     records = [record for _, record in molecules]
     outputs = model.predictor.predict_outputs(records, features=features)
     predicted = model.predictor.prediction(outputs, records, level)
-    as_written = model.config.written_columns[0]
+    as_written = model.config.written_task_indices
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     for row, (molecule, record) in enumerate(molecules):
         values = predicted.prediction[row]

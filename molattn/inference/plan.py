@@ -262,7 +262,10 @@ class _Target:
             molecule_batches(selected, self.model, self.config, fields)
         )
         if self.name in self.model.config.written_tasks:
-            return [row._replace(record=row.record.written or row.record) for row in rows]
+            return [
+                row._replace(record=row.record and (row.record.written or row.record))
+                for row in rows
+            ]
         return [*rows]
 
     def distinct(self, table: Table, numbers: NDArray[np.int64]) -> dict[int, Any]:

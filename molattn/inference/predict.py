@@ -309,9 +309,9 @@ def prediction_spec(
         sites = SiteColumns(model.config, model.site_calibration, structure)
         names |= dict.fromkeys(sites.columns, "string")
         more_cells.append(partial(_site_cells, model, sites, level, batch_size))
-    if outputs := model.config.written_columns[1]:
+    if outputs := model.config.written_output_indices:
         names |= {f"{model.config.output_names[n]}_of_parent": "float64" for n in outputs}
-        more_cells.append(partial(_parent_cells, model, batch_size))
+        more_cells.append(partial(_parent_cells, model))
     if explain_confidence:
         if model.uncertainty is None:
             message = "the model is not calibrated, and thus has no confidence"
@@ -355,6 +355,7 @@ class _Predicted(NamedTuple):
 
     rows: Sequence[ReadRow]
     side: Side
+    outputs_of_parents: NDArray[np.float64]  # of Predictor.with_gaussian_process, [members, n, O]
 
 
 def _predictions(
@@ -369,14 +370,16 @@ def _predictions(
     features = [row.features for row in rows] if model.config.features else None
     predictor = model.predictor
     networks, inputs = predictor.networks.predict(records, batch_size, features=features)
-    outputs = predictor.combined(networks, inputs, records, batch_size)
+    outputs_of_parents = predictor.with_gaussian_process(networks, inputs)
+    outputs = predictor.with_written(outputs_of_parents, records, batch_size)
     is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
     finite_records = [*compress(records, is_finite)]
     prediction = predictor.prediction(outputs[:, is_finite], finite_records, level)
     labels = predictor.measured(finite_records)
     finite_inputs = inputs if is_finite.all() else inputs[np.flatnonzero(is_finite)]
     side = Side(finite_records, finite_inputs, prediction)
-    predicted = _Predicted([*compress(rows, is_finite)], side)
+    finite_rows = [*compress(rows, is_finite)]
+    predicted = _Predicted(finite_rows, side, outputs_of_parents[:, is_finite])
     added = [cells(predicted) for cells in more_cells]
     usable = zip(range(len(finite_records)), *added, strict=True)
     for is_usable in is_finite:
@@ -431,17 +434,12 @@ def _atom_rows(
         yield [*zip(range(len(atoms)), names, repeat(smiles), *values)]
 
 
-def _parent_cells(
-    model: MolAttn, batch_size: int, predicted: _Predicted
-) -> Iterator[list[float | None]]:
+def _parent_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[float | None]]:
     """Yield the predictions of the parent of each row, of tasks of molecules as written."""
-    columns = model.config.written_columns[1]
-    records = predicted.side.records
-    parents = [replace(record, written=None) for record in records if record.written is not None]
-    outputs = model.predictor.predict_outputs(parents, batch_size)
-    values: Iterator[list[Any]] = iter(model.predictor.values(outputs)[:, columns].tolist())
-    missing: list[float | None] = [None] * len(columns)
-    yield from (missing if record.written is None else next(values) for record in records)
+    columns = model.config.written_output_indices
+    values = model.predictor.values(predicted.outputs_of_parents)[:, columns]
+    for record, of_parent in zip(predicted.side.records, values.tolist(), strict=True):
+        yield [None] * len(columns) if record.written is None else of_parent
 
 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:

@@ -212,11 +212,15 @@ class MolAttnConfig:
         return tuple(name for task in self.tasks for name in task.output_names)
 
     @cached_property
-    def written_columns(self) -> tuple[list[int], list[int]]:
-        """Indices of the tasks that are predicted of molecules as written, and of their outputs."""
-        tasks = [task for task in self.tasks if task.name in self.written_tasks]
-        outputs = [self.output_names.index(name) for task in tasks for name in task.output_names]
-        return [*map(self.tasks.index, tasks)], outputs
+    def written_task_indices(self) -> list[int]:
+        """Indices of the tasks that are predicted of molecules as written."""
+        return [n for n, task in enumerate(self.tasks) if task.name in self.written_tasks]
+
+    @cached_property
+    def written_output_indices(self) -> list[int]:
+        """Indices of the outputs of the tasks that are predicted of molecules as written."""
+        names = [name for n in self.written_task_indices for name in self.tasks[n].output_names]
+        return [*map(self.output_names.index, names)]
 
     def difference(self, other: "MolAttnConfig") -> str:
         """Name the first option, other than ``members``, that differs from another's; "" = none."""

@@ -59,7 +59,8 @@ class Side(NamedTuple):
     ) -> "Side":
         """Predict molecules, with intervals of a nominal coverage."""
         networks, inputs = predictor.networks.predict(records, batch_size, features=features)
-        outputs = predictor.combined(networks, inputs, records, batch_size)
+        outputs = predictor.with_gaussian_process(networks, inputs)
+        outputs = predictor.with_written(outputs, records, batch_size)
         return cls(records, inputs, predictor.prediction(outputs, records, level))
 
     def rows(self, rows: NDArray[np.int64]) -> "Side":
@@ -81,15 +82,15 @@ def differences(
 ) -> Difference:
     """Return how molecules differ from others, with intervals of a nominal coverage.
 
-    A molecule differs from itself by exactly 0. Differences of probabilities have no intervals, nor
-    have differences of a model for which :func:`missing_interval` has a reason.
+    A molecule differs from itself by exactly 0, so does a salt from its parent in tasks that are
+    predicted of parents. Differences of probabilities have no intervals, nor have differences of a
+    model for which :func:`missing_interval` has a reason.
     """
     config = predictor.config
-    sides = ([row.written or row for row in side.records] for side in (molecules, references))
-    pairs = zip(*sides, strict=True)
-    is_same = np.array([first.identity == second.identity for first, second in pairs], dtype=bool)
+    is_same = _is_same(config, molecules.records, references.records)
     first = molecules.prediction.prediction
-    second = np.where(is_same[:, None], first, references.prediction.prediction)
+    is_same_output = is_same.repeat([task.num_outputs for task in config.tasks], axis=1)
+    second = np.where(is_same_output, first, references.prediction.prediction)
     difference = first - second
     halves, shares = _half_widths(predictor, molecules, references, level)
     halves[is_same] = 0.0
@@ -112,6 +113,18 @@ def differences(
             ends = np.subtract(*transform.inverse(moved).numpy().clip(*limits))
         low[:, task], high[:, task] = np.where(np.isinf(half), [[-math.inf], [math.inf]], ends)
     return Difference(difference, low, high)
+
+
+def _is_same(config: MolAttnConfig, molecules: Records, references: Records) -> NDArray[np.bool_]:
+    """Return whether both molecules of n pairs are the same in the form of a task, ``[n, T]``."""
+    pairs = [*zip(molecules, references, strict=True)]
+    is_same = np.zeros((len(pairs), len(config.tasks)), dtype=bool)
+    is_same.T[:] = [first.identity == second.identity for first, second in pairs]
+    is_same.T[config.written_task_indices] = [
+        (first.written or first).identity == (second.written or second).identity
+        for first, second in pairs
+    ]
+    return is_same
 
 
 def missing_interval(predictor: Predictor) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,29 +59,17 @@ class Predictor:
     ) -> Array:
         """Predict with each member on the transformed scale and in logits, ``[members, n, O]``."""
         networks, inputs = self.networks.predict(records, batch_size, features=features)
-        return self.combined(networks, inputs, records, batch_size)
+        outputs = self.with_gaussian_process(networks, inputs)
+        return self.with_written(outputs, records, batch_size)
 
-    def combined(
-        self, outputs: Array, inputs: KernelInputs, records: Records, batch_size: int = 256
-    ) -> Array:
-        """Add the Gaussian process to outputs of the networks, as :meth:`with_gaussian_process`.
+    def with_written(self, outputs: Array, records: Records, batch_size: int = 256) -> Array:
+        """Replace outputs of tasks that are predicted of molecules as written, in a copy.
 
-        Tasks of molecules as written are predicted of ``written``, without table features.
+        The molecules as written are predicted without table features.
         """
-        outputs = self.with_gaussian_process(outputs, inputs)
-        return self._with_written(
-            outputs, records, lambda written: self.predict_outputs(written, batch_size)
-        )
-
-    def _with_written(
-        self, arrays: Array, records: Records, calculate: Callable[[Records], Array]
-    ) -> Array:
-        """Calculate columns of tasks of molecules as written again, of ``[..., n, T or O]``."""
-        if written := {row: x.written for row, x in enumerate(records) if x.written is not None}:
-            rows = np.array([*written])[:, None]
-            columns = self.config.written_columns[arrays.shape[-1] > len(self.config.tasks)]
-            arrays[..., rows, columns] = calculate([*written.values()])[..., columns]
-        return arrays
+        columns = self.config.written_output_indices
+        predict = partial(self.predict_outputs, batch_size=batch_size)
+        return _with_columns_of_written(outputs, columns, records, predict)
 
     def with_gaussian_process(self, outputs: Array, inputs: KernelInputs) -> Array:
         """Add the Gaussian process to outputs of the networks; return the transformed scale."""
@@ -175,7 +164,8 @@ class Predictor:
         similarity, nearby = index.neighbor_errors(prints, len(self.config.tasks))
         lacks = index.seen is not None and index.seen.lacks(records, self.config.featurizer)
         arrays = [similarity, np.where(lacks, 0.0, similarity), np.where(lacks, 1.0, nearby)]
-        return self._with_written(np.stack(arrays), records, self._surroundings)
+        columns = self.config.written_task_indices
+        return _with_columns_of_written(np.stack(arrays), columns, records, self._surroundings)
 
     def grade(
         self, prediction: Array, mean: Array, similarity: Array, nearby: Array
@@ -220,7 +210,7 @@ class Predictor:
             for task, (similarity, nearby, error) in enumerate(zip(*row, strict=True)):
                 texts = [f"nearest {similarity:.2f}"]
                 if seen is not None:
-                    form = (task in config.written_columns[0] and record.written) or record
+                    form = (task in config.written_task_indices and record.written) or record
                     texts += seen.reasons(form, config.featurizer, task)
                 if len(texts) == 1 and nearby != 1.0:  # as it is where errors are unknown
                     texts.append(f"errors nearby {nearby:.2f} times the mean")
@@ -333,7 +323,7 @@ class Predictor:
             reader = replace(self, networks=replace(self.networks, config=config))
             written = reader.measured([record.written or record for record in records])
             for row, as_written in zip(labels, written, strict=True):
-                for task in self.config.written_columns[0]:
+                for task in self.config.written_task_indices:
                     row[task] = as_written[task]
         return labels
 
@@ -385,3 +375,18 @@ class Predictor:
                 option=option,
             )
         return self.gaussian_process
+
+
+def _with_columns_of_written(
+    arrays: Array,
+    columns: Sequence[int],
+    records: Records,
+    calculate: Callable[[Records], Array],
+) -> Array:
+    """Calculate columns of arrays ``[..., n, columns]`` again, of molecules as written."""
+    written = {row: record.written for row, record in enumerate(records) if record.written}
+    if written:
+        arrays = arrays.copy()
+        rows = np.array([*written])[:, None]
+        arrays[..., rows, columns] = calculate([*written.values()])[..., columns]
+    return arrays

@@ -105,8 +105,8 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
 def test_salts_of_one_parent_are_compared_as_they_are_predicted(run):
     model = MolAttn.from_pretrained(run / "m")
     model.config = replace(model.config, standardize="parent", written_tasks=("length",))
-    library = pd.DataFrame({"smiles": ["CCC(CC)CN", "CCC(CC)CN.Cl", "CCC(CC)CN.Br"]})
-    library.to_csv(run / "salts.csv", index=False)
+    salts = "smiles,length\nCCC(CC)CN,\nCCC(CC)CN.Cl,\nCCC(CC)CN.Br,\n"
+    (run / "salts.csv").write_text(salts + "C(,1\n")  # a measured molecule that is not valid
     assert plan_table(model, run / "salts.csv", run / "next.csv") == 3
     model.config = replace(model.config, written_tasks=())
     assert plan_table(model, run / "salts.csv", run / "next.csv") == 1

@@ -70,10 +70,16 @@ def test_intervals_and_confidence_are_of_the_same_form(model):
     np.testing.assert_array_equal(reasons[0], np.where(written, *reasons[1:]))
     assert reasons[0, 1, 1].startswith("nearest 1.00")
     assert not reasons[0, 1, 2].startswith("nearest 1.00")
-    salt, parent = model.predict_difference([SALT, PARENT], [PARENT, SALT]).difference
+
+
+def test_a_salt_differs_from_its_parent_in_tasks_of_molecules_as_written(model):
+    difference = model.predict_difference([SALT, PARENT], [PARENT, SALT])
+    salt, parent = difference.difference
     np.testing.assert_allclose(salt, -parent, rtol=1e-5)
     assert salt[3] == 0.0
     assert salt[4] != 0.0
+    assert difference.low[0, 1] == difference.high[0, 1] == 0.0
+    assert difference.low[0, 2] < salt[4] < difference.high[0, 2]
 
 
 def test_a_table_has_the_predictions_of_the_parent_beside_them(model, tmp_path):
