@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -128,19 +129,22 @@ def plan_table(
     """
     config = config or PlanConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
-    target = _Target(model, config)
+    target = _Target(model, table, config)
     costs = _costs(table, config.cost_column)
-    numbers, predicted = target.best_rows(table, costs, console)
-    new_cells = target.choose(table, numbers, predicted, costs[numbers - 1])
+    numbers, predicted = target.best_rows(costs, console)
+    new_cells = target.choose(numbers, predicted, costs[numbers - 1])
     rows = _Chosen(table, new_cells, ("rank", "acquisition", "reason"))
     predict_table(model, rows, output, config, console)
     return len(new_cells)
 
 
 class _Target:
-    """A target of a model, transformed, and with its sign changed where small values are better."""
+    """A target of a model in a table of candidates.
 
-    def __init__(self, model: MolAttn, config: PlanConfig) -> None:
+    It is transformed, and its sign is changed where small values are better.
+    """
+
+    def __init__(self, model: MolAttn, table: Table, config: PlanConfig) -> None:
         model.check_predicts_molecules()
         tasks = model.config.tasks
         names = [task.name for task in model.config.tasks]
@@ -157,6 +161,7 @@ class _Target:
         if process is None or model.uncertainty is None or not labels:
             raise InputError("MODEL: expected a Gaussian process (--predictor both) and intervals")
         self.model = model
+        self.table = table
         self.config = config
         self.process = process
         self.sign = -1.0 if config.minimize else 1.0
@@ -188,10 +193,10 @@ class _Target:
         least, *_, most = self.labels.quantiles
         remarks = [
             (low >= most or high <= least, "no measured label meets it: probabilities extrapolate"),
-            (low < least and high > most, "all measured labels meet it: it tells little apart"),
+            (low < least and high > most, "most candidates are likely to meet it"),
             (
                 self.goal and np.ptp(merit.round(2)) == 0.0,
-                "all candidates are as likely to meet it: it does not tell them apart",
+                "all candidates have the same probability to meet it",
             ),
         ]
         remark = next((text for applies, text in remarks if applies), "")
@@ -204,9 +209,7 @@ class _Target:
         transform = self.model.config.target_transforms[self.index]
         return self.sign * transform.forward(torch.tensor(values)).numpy()
 
-    def best_rows(
-        self, table: Table, costs: Array, console: Console | None
-    ) -> tuple[NDArray[np.int64], Array]:
+    def best_rows(self, costs: Array, console: Console | None) -> tuple[NDArray[np.int64], Array]:
         """Predict all rows; return the numbers of n candidates by acquisition over cost.
 
         Also mean and standard deviation of each, those of a measurement, ``[2, n]``.
@@ -216,24 +219,23 @@ class _Target:
         spec = replace(prediction_spec(self.model, ONE_SIGMA), keeps_columns=False)
         with TemporaryDirectory() as folder:
             file = Path(folder, "predictions.parquet")
-            map_table(table, self.model, file, spec, self.config, console)
+            map_table(self.table, self.model, file, spec, self.config, console)
             predictions = pd.read_parquet(file)
         similarity = predictions["training_similarity"]
         similarity = predictions.get(f"{self.name}_training_similarity", similarity)
         is_training = similarity >= 1.0
         if len(self.process.learned):  # stereoisomers are as similar, and may be new
-            rows = self.read(table, 1 + predictions.index[is_training])
+            rows = self.read(1 + predictions.index[is_training])
             identities = [row.record.identity for row in rows]
             is_training[is_training] = np.isin(identities, self.process.learned)
         print_line(console, f"{counted(is_training.sum(), 'row')} of training molecules left out")
-        measured = self.measured_rows(table)
-        more = counted((measured & ~is_training).sum(), "row")
+        more = counted((self.is_measured & ~is_training).sum(), "row")
         print_line(console, f"{more} with a value in {quoted(self.name)} left out")
-        is_training |= measured
+        is_training |= self.is_measured
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         predictions = predictions[~is_training].dropna(subset=columns)
         if not len(predictions):
-            raise self._no_candidates(table)
+            raise self._no_candidates()
         low, mean, high = (self._scaled(predictions[column].to_numpy()) for column in columns)
         std = np.maximum(np.abs(high - low) / 2.0, _LEAST_STD)
         numbers = predictions.index.to_numpy() + 1
@@ -244,20 +246,21 @@ class _Target:
         order = np.lexsort((-self._preference(mean), -scores))
         return numbers[order], np.stack([mean, std])[:, order]
 
-    def _no_candidates(self, table: Table) -> InputError:
+    def _no_candidates(self) -> InputError:
         message = f"no new molecule has a prediction of {quoted(self.name)} with an interval"
-        return InputError(f"{table.path}: {message}")
+        return InputError(f"{self.table.path}: {message}")
 
-    def measured_rows(self, table: Table) -> NDArray[np.bool_]:
-        """Return which rows have a measured value of the target."""
-        column = label_columns(self.model, table)[self.index]
-        cells = ("" if column is None else row.cells[column] for row in table)
+    @cached_property
+    def is_measured(self) -> NDArray[np.bool_]:
+        """Which rows have a measured value of the target."""
+        column = label_columns(self.model, self.table)[self.index]
+        cells = ("" if column is None else row.cells[column] for row in self.table)
         return np.array([not is_missing(cell) for cell in cells], dtype=bool)
 
-    def read(self, table: Table, numbers: Iterable[int]) -> list[Any]:
+    def read(self, numbers: Iterable[int]) -> list[Any]:
         """Read rows with valid molecules as they are predicted, by their numbers, in that order."""
         fields = replace(self.model.config.input_fields(), smiles=True)
-        selected = _Chosen(table, dict.fromkeys(numbers, ()))
+        selected = _Chosen(self.table, dict.fromkeys(numbers, ()))
         rows: Iterable[Any] = chain.from_iterable(
             molecule_batches(selected, self.model, self.config, fields)
         )
@@ -268,14 +271,18 @@ class _Target:
             ]
         return [*rows]
 
-    def distinct(self, table: Table, numbers: NDArray[np.int64]) -> dict[int, Any]:
-        """Read the first 3,000 molecules without a measured value, each once, by position."""
-        read = self.read(table, (1 + np.flatnonzero(self.measured_rows(table))).tolist())
+    def distinct(self, numbers: NDArray[np.int64]) -> dict[int, Any]:
+        """Read the first 3,000 molecules without a measured value, each once.
+
+        Returns:
+            From the position of a row in ``numbers`` to the row.
+        """
+        read = self.read((1 + np.flatnonzero(self.is_measured)).tolist())
         measured = {row.record.identity for row in read if row.record}
         most = max(MOST_CANDIDATES, self.config.count)
         molecules = dict[Any, tuple[int, Any]]()
         for start in range(0, len(numbers), most):
-            rows = self.read(table, numbers[start : start + most].tolist())
+            rows = self.read(numbers[start : start + most].tolist())
             for position, row in enumerate(rows, start):
                 if row.record.identity not in measured:
                     molecules.setdefault((row.record.identity, *row.features), (position, row))
@@ -284,14 +291,14 @@ class _Target:
         return dict([*molecules.values()][:most])
 
     def choose(
-        self, table: Table, numbers: NDArray[np.int64], predicted: Array, costs: Array
+        self, numbers: NDArray[np.int64], predicted: Array, costs: Array
     ) -> dict[int, tuple[float | str, ...]]:
         """Choose among rows; return the new cells of each by its number, in order."""
         config = self.config
         model = self.model
-        rows = self.distinct(table, numbers)
+        rows = self.distinct(numbers)
         if not rows:
-            raise self._no_candidates(table)
+            raise self._no_candidates()
         indices = [*rows]
         records = [row.record for row in rows.values()]
         features = [row.features for row in rows.values()] if model.config.features else None
