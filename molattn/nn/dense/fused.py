@@ -21,9 +21,9 @@ from molattn.nn.dense.plain import (
     ScoreMod,
     add_product,
     dense_attention,
+    narrow_product,
+    narrow_zeros,
     sum_dtype,
-    tall_product,
-    tall_zeros,
 )
 
 _INPUTS = len(PairInputs._fields)
@@ -106,7 +106,7 @@ class _Gradients:
             elif name in ("edge_key", "edge_value") and tensor is not None:
                 # Heads first, or each would be a product of its own.
                 terms, heads, channels = tensor.shape
-                self.grads[name] = tall_zeros(tensor, heads, terms, channels, wide)
+                self.grads[name] = narrow_zeros(tensor, heads, terms, channels, wide)
             elif name == "code_bias" and tensor is not None:
                 self.grads[name] = torch.zeros_like(tensor, dtype=wide)
             elif need and tensor is not None:
@@ -142,11 +142,11 @@ class _Gradients:
             with torch.enable_grad():
                 raw = pairs.products(self.scale, coded=False).detach().requires_grad_()
                 (grad,) = torch.autograd.grad(self.score_mod(raw), raw, grad)
-        grad_query = tall_product(grad, k)
+        grad_query = narrow_product(grad, k)
         if inputs.edge_key is not None:
             basis = inputs.edge_key.transpose(0, 1)
             grad_scores = pairs.pool(grad, basis.size(1))
-            pairs.add_terms(grad_query, grad_scores, inputs.edge_key)
+            pairs.add_basis(grad_query, grad_scores, inputs.edge_key)
             add_product(grads["edge_key"], grad_scores.mT, pairs.by_node(q))
             if grads["code_bias"] is not None:
                 grads["code_bias"] += grad_scores.sum(dim=1)
@@ -156,8 +156,8 @@ class _Gradients:
                     grad_edges += pairs.by_pair(applied) @ pairs.by_row(slopes)
                 block.pairs(grads["edges"]).copy_(grad_edges)
         pairs.write(grad_query.mul_(self.scale), grads["query"])
-        pairs.write(tall_product(grad.mT, q), grads["key"])
-        pairs.write(tall_product(applied.mT, grad_y), grads["value"])
+        pairs.write(narrow_product(grad.mT, q), grads["key"])
+        pairs.write(narrow_product(applied.mT, grad_y), grads["value"])
 
     def _of_logits(
         self, pairs: BlockView, grad_y: Tensor, weights: Tensor, slopes: Optional[Tensor]

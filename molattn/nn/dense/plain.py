@@ -23,7 +23,7 @@ ScoreMod = Optional[Callable[[Tensor], Tensor]]
 _NO_EDGE = -1e30
 # torch's softmax on a CPU is not vectorized over narrower rows: 14 times the time per number.
 _NARROWEST = 16
-# A CPU computes products of so few columns in half of the time as rows.
+# A product with at most this many columns is twice as fast on a CPU if computed transposed.
 _FEW_COLUMNS = 10
 
 
@@ -122,11 +122,11 @@ def dense_attention(
             collected[1].append(pairs.by_graph(logits).masked_fill(~mask, 0.0).flatten(1))
         del logits
         applied = weights if inputs.edge_gate is None else weights * pairs.by_head(inputs.edge_gate)
-        y = tall_product(applied, pairs.read(inputs.value))
+        y = narrow_product(applied, pairs.read(inputs.value))
         pooled = None
         if inputs.edge_value is not None:
             pooled = pairs.pool(applied, len(inputs.edge_value))
-            pairs.add_terms(y, pooled, inputs.edge_value)
+            pairs.add_basis(y, pooled, inputs.edge_value)
         if edge_value is not None:
             mixed.append(pairs.by_pair(applied).flatten(0, 2))
         pairs.write(y, out)
@@ -207,8 +207,8 @@ class BlockView:
         """Copy ``[H B, N, C]`` into the block's nodes of rows ``[R, H, C]``."""
         self.block.rows(rows).copy_(self.by_graph(heads).permute(1, 2, 0, 3))
 
-    def add_terms(self, total: Tensor, sums: Tensor, basis: Tensor) -> None:
-        """Add sums ``[H, B N, M]`` of a basis ``[M, H, C]`` to a :func:`tall_product`, in place."""
+    def add_basis(self, total: Tensor, sums: Tensor, basis: Tensor) -> None:
+        """Add sums ``[H, B N, M]`` of a basis ``[M, H, C]`` to a narrow product, in place."""
         if total.size(2) > _FEW_COLUMNS:
             add_product(self.by_node(total), sums, basis.transpose(0, 1))
             return
@@ -271,13 +271,13 @@ class BlockView:
         return by_row.permute(2, 0, 1, 3).flatten(1, 2)
 
 
-def tall_product(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply ``[b, N, K]`` with ``[b, K, C]``; few columns lie in memory as rows."""
+def narrow_product(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply ``[b, N, K]`` with ``[b, K, C]``, transposed if there are few columns."""
     return torch.bmm(x, y) if y.size(2) > _FEW_COLUMNS else torch.bmm(y.mT, x.mT).mT
 
 
-def tall_zeros(like: Tensor, batch: int, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Return zeros ``[batch, rows, columns]`` that lie in memory as a :func:`tall_product`."""
+def narrow_zeros(like: Tensor, batch: int, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Return zeros ``[batch, rows, columns]`` with the memory layout of :func:`narrow_product`."""
     if columns > _FEW_COLUMNS:
         return like.new_zeros(batch, rows, columns, dtype=dtype)
     return like.new_zeros(batch, columns, rows, dtype=dtype).mT
