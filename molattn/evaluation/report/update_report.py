@@ -91,8 +91,9 @@ def _report(updated: UpdatedModel, run: str | Path) -> Iterator[str]:
         "\nErrors are means over the measured labels: absolute, in the unit of the target; on "
         "log10, if it is learned as a logarithm (0.3 is a factor of 2); or rates of wrong classes. "
         f"Intervals are of {LEVEL:.0%}. *Before* is the model that had not seen them. *After* is "
-        "the updated model, for each row without its own label. Censored labels are learned from, "
-        "but not in these errors.\n"
+        "the updated model, for each row without its own label. A label that is an interval counts "
+        "as its value, or else its middle. Censored labels are learned from, but not in these "
+        "errors.\n"
     )
     for line in updated.update.recalibrated or ("Nothing was recalibrated.",):
         yield f"- {line}"
