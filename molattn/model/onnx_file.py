@@ -106,7 +106,7 @@ class ExportedModel(nn.Module):
         if self.model.site_calibration is not None:
             missing.append("prediction intervals of atoms and bonds")
         if names := ", ".join(self.config.written_tasks):
-            missing.append(f"molecules as written ({names} is of parents too)")
+            missing.append(f"{names} for molecules as written (this file predicts their parents)")
         if self.config.members > 1:
             missing.append(f"the deviation between the {self.config.members} networks")
         return missing

@@ -47,7 +47,9 @@ class ReadableValue(NamedTuple):
 
 
 _OTHERS = {
-    "parent": Heading("Parent", "SMILES of what was predicted, where it is another molecule"),
+    "parent": Heading(
+        "Parent", "SMILES of the parent (no counterions, no charges), where it differs"
+    ),
     "partner_parent": Heading("Parent of the second molecule", "Likewise"),
     "standardized_smiles": Heading("Standardized", "SMILES of the standard form, where it differs"),
     "standardized_partner": Heading("Standardized second molecule", "Likewise"),
@@ -154,7 +156,7 @@ def _headings(endpoints: Endpoints, task: Task, *, is_log: bool) -> Iterator[tup
         "std": (f"standard deviation{in_unit}", "Over the networks alone: no measure of the error"),
         "confidence": ("confidence", f"{_GRADES}; low: above"),
         "expected_error": (
-            f"expected error{' as half a range' * is_log}{in_unit}",
+            f"expected error{' as half-width of the expected range' * is_log}{in_unit}",
             _FACTOR if is_log else "Mean error, or rate of wrong classes",
         ),
         "training_similarity": ("similarity to training", "To the nearest molecule with a label"),

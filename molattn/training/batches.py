@@ -181,6 +181,7 @@ class LabeledLoader(ResumableLoader):
 
     def _order(self) -> NDArray[np.int64]:
         """Return the rows of this epoch, among them some auxiliary ones."""
+        # Reversed: [seed, epoch] draws the order of the rows, which must not depend on this draw.
         rng = np.random.default_rng([self._epoch, self._seed or 0])
         others = len(self._molecules.records) - self._auxiliary
         drawn = others + rng.choice(self._auxiliary, self.count - others, replace=False)

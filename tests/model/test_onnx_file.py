@@ -208,7 +208,7 @@ def test_inputs_have_the_hydrogens_that_the_model_reads():
 def test_tasks_of_molecules_as_written_are_named_as_they_are_of_parents():
     options = {"standardize": "parent", "written_tasks": ("logS",)}
     exported = ExportedModel(MolAttn(MolAttnConfig(("logS",), NetworkConfig(**SMALL), **options)))
-    assert "molecules as written (logS is of parents too)" in exported.left_out()
+    assert "logS for molecules as written (this file predicts their parents)" in exported.left_out()
     assert exported.metadata()["written_tasks"] == ["logS"]
 
 
