@@ -182,11 +182,14 @@ class RunConfig:
             if isinstance(value, bool):
                 words.append(option if value else option.replace("--", "--no-", 1))
             else:
-                values = value if isinstance(value, tuple) else (value,)
                 is_path = name in ("exclude", "auxiliary_data") or (
-                    name == "init_from" and Path(values[0]).is_absolute()
+                    name == "init_from" and Path(value).is_absolute()
                 )
-                words += [option, *map(format_path if is_path else str, values)]
+                words.append(option)
+                words += (
+                    format_path(x) if is_path else str(x).removesuffix(".0" * isinstance(x, float))
+                    for x in (value if isinstance(value, tuple) else (value,))
+                )
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def test_check_reports_what_may_be_wrong_with_a_table(capsys, fails):
     assert "7 rows: 5 used, 2 not (1 syntax, 1 no_label)" in shown
     assert "spans 4.4 orders of magnitude" in shown
     command = "to train: molattn train t.csv --decimal , --target-columns IC50 --standardize"
-    folds = "--folds 5 --validation-size 0.0"
+    folds = "--folds 5 --validation-size 0"
     assert f"{command} --split scaffold {folds}" in shown.splitlines()
     with open("problems.csv") as file:
         found = [(row["line"], row["problem"]) for row in csv.DictReader(file)]
