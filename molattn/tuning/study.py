@@ -265,7 +265,7 @@ def _frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
 
 
 def _write_trials(folder: Path, trials: Sequence[FrozenTrial]) -> None:
-    text = _frame(trials).to_csv(index=False, lineterminator="\n")
+    text = _frame(trials).to_csv(index=False, lineterminator="\n", float_format="%.7g")
     write_file(folder / _TRIALS_FILE, text.encode())
 
 
