@@ -90,6 +90,9 @@ def predict_table(
     :func:`molattn.model.difference.difference_columns`, and ``difference_error``, the reason code
     of a row whose molecule in that column is not predicted.
 
+    An RDKit molecule of a DataFrame is written as its SMILES, whose order the lists of atoms and
+    bonds follow; :meth:`molattn.MolAttn.predict_atoms` keeps the order of its atoms.
+
     Labels with a relation, such as ``>10`` or by the columns of relations of the training, are
     censored; the columns of limits of the training are read too.
 
