@@ -17,11 +17,14 @@ Training starts from ``base``, or ``base-minimol`` where the teacher of ``base``
 same rows; what is in RESULTS is not done again. It also writes each table with its splits for
 ``benchmark_accuracy``, which adds other methods to the same file. ``distance`` scores the parts by
 the similarity of test molecules to the nearest training or validation molecule, where there are ten
-of each class, and ``compare`` prints tables::
+of each class, and ``compare`` prints tables. ``calibration`` scores the candidates of
+:mod:`scripts.experiments.class_calibration` for probabilities on what was kept, and prints them
+with the reliability of today's probabilities and what explains it::
 
     python -m scripts.experiments.classes run ../shared/data kept classes.csv --rows 500 --folds 1
     python -m scripts.experiments.classes distance kept classes_distance.csv
     python -m scripts.experiments.classes compare classes.csv classes_distance.csv
+    python -m scripts.experiments.classes calibration kept classes_calibration.csv
     python -m scripts.accuracy.benchmark_accuracy --data kept/herg.csv --seeds 0 \
         --splits-file kept/herg.json --only lightgbm chemprop --results classes.csv
 
@@ -66,6 +69,7 @@ from molattn.training.run import TrainingJob, TrainingRun, read_rows, train_on_s
 from scripts.accuracy.cases import Case, Dataset, case_of
 from scripts.accuracy.results import Result, Results, RunKey
 from scripts.benchmarks.benchmarking import markdown_table
+from scripts.experiments import class_calibration
 from scripts.experiments.recipe import table
 
 Array = NDArray[np.float64]
@@ -410,6 +414,29 @@ def print_differences(values: pd.DataFrame, metrics: Sequence[str]) -> None:
     print(markdown_table(["", *metrics], cells))
 
 
+def calibration(options: argparse.Namespace) -> None:
+    """Score candidates for probabilities, and print what today's are like near and far."""
+    cases = []
+    for path in sorted(options.kept.glob("*.npz")):
+        name, split, _ = path.stem.rsplit("_", 2)
+        parts = dict(np.load(path))
+        cases.append(class_calibration.tested(name, split, parts))
+    class_calibration.add_all_shrunk(cases)
+    scores = class_calibration.scores(cases)
+    scores.to_csv(options.output, index=False, float_format="%.4f")
+    explanations = {}
+    for kind in SPLITS:
+        of_kind = [case for case in cases if case.split == kind]
+        print(f"\n{kind}: {len(of_kind)} tables\n")
+        headings = ["", *METRICS, "ECE of all tables"]
+        print(markdown_table(headings, class_calibration.candidate_cells(of_kind, scores)))
+        print(f"\n{class_calibration.reliability(of_kind).to_string(float_format='%.2f')}")
+        explanations[kind] = class_calibration.explained(of_kind)
+    print(f"\n{pd.DataFrame(explanations).to_string()}")
+    seconds = class_calibration.fit_seconds(parts)
+    print("\nCPU seconds of a fit, today's and Laplace's:", *(f"{value:.3f}" for value in seconds))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -431,6 +458,10 @@ def main() -> None:
     comparing.add_argument("results", type=Path)
     comparing.add_argument("distance", type=Path)
     comparing.set_defaults(command=compare)
+    calibrating = commands.add_parser("calibration")
+    calibrating.add_argument("kept", type=Path)
+    calibrating.add_argument("output", type=Path)
+    calibrating.set_defaults(command=calibration)
     options = parser.parse_args()
     options.command(options)
 
