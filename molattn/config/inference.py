@@ -101,6 +101,7 @@ class PredictConfig(IntervalConfig, StreamConfig):
         structures: Draw the molecules in the first column of an Excel file.
         explain_confidence: Add a column NAME_confidence_reason: what each confidence rests on.
         atoms: Write a row for each atom with the predictions of atoms, and not the other columns.
+        bonds: Write a row for each bond with the predictions of bonds, and not the other columns.
         difference_from: Column of SMILES. Add how each row differs from its molecule there, with
             the interval: NAME_difference, or NAME_ratio of a target learned as a logarithm.
     """
@@ -110,6 +111,7 @@ class PredictConfig(IntervalConfig, StreamConfig):
     structures: bool = False
     explain_confidence: bool = False
     atoms: bool = False
+    bonds: bool = False
     difference_from: str | None = field(default=None, metadata=COMMON)
 
 

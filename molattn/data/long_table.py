@@ -1,6 +1,6 @@
 """Tables with a row for each atom or bond, read with a row for each molecule."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import nan
 
 import numpy as np
@@ -42,9 +42,12 @@ class LongTable(Table):
     def __init__(self, table: Table, config: DataConfig) -> None:
         columns = find_columns(table, config)
         ends = [table.column(name, "--atom-index-columns") for name in config.atom_index_columns]
-        for name in ("source", "path", "header", "unit", "remarks"):
-            setattr(self, name, getattr(table, name))
-        rows = [row for row in table if not row.code]
+        self.source = table.source
+        self.path = table.path
+        self.header = table.header
+        self.unit = table.unit
+        every_row = [*table]
+        rows = [row for row in every_row if not row.code]
         optional = columns.weight, columns.split, columns.time, *columns.relations
         inputs = [columns.smiles, *columns.labels, *columns.features]
         inputs += [index for index in optional if index is not None]
@@ -52,7 +55,8 @@ class LongTable(Table):
         cells["order"] = [_order(row, columns.smiles) for row in rows]
         molecule = cells.groupby([*inputs, "order"], sort=False).ngroup()
         first = molecule.drop_duplicates().index
-        self.remarks += (f"{counted(len(rows), 'row')} of {counted(len(first), 'molecule')}",)
+        counts = f"{counted(len(rows), 'row')} of {counted(len(first), 'molecule')}"
+        self.remarks = (*table.remarks, counts)
         self._rows = [
             rows[row]._replace(
                 cells=[*rows[row].cells], values=None, molecule=rows[row].block or None
@@ -62,32 +66,32 @@ class LongTable(Table):
         for level, indices in columns.sites.items():
             for position, column in enumerate(indices):
                 (choice,) = column_options(config, level, position).task or (None,)
-                cells = self._cells(rows, molecule, column, ends[: 1 + (level == "bond")], choice)
-                for index, text in zip(cells.index.tolist(), cells, strict=True):
+                ends_of_site = ends[: 1 + (level == "bond")]
+                for index, text in self._lists(rows, molecule, column, ends_of_site, choice):
                     self._rows[index].cells[column] = f"{{{text}}}"
-        self._rows += [row for row in table if row.code]
+        self._rows += [row for row in every_row if row.code]
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
         return iter(self._rows)
 
-    def _cells(
+    def _lists(
         self,
         rows: Sequence[Row],
         molecule: "pd.Series[int]",
         column: int,
         ends: Sequence[int],
         choice: TaskChoice | None,
-    ) -> "pd.Series[str]":
-        """Return the labels in a column by index, in a text for each molecule with some."""
+    ) -> Iterable[tuple[int, str]]:
+        """Return each molecule with labels in a column, and these by index in a text."""
         texts = [row.numeral(column) for row in rows]
         if all(map(is_missing, texts)):
-            return pd.Series(dtype=object)
+            return ()
         labels = pd.DataFrame({"molecule": molecule, "label": texts})
         labels = labels[~labels.label.map(is_missing)].reset_index(names="row")
         labeled = [rows[row] for row in labels.row]
         atoms = np.sort([read_numbers(self, labeled, end, _atom_index) for end in ends], axis=0)
-        labels["site"] = ["-".join(map(str, pair)) for pair in atoms.T.astype(int).tolist()]
+        labels["site"] = ["-".join(f"{atom:.0f}" for atom in site) for site in atoms.T.tolist()]
         is_number = are_numbers(texts, choice)
         labels["number"] = pd.to_numeric(labels.label, errors="coerce") if is_number else nan
         numbers = {"mean": ("number", "mean"), "numbers": ("number", "count")}
@@ -105,7 +109,8 @@ class LongTable(Table):
             self.remarks += (f"{counts} averaged in column {name}",)
         means = sites["mean"].map(cell_text)
         sites["text"] = "#" + sites.site + ": " + sites.label.where(sites.texts == 1, means)
-        return sites.groupby("molecule").text.agg(", ".join)
+        lists = sites.groupby("molecule").text.agg(", ".join)
+        return zip(lists.index.tolist(), lists.tolist(), strict=True)
 
 
 def _order(row: Row, column: int) -> str | bytes:
@@ -116,6 +121,6 @@ def _order(row: Row, column: int) -> str | bytes:
 
 def _atom_index(cell: str) -> float:
     """Return a cell as the index of an atom."""
-    if 0.0 <= (index := number(cell)) < 1e9 and index.is_integer():  # false for NaN
+    if 0.0 <= (index := number(cell)) < 1e9 and index.is_integer():  # no molecule has 1e9 atoms
         return index
     raise LabelError(cell, "the index of an atom, from 0")

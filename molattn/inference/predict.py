@@ -43,7 +43,7 @@ from molattn.model.overview import conversions, overview_columns
 from molattn.model.readable import headings
 from molattn.model.sites import SiteColumns, count_unlabeled, predict_sites
 from molattn.record import MoleculeRecord
-from molattn.task import Task
+from molattn.task import Level, Task
 from molattn.utils.console import print_line
 
 
@@ -111,8 +111,8 @@ def predict_table(
     """
     config = config or PredictConfig()
     table, model = open_with_model(source, model_folder, config, console, output)
-    if config.atoms:
-        spec = _atoms_spec(model, config.interval, config.batch_size)
+    if config.atoms or config.bonds:
+        spec = _sites_spec(model, config)
         tally = map_table(table, model, output, spec, config, console, partial(_unlabeled, model))
         _print_shortfalls(model, tally, config.interval, console)
         none = np.zeros((0, 0))
@@ -402,39 +402,54 @@ def _site_cells(
     return columns.cells(predict_sites(*arguments), predicted.side.records)
 
 
-def _atoms_spec(model: MolAttn, level: float, batch_size: int) -> OutputSpec:
-    """Return the predictions of atoms as an output with a row for each."""
-    if "atom" not in model.config.site_tasks:
-        message = "the model predicts no atoms; expected one of --atom-target-columns"
-        raise InputError(message, option="atoms")
+def _sites_spec(model: MolAttn, config: PredictConfig) -> OutputSpec:
+    """Return the predictions of atoms, or of bonds, as an output with a row for each."""
+    level: Level = "bond" if config.bonds else "atom"
+    if config.atoms and config.bonds:
+        raise InputError("got --atoms too, expected one of them for each output", option="bonds")
+    if level not in model.config.site_tasks:
+        message = f"the model predicts no {level}s; expected one of --{level}-target-columns"
+        raise InputError(message, option=f"{level}s")
     sites = SiteColumns(model.config, model.site_calibration)
-    classes = [task.columns[0] for task in model.config.atom_tasks if task.classes]
-    columns = {"atom": "int64", "symbol": "string", "smiles": "string"}
+    classes = [task.columns[0] for task in model.config.site_tasks[level] if task.classes]
+    ends = ("_1", "_2") if level == "bond" else ("",)
+    columns = {f"atom{end}": "int64" for end in ends} | {f"symbol{end}": "string" for end in ends}
+    columns["smiles"] = "string"
     for name, site in sites.columns.items():
-        if site == "atom":
+        if site == level:
             columns[name] = "string" if name in classes else "float64"
-    compute = partial(_atom_rows, model, sites, level, batch_size)
-    return OutputSpec("predicting atoms", columns, compute, Fields(symbols=True), False)
+    compute = partial(_site_rows, model, sites, level, config)
+    return OutputSpec(f"predicting {level}s", columns, compute, Fields(symbols=True), False)
 
 
-def _atom_rows(
+def _site_rows(
     model: MolAttn,
     columns: SiteColumns,
-    level: float,
-    batch_size: int,
+    level: Level,
+    config: PredictConfig,
     rows: Sequence[ReadRow],
     records: list[MoleculeRecord],
 ) -> Iterator[Sequence[Cells]]:
-    calibration = model.site_calibration
-    prediction = predict_sites(model.networks, calibration, records, level, batch_size)["atom"]
+    width = 2 if level == "bond" else 1  # atoms of a row
+    options = records, config.interval, config.batch_size
+    prediction = predict_sites(model.networks, model.site_calibration, *options)[level]
     for index, (row, record) in enumerate(zip(rows, records, strict=True)):
         sites = slice(prediction.starts[index], prediction.starts[index + 1])
         symbols = record.symbols or ()
         atoms = record.sites.atoms.tolist()
         names = [symbols[atom] if 0 <= atom < len(symbols) else "H" for atom in atoms]
-        values = columns.values(prediction, "atom", sites)
+        number = {atom: number for number, atom in enumerate(atoms) if atom >= 0}
+        pairs = record.sites.bonds.T.tolist()
+        bonds = [[number[atom] for atom in pair if atom in number] for pair in pairs]
+        ends = bonds if level == "bond" else [[atom] for atom in range(len(atoms))]
+        values = [*columns.values(prediction, level, sites)]
         smiles = "" if row.table_row.block else row.smiles  # with its atoms in another order
-        yield [*zip(range(len(atoms)), names, repeat(smiles), *values)]
+        site_rows: list[Cells] = [
+            [*site, *(names[atom] for atom in site), smiles, *numbers]
+            for site, *numbers in zip(ends, *values, strict=True)
+            if len(site) == width  # no bond of a hydrogen atom that is not in the graph
+        ]
+        yield site_rows or [[*repeat(None, 2 * width), smiles, *repeat(None, len(values))]]
 
 
 def _parent_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[float | None]]:

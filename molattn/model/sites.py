@@ -23,6 +23,7 @@ from molattn.model.artefact import (
 from molattn.model.columns import cell_text
 from molattn.model.config import MolAttnConfig
 from molattn.model.networks import Networks, Records
+from molattn.model.uncertainty import fewest_scores
 from molattn.task import Level, Task, output_slices
 from molattn.utils.console import counted
 
@@ -162,18 +163,13 @@ class SiteCalibration(NamedTuple):
 
     def shortfalls(self, level: float) -> list[str]:
         """Return a log line for each task that is not calibrated for the level."""
-        fewest = math.ceil(round(level / (1.0 - level), 9))
         return [
             f"{quoted(name)}: no {level:.4g} interval: calibrated on "
-            f"{counted(errors.molecules, 'molecule')}, at least {fewest} needed: train with a "
-            "larger --validation-size"
+            f"{counted(errors.molecules, 'molecule')}, at least {fewest_scores(level)} needed: "
+            "train with a larger --validation-size"
             for name, errors in self.scores.items()
             if math.isinf(errors.bound(level))
         ]
-
-    def unlabeled(self, task: Task, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which atoms (bonds) of the graph are of kinds that never had a label."""
-        return (kinds >= 0) & ~np.isin(kinds, self.labeled.get(task.name, kinds))
 
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""
@@ -197,7 +193,6 @@ def predict_sites(
 ) -> dict[Level, SitePrediction]:
     """Predict the atoms and bonds of molecules with intervals of a nominal coverage."""
     predictions = {}
-    calibration = calibration or SiteCalibration({})
     for site, outputs in networks.predict_sites(records, batch_size).items():
         tasks = networks.config.site_tasks[site]
         errors = np.full((len(outputs), len(tasks)), math.nan)
@@ -205,9 +200,8 @@ def predict_sites(
         kinds = site_kinds(records, site, networks.config.featurizer)
         columns = output_slices(tasks)
         for index, task in enumerate(tasks):
-            outputs[calibration.unlabeled(task, kinds), columns[index]] = math.nan
-            if task.name in calibration.scores:
-                scores = calibration.scores[task.name]
+            outputs[_is_unlabeled(calibration, task, kinds), columns[index]] = math.nan
+            if calibration and (scores := calibration.scores.get(task.name)):
                 errors[:, index] = scores.expected_errors(kinds)
                 half_widths[:, index] = scores.half_widths(errors[:, index], level)
         centers = outputs[:, [at.start for at in columns]]
@@ -216,6 +210,14 @@ def predict_sites(
         ends = centers - half_widths, centers + half_widths
         predictions[site] = SitePrediction(outputs, *ends, errors, starts)
     return predictions
+
+
+def _is_unlabeled(
+    calibration: SiteCalibration | None, task: Task, kinds: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which atoms (bonds) of the graph are of kinds that never had a label."""
+    labeled = calibration.labeled.get(task.name, kinds) if calibration else kinds
+    return (kinds >= 0) & ~np.isin(kinds, labeled)
 
 
 def site_starts(records: Records, level: Level) -> NDArray[np.int64]:
@@ -260,9 +262,8 @@ def unlabeled_elements(
     codes = config.featurizer.atom_sizes[element_column(config.featurizer)]
     shape = (codes,) * (1 + (level == "bond"))
     kinds = _kinds(np.indices(shape).reshape(len(shape), -1))
-    calibration = calibration or SiteCalibration({})
     columns = [
-        calibration.unlabeled(task, kinds)
+        _is_unlabeled(calibration, task, kinds)
         for task in config.site_tasks[level]
         for _ in task.output_names
     ]
@@ -274,12 +275,11 @@ def count_unlabeled(
 ) -> Counter[str]:
     """Count atoms (bonds) of kinds that never had a label, by column."""
     counts = Counter[str]()
-    calibration = calibration or SiteCalibration({})
     for level, tasks in config.site_tasks.items():
         kinds = site_kinds(records, level, config.featurizer)
         for task in tasks:
-            unlabeled = int(calibration.unlabeled(task, kinds).sum())
-            counts[f"{quoted(task.name)}, {level}s"] = unlabeled
+            unlabeled = _is_unlabeled(calibration, task, kinds)
+            counts[f"{quoted(task.name)}, {level}s"] = int(unlabeled.sum())
     return counts
 
 

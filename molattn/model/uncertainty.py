@@ -374,12 +374,17 @@ class Calibration:
         return [f"{quoted(task.name)}: {text}" for task, text in named]
 
 
+def fewest_scores(level: float) -> int:
+    """Return the number of labels, or labeled molecules, below which intervals are infinite."""
+    return math.ceil(round(level / (1.0 - level), 9))
+
+
 def _shortfall(calibration: Part, level: float) -> str:
     """Return what a calibration lacks for intervals of a level and a confidence, "" if nothing."""
     if not isinstance(calibration, ConformalScores):
         return f"{calibration}; no confidence" if isinstance(calibration, Uncalibrated) else ""
     fewest = {
-        f"{level:.4g} interval": math.ceil(round(level / (1.0 - level), 9)),
+        f"{level:.4g} interval": fewest_scores(level),
         "confidence": _FEWEST_ERRORS,
     }
     lacking = [

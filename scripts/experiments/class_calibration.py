@@ -247,7 +247,9 @@ def bins(logits: Array) -> NDArray[np.int64]:
     return np.minimum((expit(logits) * BINS).astype(int), BINS - 1)
 
 
-def pooled_errors(logits: Sequence[Array], labels: Sequence[Array], samples: Array) -> Array:
+def pooled_errors(
+    logits: Sequence[Array], labels: Sequence[Array], samples: NDArray[np.int64]
+) -> Array:
     """Return the expected calibration error of all tables as one, for samples of tables."""
     pairs = list(zip(logits, labels, strict=True))
     excess = [np.bincount(bins(z), expit(z) - y, minlength=BINS) for z, y in pairs]

@@ -324,6 +324,25 @@ def test_atoms_are_predicted_a_row_each(run, tmp_path):
         predict_table(model, tmp_path / "new.csv", tmp_path / "atoms.csv", config)
 
 
+def test_bonds_are_predicted_a_row_each(run, tmp_path):
+    (tmp_path / "new.csv").write_text("smiles\nC=CO\nwrong\nC\n[H]OC\n")
+    config = PredictConfig(bonds=True)
+    predict_table(run.model, tmp_path / "new.csv", tmp_path / "bonds.csv", config)
+    rows = pd.read_csv(tmp_path / "bonds.csv")
+    ends = rows[["row", "atom_1", "atom_2", "symbol_1", "symbol_2"]].dropna().to_numpy().tolist()
+    bonds = [[2, 0, 1, "C", "C"], [2, 1, 2, "C", "O"], [5, 1, 2, "O", "C"]]
+    assert ends == bonds
+    assert rows["row"].tolist() == [2, 2, 3, 4, 5]  # each molecule, also one without bonds
+    assert rows.loc[rows["error"].notna(), "row"].tolist() == [3]
+    outputs = run.model.predict_bonds(["C=CO", "OC"]).outputs[:, 0]
+    predicted = rows["polarity_predicted"].dropna()
+    np.testing.assert_allclose(predicted, outputs, rtol=1e-5)
+    config = PredictConfig(atoms=True, bonds=True)
+    with pytest.raises(InputError) as error:
+        predict_table(run.model, tmp_path / "new.csv", tmp_path / "both.csv", config)
+    assert error.value.option == "bonds"
+
+
 def test_atoms_of_elements_without_labels_have_no_prediction(frame, tmp_path):
     shifts = [[x if x == 2.55 else None for x in values] for values in frame["en"]]
     parts = [[str(value > 3) for value in values] for values in frame["en"]]
