@@ -149,8 +149,6 @@ def label_limits(
     both empty, ``>v``      NaN    v      NaN    censored
     both empty, ``<v``      NaN    NaN    v      censored
     one empty               NaN    low    NaN    ``>low``, or likewise ``<high``
-    one empty, v within     v      NaN    NaN    the value as it is written
-    one infinite            NaN    low    NaN    ``>low``, or likewise ``<high``, even with v
     equal                   low    NaN    NaN    the exact value
     low below high          v      low    high   an interval; without v its middle
     ======================  =====  =====  =====  ==================================================
@@ -184,9 +182,7 @@ def label_limits(
     if least == most:
         return least, nan, nan
     if isnan(least) or isnan(most):
-        is_open = is_missing(low) == is_missing(high)  # the other limit is infinite, not empty
-        is_bound = isnan(value) or is_open or value in (least, most)
-        return (nan, least, most) if is_bound else (value, nan, nan)
+        return nan, least, most
     return 0.5 * (least + most) if isnan(value) else value, least, most
 
 
