@@ -265,7 +265,7 @@ def _frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
 
 
 def _write_trials(folder: Path, trials: Sequence[FrozenTrial]) -> None:
-    text = _frame(trials).to_csv(index=False, lineterminator="\n", float_format="%.7g")
+    text = _frame(trials).to_csv(index=False, lineterminator="\n")
     write_file(folder / _TRIALS_FILE, text.encode())
 
 
