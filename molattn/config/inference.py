@@ -143,7 +143,7 @@ class PlanConfig(PredictConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_unused(self, (True, "atoms", "cannot be used in a plan of molecules"))
+        check_unused(self, (True, "atoms bonds", "cannot be used in a plan of molecules"))
         if self.goal_range() is not None:
             if self.minimize or self.acquisition != "upper_confidence_bound":
                 contradiction = "--minimize" if self.minimize else "--acquisition"

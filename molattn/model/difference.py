@@ -175,12 +175,16 @@ def _correlations(predictor: Predictor, molecules: Side, references: Side) -> Ar
         for output, task in outputs.items():
             correlations[:, task] = of_outputs[output]
     alike = [getattr(scores, "correlation", None) or 0.0 for scores in parts]
+    pairs = zip(molecules.records, references.records, strict=True)
+    written = [first.written is not None or second.written is not None for first, second in pairs]
     prints: Any = [[row.fingerprint for row in side.records] for side in (molecules, references)]
     for rows in blocks(np.arange(len(correlations)), _PAIRS_AT_ONCE):
         first, second = ([side[row] for row in rows] for side in prints)
         similarity = FingerprintIndex(second).similarities(first).diagonal()
         of_networks = np.maximum(np.outer(similarity, alike), correlations[rows])
         correlations[rows] += (1.0 - shares) * (of_networks - correlations[rows])
+    # Inputs and fingerprints are of parents, which the errors of salts are not.
+    correlations[np.ix_(written, predictor.config.written_task_indices)] = 0.0
     return correlations
 
 

@@ -145,7 +145,10 @@ def _check_process(model: MolAttn) -> GaussianProcessHead:
     if process is None:
         raise InputError("MODEL: it has no Gaussian process to update (--predictor both)")
     if not len(process.noises):
-        reason = "it was saved without the noise of its labels, as packaged models are"
+        reason = "it was saved without the noise of its labels"
+        raise InputError(f"MODEL: {reason}, and cannot be updated; train a model of your own")
+    if model.config.written_tasks:  # the new rows would be read as parents alone
+        reason = "some of its targets are predicted of molecules as written"
         raise InputError(f"MODEL: {reason}, and cannot be updated; train a model of your own")
     if model.uncertainty is None or model.training_set is None:
         raise InputError("MODEL: expected a calibrated model, as molattn train saves it")

@@ -261,6 +261,13 @@ def test_what_contradicts_a_goal_is_refused():
             PlanConfig(goal="above 1", **options)
 
 
+@pytest.mark.parametrize("name", ["atoms", "bonds"])
+def test_a_plan_has_no_rows_of_atoms_or_bonds(name):
+    with pytest.raises(InputError) as error:
+        PlanConfig(**{name: True})
+    assert error.value.option == name
+
+
 def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
     assert main(["plan", "admet", str(run / "library.csv"), "--output", str(run / "x.csv")]) == 2
     assert "target" in capsys.readouterr().err

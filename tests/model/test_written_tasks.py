@@ -80,6 +80,10 @@ def test_a_salt_differs_from_its_parent_in_tasks_of_molecules_as_written(model):
     assert salt[4] != 0.0
     assert difference.low[0, 1] == difference.high[0, 1] == 0.0
     assert difference.low[0, 2] < salt[4] < difference.high[0, 2]
+    # Their errors count as independent.
+    low, high = model.predict_interval([SALT, PARENT])
+    width = np.hypot(*(high - low)[:, 2])
+    assert difference.high[0, 2] - difference.low[0, 2] == pytest.approx(width, rel=1e-5)
 
 
 def test_a_table_has_the_predictions_of_the_parent_beside_them(model, tmp_path):

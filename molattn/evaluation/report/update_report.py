@@ -42,7 +42,7 @@ def update_run(
     """
     folder = find_model(run)
     if folder.parent == PACKAGED:
-        reason = "a packaged model cannot be updated, as it keeps no noise of its labels"
+        reason = "a packaged model cannot be updated, as it does not keep its training table"
         raise InputError(f"{run}: {reason}; train a model of your own")
     if output.exists():
         raise InputError(f"got {output}, expected a new folder", option="output")
