@@ -193,7 +193,7 @@ class _Target:
         least, *_, most = self.labels.quantiles
         remarks = [
             (low >= most or high <= least, "no measured label meets it: probabilities extrapolate"),
-            (low < least and high > most, "most candidates are likely to meet it"),
+            (low < least and high > most, "all measured labels meet it"),
             (
                 self.goal and np.ptp(merit.round(2)) == 0.0,
                 "all candidates have the same probability to meet it",

@@ -182,7 +182,7 @@ def test_a_goal_orders_by_the_probability_to_meet_it(run):
 @pytest.mark.parametrize(
     "goal, remark, ascending",
     [
-        ("above -1e9", "most candidates are likely to meet it", False),
+        ("above -1e9", "all measured labels meet it", False),
         ("below -1e9", "no measured label meets it: probabilities extrapolate", True),
         (">= 1e9", "no measured label meets it: probabilities extrapolate", False),
         ("5 to 5.0001", "all candidates have the same probability to meet it", None),
