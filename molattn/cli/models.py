@@ -111,7 +111,7 @@ def predict(
 def _is_readable(config: PredictConfig) -> bool:
     """Return whether predictions on standard output are for people."""
     is_shown = config.style == "readable" or (config.style == "auto" and sys.stdout.isatty())
-    return is_shown and config.neighbors is None
+    return is_shown and config.neighbors is None and not (config.atoms or config.bonds)
 
 
 def _print_predictions(model: "MolAttn", text: str, console: "Console") -> None:

@@ -114,6 +114,15 @@ class PredictConfig(IntervalConfig, StreamConfig):
     bonds: bool = False
     difference_from: str | None = field(default=None, metadata=COMMON)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = "neighbors style structures explain_confidence difference_from"
+        check_unused(
+            self,
+            (self.atoms, "bonds", "got --atoms too, expected one of them for each output"),
+            (self.atoms or self.bonds, names, "cannot be used with --atoms or --bonds"),
+        )
+
 
 @checked
 class PlanConfig(PredictConfig):

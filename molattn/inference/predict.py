@@ -113,7 +113,8 @@ def predict_table(
     table, model = open_with_model(source, model_folder, config, console, output)
     if config.atoms or config.bonds:
         spec = _sites_spec(model, config)
-        tally = map_table(table, model, output, spec, config, console, partial(_unlabeled, model))
+        count_sites = partial(_unlabeled, model, ["bond" if config.bonds else "atom"])
+        tally = map_table(table, model, output, spec, config, console, count_sites)
         _print_shortfalls(model, tally, config.interval, console)
         none = np.zeros((0, 0))
         return PredictedTable(tally, (), none, none, model, np.zeros((2, 0, 0)))
@@ -146,10 +147,12 @@ def predict_table(
     return PredictedTable(tally, tasks, numbers[:, :width], target, model, np.stack(bounds))
 
 
-def _unlabeled(model: MolAttn, rows: Sequence[tuple[ReadRow, Cells]]) -> Tally:
-    """Count the atoms and bonds that a model does not predict."""
+def _unlabeled(
+    model: MolAttn, levels: Iterable[Level], rows: Sequence[tuple[ReadRow, Cells]]
+) -> Tally:
+    """Count the atoms, bonds or both that are written, and that the model does not predict."""
     records: Any = [row.record for row, _ in rows]
-    return Tally(unlabeled=count_unlabeled(model.config, model.site_calibration, records))
+    return Tally(unlabeled=count_unlabeled(model.config, model.site_calibration, records, levels))
 
 
 def _print_shortfalls(model: MolAttn, tally: Tally, level: float, console: Console | None) -> None:
@@ -232,7 +235,7 @@ class _TallyRows:
         outputs = np.array([[cells[n] for n in self._outputs] for _, cells in rows], dtype=float)
         labels = np.full((3, len(rows), len(self._tasks)), np.nan)  # and lower and upper bounds
         table_rows = [row.table_row for row, _ in rows]
-        tally = _unlabeled(self._model, rows)
+        tally = _unlabeled(self._model, self._model.config.site_tasks, rows)
         for index, task in enumerate(self._tasks):
             column = self._labels[index]
             relation = self._relations[index]
@@ -405,8 +408,6 @@ def _site_cells(
 def _sites_spec(model: MolAttn, config: PredictConfig) -> OutputSpec:
     """Return the predictions of atoms, or of bonds, as an output with a row for each."""
     level: Level = "bond" if config.bonds else "atom"
-    if config.atoms and config.bonds:
-        raise InputError("got --atoms too, expected one of them for each output", option="bonds")
     if level not in model.config.site_tasks:
         message = f"the model predicts no {level}s; expected one of --{level}-target-columns"
         raise InputError(message, option=f"{level}s")

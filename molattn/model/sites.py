@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -271,13 +271,16 @@ def unlabeled_elements(
 
 
 def count_unlabeled(
-    config: MolAttnConfig, calibration: SiteCalibration | None, records: Records
+    config: MolAttnConfig,
+    calibration: SiteCalibration | None,
+    records: Records,
+    levels: Iterable[Level],
 ) -> Counter[str]:
     """Count atoms (bonds) of kinds that never had a label, by column."""
     counts = Counter[str]()
-    for level, tasks in config.site_tasks.items():
+    for level in levels:
         kinds = site_kinds(records, level, config.featurizer)
-        for task in tasks:
+        for task in config.site_tasks[level]:
             unlabeled = _is_unlabeled(calibration, task, kinds)
             counts[f"{quoted(task.name)}, {level}s"] = int(unlabeled.sum())
     return counts

@@ -140,6 +140,16 @@ def test_a_terminal_shows_names_and_units_with_the_reason_of_a_refused_row(
         assert "no prediction: parenthesis" in text
 
 
+def test_a_terminal_shows_a_row_for_each_atom(monkeypatch):
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    MolAttn(MolAttnConfig((), small, atom_tasks=("shift",))).save_pretrained("shifts")
+    terminal = Terminal()
+    terminal.buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert predict("shifts", "CCO", "--atoms") == 0
+    assert terminal.buffer.getvalue().count(b"CCO") == 3
+
+
 LOGARITHMS = ("caco2_wang", "solubility_aqsoldb", "ld50_zhu")
 
 

@@ -337,10 +337,6 @@ def test_bonds_are_predicted_a_row_each(run, tmp_path):
     outputs = run.model.predict_bonds(["C=CO", "OC"]).outputs[:, 0]
     predicted = rows["polarity_predicted"].dropna()
     np.testing.assert_allclose(predicted, outputs, rtol=1e-5)
-    config = PredictConfig(atoms=True, bonds=True)
-    with pytest.raises(InputError) as error:
-        predict_table(run.model, tmp_path / "new.csv", tmp_path / "both.csv", config)
-    assert error.value.option == "bonds"
 
 
 def test_atoms_of_elements_without_labels_have_no_prediction(frame, tmp_path):
@@ -368,6 +364,12 @@ def test_atoms_of_elements_without_labels_have_no_prediction(frame, tmp_path):
     assert "'shift', atoms: 3 not predicted, as no training label is of their elements" in log
     assert "'bde', bonds: 1 not predicted" in log
     assert "'som'" not in log
+    console = Console(file=io.StringIO(), width=500)
+    bonds = PredictConfig(bonds=True)
+    predict_table(tmp_path / "model", tmp_path / "new.csv", tmp_path / "bonds.csv", bonds, console)
+    log = console.file.getvalue()
+    assert "'bde', bonds: 1 not predicted" in log
+    assert "'shift', atoms" not in log
 
 
 def test_models_without_a_list_of_labeled_elements_predict_all_atoms(run):
