@@ -294,14 +294,14 @@ def _read_table(
     usable = [number for number in labeled if number not in errors]
     selected = Selection(complete, usable)
     sites = dict[Level, SiteLabels]()
+    unread = [(complete[number], why) for number in usable for why in faults.get(number, ())]
     for level, indices in columns.sites.items():
         molecules = [_molecule(row, columns) for row in selected]
         site_reader = SiteReader(table, selected, molecules, records, level, config)
         sites[level] = site_reader.read(indices)
-        for position, reasons in site_reader.faults.items():
-            faults.setdefault(usable[position], []).extend(reasons)
-    rows = ((complete[number], why) for number in usable for why in faults.get(number, ()))
-    unreadable = [_unreadable(table, row, columns, *why) for row, why in rows]
+        unread += site_reader.faults
+    unread.sort(key=lambda fault: fault[0].line)
+    unreadable = [_unreadable(table, row, columns, *why) for row, why in unread]
     read = _labeled(table, columns, selected, records, usable, targets, skipped)
     read = replace(read, unreadable=unreadable, sites=sites, hydrogens=reader.hydrogens)
     check_columns(read.all_tasks)

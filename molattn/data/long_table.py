@@ -29,7 +29,8 @@ class LongTable(Table):
     Rows that are equal in the molecule, in the order of its atoms, and in each other column of a
     training, such as the split, are one, with the cells of the first. Labels of atoms (bonds)
     become values by index in a cell, see :func:`molattn.data.site_labels.read_cell`; those of one
-    atom are averaged, and counted in ``remarks``.
+    atom are averaged, and counted in ``remarks``. ``lines`` has the row of each label, by the row
+    of its molecule, the index of its column and the atom (``"2"``, bonds ``"2-3"``).
 
     Args:
         table: The table.
@@ -63,6 +64,7 @@ class LongTable(Table):
             )
             for row in first
         ]
+        self.lines: dict[tuple[int, int, str], int] = {}
         for level, indices in columns.sites.items():
             for position, column in enumerate(indices):
                 (choice,) = column_options(config, level, position).task or (None,)
@@ -107,6 +109,8 @@ class LongTable(Table):
         if repeated := len(labels) - len(sites):
             counts = counted(repeated, "repeated label")
             self.remarks += (f"{counts} averaged in column {name}",)
+        for index, site, row in sites[["molecule", "site", "row"]].to_numpy().tolist():
+            self.lines[self._rows[index].line, column, site] = rows[row].line
         means = sites["mean"].map(cell_text)
         sites["text"] = "#" + sites.site + ": " + sites.label.where(sites.texts == 1, means)
         lists = sites.groupby("molecule").text.agg(", ".join)

@@ -129,7 +129,7 @@ def has_hydrogen_labels(
 class SiteReader:
     """The columns of labels of the atoms (bonds) of usable rows, and why labels are not read.
 
-    ``faults`` are codes and reasons by row.
+    ``faults`` are rows of the table with a code and a reason.
     """
 
     table: Table
@@ -138,7 +138,7 @@ class SiteReader:
     records: Sequence[MoleculeRecord]
     level: Level
     config: DataConfig
-    faults: dict[int, list[tuple[ReasonCode, str]]] = field(default_factory=dict)
+    faults: list[tuple[Row, tuple[ReasonCode, str]]] = field(default_factory=list)
 
     def read(self, columns: Sequence[int]) -> SiteLabels:
         """Read the labels of some columns.
@@ -176,13 +176,13 @@ class SiteReader:
             )
         except LabelError as error:
             same = (site for site, cell in enumerate(cells) if cell == error.text.strip())
-            row, where = self._where(next(same) if error.row is None else error.row)
+            row, where = self._where(next(same) if error.row is None else error.row, index)
             raise self._located(row, f"{name}{where}", error) from None
         except InputError as error:
             message = f"{self.table.path}, column {quoted(name)}: {error.args[0]}"
             raise InputError(message, option=error.option) from None
         for site, error in labels.invalid.items():
-            row, where = self._where(site)
+            row, where = self._where(site, index)
             self._add_fault(row, f"{quoted(name)}{where}", error)
         if self.table.header[index] in self.config.charge_columns:
             self._check_charges(name, labels.values)
@@ -205,7 +205,7 @@ class SiteReader:
     def _cells(self, index: int, name: str) -> list[str]:
         """Return the text of the label of each site."""
         cells = [""] * int(self._starts[-1])
-        misfits: dict[int, LabelError] = {}
+        misfits: list[tuple[Row, LabelError]] = []
         labeled = 0
         for row, molecule in enumerate(self.molecules):
             cell = self.rows[row].cells[index]
@@ -214,27 +214,34 @@ class SiteReader:
                 texts = read_cell(cell, molecule, self.level)
                 positions = _positions(texts, self.records[row].sites, self.level)
             except LabelError as error:
-                misfits[row] = error
-                self._add_fault(row, quoted(name), error)
+                misfits.append((self._row(row, index, error.text), error))
+                self._add_fault(misfits[-1][0], quoted(name), error)
                 continue
             for position, text in zip(positions, texts, strict=True):
                 cells[self._starts[row] + position] = text
         if misfits and 2 * len(misfits) >= labeled:
-            row, error = next(iter(misfits.items()))
+            row, error = misfits[0]
             raise self._located(row, name, error)
         return cells
 
-    def _where(self, site: int) -> tuple[int, str]:
-        """Return the row of a site, and its number in the molecule as a text."""
+    def _where(self, site: int, index: int) -> tuple[Row, str]:
+        """Return the row of a site in a column, and its number in the molecule as a text."""
         row = int(np.searchsorted(self._starts, site, side="right")) - 1
-        return row, f", {self.level} {site - self._starts[row]}"
+        number = str(site - self._starts[row])
+        return self._row(row, index, number), f", {self.level} {number}"
 
-    def _add_fault(self, row: int, column: str, error: LabelError) -> None:
+    def _row(self, row: int, index: int, number: str) -> Row:
+        """Return a row, with the line of an atom (bond) that is in another row of the table."""
+        line = self.rows[row].line
+        lines = getattr(self.table, "lines", {})  # of a long table
+        return self.rows[row]._replace(line=lines.get((line, index, number), line))
+
+    def _add_fault(self, row: Row, column: str, error: LabelError) -> None:
         reason = f"column {column}: {error.command_line()}"
-        self.faults.setdefault(row, []).append(("invalid_label", reason))
+        self.faults.append((row, ("invalid_label", reason)))
 
-    def _located(self, row: int, column: str, error: LabelError) -> InputError:
-        location = f"{self.table.where(self.rows[row].line)}, column {column}"
+    def _located(self, row: Row, column: str, error: LabelError) -> InputError:
+        location = f"{self.table.where(row.line)}, column {column}"
         return InputError(f"{self.table.path}, {location}: {error.command_line()}")
 
 

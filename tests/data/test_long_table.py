@@ -110,12 +110,12 @@ def test_a_table_without_labels_is_refused(rows):
 
 def test_atoms_that_a_molecule_does_not_have_are_listed():
     rows = [(smiles, 0, 1.0 + index) for index, smiles in enumerate(SMILES)]
-    rows += [("CCO", 2, 3.0), ("N#CC1CC1", 31, 4.0)]
+    rows += [("CCO", 2, 3.0), ("N#CC1CC1", 31, 4.0), ("CCO", 1, "1-2-3")]
     table = read(pd.DataFrame(rows, columns=["smiles", "atom", "y"]))
     assert [(row.line, row.code) for row in table.skipped] == [(4, "parenthesis")]
-    (unreadable,) = table.unreadable
-    assert unreadable.line == 5
-    assert "column 'y': got '31', expected one of the atoms 0, 1" in unreadable.reason
+    assert [row.line for row in table.unreadable] == [7, 8]  # the rows of these labels
+    assert "column 'y': got '31', expected one of the atoms 0, 1" in table.unreadable[0].reason
+    assert "column 'y', atom 1: got '1-2-3', expected a number" in table.unreadable[1].reason
 
 
 @pytest.mark.parametrize("option", [{}, {"bond_target_columns": ("z",)}])
