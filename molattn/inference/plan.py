@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 3000  # whose covariance is computed
 _LEAST_STD = 1e-9
-_LEAST_SHOWN = 0.1
+_LEAST_SHOWN = 0.05
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
@@ -134,7 +134,7 @@ def plan_table(
     numbers, predicted = target.best_rows(costs, console)
     new_cells = target.choose(numbers, predicted, costs[numbers - 1])
     rows = _Chosen(table, new_cells, ("rank", "acquisition", "reason"))
-    predict_table(model, rows, output, config, console)
+    predict_table(model, rows, output, config)  # the remarks on all rows are printed
     return len(new_cells)
 
 
@@ -229,8 +229,10 @@ class _Target:
             identities = [row.record.identity for row in rows]
             is_training[is_training] = np.isin(identities, self.process.learned)
         print_line(console, f"{counted(is_training.sum(), 'row')} of training molecules left out")
-        more = counted((self.is_measured & ~is_training).sum(), "row")
-        print_line(console, f"{more} with a value in {quoted(self.name)} left out")
+        if more := (self.is_measured & ~is_training).sum():
+            print_line(
+                console, f"{counted(more, 'row')} with a value in {quoted(self.name)} left out"
+            )
         is_training |= self.is_measured
         columns = [f"{self.name}_{end}" for end in ("low", "predicted", "high")]
         predictions = predictions[~is_training].dropna(subset=columns)
@@ -332,11 +334,11 @@ class _Target:
             probability = merit
             words = self.config.goal_words
             goal = " ".join(["from"] * ("to" in words) + words)
-        likely = "<1%" if probability < 0.01 else f"{probability:.0%}"
-        reason = f"{likely} likely to be {goal}"
-        explained = 1.0 - (choice.std / std) ** 2
-        more = f"; {explained:.0%} of its variance is explained by those before it"
-        return reason + more * (explained >= _LEAST_SHOWN)
+        rounded = ">99%" if 0.995 <= probability < 1.0 else f"{probability:.0%}"
+        likely = "<1%" if probability < 0.01 else rounded
+        lessened = 1.0 - choice.std / std
+        more = f"; measuring those ranked before it would lessen its uncertainty by {lessened:.0%}"
+        return f"{likely} likely to be {goal}" + more * (lessened >= _LEAST_SHOWN)
 
 
 class _Chosen(Table):

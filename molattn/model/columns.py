@@ -8,7 +8,7 @@ import numpy as np
 
 from molattn.model.config import MolAttnConfig
 from molattn.model.predictor import Predictor
-from molattn.model.training_set import CLASS_SEPARATOR, Label
+from molattn.model.training_set import CLASS_SEPARATOR, Label, Measured
 from molattn.model.uncertainty import Prediction
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns, output_slices
@@ -45,17 +45,19 @@ def standardized_cells(record: MoleculeRecord | None, config: MolAttnConfig) -> 
     return [(molecule and molecule.standardized) or None for molecule in molecules]
 
 
-def measured_remark(task: Task, cells: Mapping[str, Any]) -> str:
+def measured_remark(task: Task, cells: Mapping[str, Any], isomer: Label = None) -> str:
     """Say that the training label of a molecule contradicts its prediction, "" if it does not.
 
-    A number contradicts outside of the interval, a class if another one is predicted. ``cells`` are
-    those of :class:`PredictionColumns` by column.
+    A number contradicts outside of the interval, a class if another one is predicted. Without a
+    label, name the one of its stereoisomers, ``isomer``. ``cells`` are those of
+    :class:`PredictionColumns` by column.
     """
     label = cells.get(f"{task.name}_measured")
     grade = cells.get(f"{task.name}_confidence")
     confidence = f", confidence {grade}" if grade else ""
     if label is None:
-        return ""
+        text = three_digits(isomer) if isinstance(isomer, float) else isomer
+        return f"measured of a stereoisomer: {text}" if text else ""
     if task.kind != "regression":
         predicted = cells[task.columns[0]]
         is_predicted = predicted == label or predicted in label.split(CLASS_SEPARATOR)
@@ -80,7 +82,8 @@ class PredictionColumns:
     nearest molecule with a label of the task.
 
     A model that keeps its training molecules adds ``NAME_measured``, the label of a training
-    molecule, and at the end ``measured_remark``, which labels contradict their predictions.
+    molecule, and at the end ``measured_remark``, which labels contradict their predictions, and
+    which are of a stereoisomer alone.
     ``has_measured=False`` leaves them out.
     """
 
@@ -119,7 +122,9 @@ class PredictionColumns:
         if self._has_measured:
             self.columns["measured_remark"] = "string"
 
-    def cells(self, prediction: Prediction, row: int, labels: Sequence[Label] = ()) -> list[Label]:
+    def cells(
+        self, prediction: Prediction, row: int, measured: Sequence[Measured] = ()
+    ) -> list[Label]:
         """Return the cells of one molecule, given its labels of :meth:`Predictor.measured`.
 
         None for the ends of an infinite interval, for a confidence and an expected error that are
@@ -136,7 +141,7 @@ class PredictionColumns:
                 std = float(prediction.std[row, index])
                 cells.append(std if self._has_networks[index] else None)
             if self._has_measured:
-                cells.append(labels[index])
+                cells.append(measured[index].label)
             if self._is_calibrated:
                 error = float(prediction.expected_error[row, index])
                 cells.append(str(prediction.confidence[row, index]) or None)
@@ -145,10 +150,13 @@ class PredictionColumns:
                 cells.append(float(prediction.task_similarity[row, index]))
         if self._is_calibrated:
             cells.append(float(prediction.similarity[row]))
-        return [*cells, *([self._remarks(cells)] if self._has_measured else [])]
+        return [*cells, *([self._remarks(cells, measured)] if self._has_measured else [])]
 
-    def _remarks(self, cells: Sequence[Label]) -> str | None:
+    def _remarks(self, cells: Sequence[Label], measured: Sequence[Measured]) -> str | None:
         named = dict(zip(self.columns, cells, strict=False))
-        remarks = {task.name: measured_remark(task, named) for task, _ in self._tasks}
+        remarks = {
+            task.name: measured_remark(task, named, labels.of_stereoisomers)
+            for (task, _), labels in zip(self._tasks, measured, strict=True)
+        }
         texts = (f"{name}: {remark}" for name, remark in remarks.items() if remark)
         return "; ".join(texts) or None

@@ -474,7 +474,10 @@ class MolAttn(nn.Module):
             )
         names = [task.name for task in self.config.tasks]
         records = self.config.reader(predictor.input_fields()).all(smiles)
-        return [dict(zip(names, row, strict=True)) for row in predictor.measured(records)]
+        return [
+            {name: measured.label for name, measured in zip(names, row, strict=True)}
+            for row in predictor.measured(records)
+        ]
 
     def neighbors(
         self,

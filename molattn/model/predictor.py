@@ -23,7 +23,7 @@ from molattn.model.networks import Networks, Records
 from molattn.model.outputs import mean_of_members
 from molattn.model.scaling import table_features
 from molattn.model.target_transform import own_units
-from molattn.model.training_set import Label, TrainingMolecule, TrainingMolecules, TrainingSet
+from molattn.model.training_set import Measured, TrainingMolecule, TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Prediction, ProbabilityScaling, Uncertainty
 from molattn.task import output_slices
 from molattn.utils.console import three_digits
@@ -304,18 +304,18 @@ class Predictor:
         has_fingerprint = self.uncertainty is not None
         return self.config.input_fields(fingerprint=has_fingerprint, smiles=self.keeps_labels)
 
-    def measured(self, records: Records) -> list[list[Label]]:
+    def measured(self, records: Records) -> list[list[Measured]]:
         """Return the training labels of molecules; see :meth:`molattn.MolAttn.measured`.
 
         The records have fingerprints and canonical SMILES.
         """
         molecules = self.training_set and self.training_set.molecules
         if not self.keeps_labels or not molecules:
-            return [[None] * len(self.config.tasks)] * len(records)
+            return [[Measured()] * len(self.config.tasks)] * len(records)
         prints: list[Any] = [record.fingerprint for record in records]
         indices = self.calibrated_uncertainty().fingerprints.indices(prints).tolist()
         labels = [
-            molecules.labels(record.smiles or "", index, self.config)
+            molecules.measured(record.smiles or "", index, self.config)
             for record, index in zip(records, indices, strict=True)
         ]
         if self.config.written_tasks:

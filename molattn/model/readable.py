@@ -57,7 +57,10 @@ _OTHERS = {
     "error": Heading("Error", "Why the row has no prediction"),
 }
 _MEASURED = "Label of this molecule in the training data; of several the mean, or all classes"
-_CONTRADICTS = "Labels outside of the interval, or of another class than is predicted"
+_REMARK = (
+    "Labels outside of the interval, or of another class than is predicted; and labels of "
+    "stereoisomers of a molecule without its own"
+)
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
 _DIFFERENCE = "From the molecule of --difference-from; the interval is of both errors together"
@@ -125,7 +128,7 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
     by_name["training_similarity"] = Heading(
         "Similarity to training", "Tanimoto similarity to the nearest training molecule, 0 to 1"
     )
-    by_name["measured_remark"] = Heading("Measured otherwise", _CONTRADICTS)
+    by_name["measured_remark"] = Heading("Measured otherwise", _REMARK)
     for name, (unit, _) in conversions(predictor.config.tasks, endpoints).items():
         title = endpoints[name].title if name in endpoints else name
         heading = Heading(f"{title} ({unit})", "The prediction in another unit", unit=unit)
@@ -207,10 +210,13 @@ def readable_values(
             grade = f"{grade} ({size})"
         category = endpoints[task.name].category if task.name in endpoints else ""
         measured = row.get(f"{task.name}_measured", "")
+        remarks = f"; {row.get('measured_remark', '')}"
+        remark = remarks.partition(f"; {task.name}: measured ")[2].partition(";")[0]
         if measured:
-            is_outside = f"; {task.name}: measured" in f"; {row['measured_remark']}"
             measured = f"{measured if task.classes else three_digits(float(measured))}"
-            measured += " (otherwise)" * is_outside
+            measured += " (otherwise)" * bool(remark)
+        elif remark:
+            measured = f"{remark.removeprefix('of a stereoisomer: ')} (stereoisomer)"
         more = grade or "", measured, row.get(f"{task.name}_confidence_reason", "")
         values.append(ReadableValue(category, title, value, span, *more))
     order = list(dict.fromkeys(value.category for value in values))

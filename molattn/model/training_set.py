@@ -142,6 +142,13 @@ class TrainingMolecule(NamedTuple):
     labels: dict[str, Label]  # by task
 
 
+class Measured(NamedTuple):
+    """The training label of a molecule, or else of its stereoisomers; None without one."""
+
+    label: Label = None
+    of_stereoisomers: Label = None
+
+
 @dataclass(frozen=True)
 class TrainingMolecules:
     """The training molecules with their labels.
@@ -194,8 +201,8 @@ class TrainingMolecules:
         columns = zip(tasks, self.targets[row, :, None], strict=True)
         return {task.name: _merged(task, None, labels) for task, labels in columns}
 
-    def labels(self, smiles: str, fingerprint: int, config: MolAttnConfig) -> list[Label]:
-        """Return the labels of a molecule, of each task, if it is a training molecule.
+    def measured(self, smiles: str, fingerprint: int, config: MolAttnConfig) -> list[Measured]:
+        """Return the labels of a molecule or its stereoisomers, of each task, if there are any.
 
         See :meth:`molattn.MolAttn.measured`.
 
@@ -206,7 +213,7 @@ class TrainingMolecules:
         """
         rows = [*self._rows_at(fingerprint), *self._charged.get(_heavy_atoms(smiles), ())]
         if not (rows and smiles):
-            return [None] * len(config.tasks)
+            return [Measured()] * len(config.tasks)
         query = _forms(smiles, False, True) if _STEREO.search(smiles) else (smiles, smiles)
         options = config.standardize, config.unify_drawings
         written = [self.smiles[row] for row in rows]
@@ -214,9 +221,14 @@ class TrainingMolecules:
         is_same = (forms[:, :1] == query[0]) & ~np.isnan(self.targets[rows])
         is_drawn_flat = (forms == query[1]).all(axis=1)[:, None]
         is_used = np.where(is_same.any(axis=0), is_same, is_drawn_flat)
-        columns = np.where(is_used, self.targets[rows], np.nan).T
-        tasks = zip(config.tasks, config.target_transforms, columns, strict=True)
-        return [_merged(task, transform, column) for task, transform, column in tasks]
+        labels = np.where(is_used, self.targets[rows], np.nan)
+        is_isomer = (forms[:, 1:] == query[1]) & np.isnan(labels).all(axis=0)
+        of_isomers = np.where(is_isomer, self.targets[rows], np.nan)
+        tasks = zip(config.tasks, config.target_transforms, labels.T, of_isomers.T, strict=True)
+        return [
+            Measured(*(_merged(task, transform, column) for column in columns))
+            for task, transform, *columns in tasks
+        ]
 
     def _rows_at(self, fingerprint: int) -> list[int]:
         """Return the molecules with a fingerprint, by its index."""

@@ -92,7 +92,7 @@ def test_the_best_molecules_are_chosen_once_and_with_their_rows(run):
     assert found["length_predicted"].is_monotonic_decreasing
     assert (
         found["reason"]
-        .str.fullmatch(r"(<1|\d+)% likely to be above .*, the best of training.*")
+        .str.fullmatch(r"(<1|>99|\d+)% likely to be above .*, the best of training.*")
         .all()
     )
     low = plan(run, "--count", "3", "--acquisition", "greedy", "--minimize")
@@ -129,6 +129,15 @@ def test_measured_molecules_of_the_table_are_left_out_and_counted(run, capsys):
     found = pd.read_csv(run / "left.csv")
     assert sorted(found["smiles"]) == ["CCCCF", "CCCF"]  # FCC is CCF
     assert "1 row with a value in 'length' left out" in capsys.readouterr().out
+
+
+def test_remarks_on_a_table_are_printed_once(run, capsys):
+    (run / "mixed.csv").write_text("smiles\nCCF\nC[S+]([O-])CCCF\nC(\n")
+    words = ["plan", str(run / "m"), str(run / "mixed.csv"), "--output", str(run / "left.csv")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("redrawn in the usual way") == printed.count("errors: 1") == 1
+    assert "with a value in" not in printed
 
 
 def test_a_table_of_measured_molecules_alone_is_refused(run, capsys):
@@ -173,6 +182,7 @@ def test_a_goal_orders_by_the_probability_to_meet_it(run):
         aim = f"from {goal}" if "to" in goal else goal
         for value, reason in zip(probability, found["reason"], strict=True):
             percent = "<1%" if value < 0.01 else f"{value:.0%}"
+            percent = ">99%" if 0.995 <= value < 1.0 else percent
             assert reason.startswith(f"{percent} likely to be {aim}")
     assert len({*plan(run, "--goal", "above 9.5")["reason"]}) > 5
     cheap = plan(run, "--goal", "below 40", "--cost-column", "price")
@@ -279,7 +289,7 @@ def test_a_model_without_a_process_or_a_regression_is_refused(run, capsys):
 def test_a_packaged_model_plans_without_the_noise_of_its_labels(run):
     words = ["--target", "caco2_wang", "--output", str(run / "x.csv")]
     assert main(["plan", "admet", str(run / "library.csv"), *words]) == 0
-    assert pd.read_csv(run / "x.csv")["reason"].str.contains("explained by those before").any()
+    assert pd.read_csv(run / "x.csv")["reason"].str.contains("ranked before it would lessen").any()
 
 
 def test_a_stereoisomer_of_a_training_molecule_is_new(tmp_path):

@@ -72,6 +72,28 @@ def test_the_labels_of_a_training_molecule_are_found(model, smiles, labels):
     assert [*measured.values()] == [pytest.approx(labels[0]), labels[1]]
 
 
+def test_labels_of_stereoisomers_are_remarked_and_no_labels_of_the_molecule(tmp_path):
+    model = keeping()
+    chloride = "C[C@H](Cl)O"
+    prints = read_fingerprints([chloride, chloride, "C[C@@H](Br)O"])
+    rows = np.arange(3), [chloride, chloride, "C[C@@H](Br)O"]
+    targets = np.array([[2.0, NAN], [8.0, 0], [NAN, 1]])
+    model.calibrate(OTHERS, np.ones((30, 2)), prints)
+    molecules = TrainingMolecules.of(*rows, targets, prints, model.uncertainty.fingerprints)
+    model.training_set = TrainingSet.of(TASKS, targets, molecules)
+    asked = ["C[C@@H](Cl)O", "CC(Cl)O", chloride, "C[C@H](Br)O", "CC(I)O"]
+    assert [*model.measured(asked[:1])[0].values()] == [None, None]
+    table = predicted(model, tmp_path, "smiles\n" + "\n".join(asked) + "\n", interval=0.99)
+    assert [row["y_measured"] for row in table] == ["", "", "4", "", ""]
+    isomer = "measured of a stereoisomer: "
+    texts = [row["measured_remark"] for row in table]
+    assert texts[0] == texts[1] == f"y: {isomer}4.00; toxic: {isomer}no"
+    assert isomer not in texts[2]
+    assert texts[3:] == [f"toxic: {isomer}yes", ""]
+    values = readable_values(model.config, {}, [*table[0]], [*table[0].values()])
+    assert [value.measured for value in values] == ["4.00 (stereoisomer)", "no (stereoisomer)"]
+
+
 def test_a_model_that_reads_parents_merges_the_labels_of_parents_and_salts():
     model = keeping("parent")
     salt, acid = model.measured(["CC(=O)[O-].[K+]", "CC(=O)O"])
