@@ -82,7 +82,9 @@ class Task:
         more = ("low", "high") if self.kind == "regression" else ()
         more = (*more, "std", "confidence", "expected_error", "training_similarity")
         more = (*more, "measured", "confidence_reason")
-        added = (f"{self.name}_{end}" for end in more)
+        added = [f"{self.name}_{end}" for end in more]
+        if self.kind == "binary":
+            added += [f"{self.output_names[0]}_{end}" for end in ("low", "high")]
         return (*self.columns, *added)
 
     def cells(self, outputs: Sequence[float]) -> list[float | str]:

@@ -99,7 +99,9 @@ class PredictConfig(IntervalConfig, StreamConfig):
             mean; machine has columns named by target and all digits. auto is readable for Excel
             files and for SMILES on a terminal.
         structures: Draw the molecules in the first column of an Excel file.
-        explain_confidence: Add a column NAME_confidence_reason: what each confidence rests on.
+        explain_confidence: Add a column NAME_confidence_reason: what each confidence rests on; of
+            two classes also the interval of the probability by the Gaussian process, from
+            NAME_probability_low to NAME_probability_high.
         atoms: Write a row for each atom with the predictions of atoms, and not the other columns.
         bonds: Write a row for each bond with the predictions of bonds, and not the other columns.
         difference_from: Column of SMILES. Add how each row differs from its molecule there, with

@@ -85,8 +85,9 @@ def predict_table(
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
     ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
     if the model keeps SMILES, ``NAME_neighbor_1_smiles``. With ``config.explain_confidence`` each
-    task has ``NAME_confidence_reason`` (:meth:`molattn.MolAttn.explain_confidence`). With
-    ``config.difference_from`` it has the columns of
+    task has ``NAME_confidence_reason`` (:meth:`molattn.MolAttn.explain_confidence`), and each
+    binary one with a Gaussian process the interval of its probability, ``NAME_probability_low`` and
+    ``NAME_probability_high``. With ``config.difference_from`` it has the columns of
     :func:`molattn.model.difference.difference_columns`, and ``difference_error``, the reason code
     of a row whose molecule in that column is not predicted.
 
@@ -324,6 +325,10 @@ def prediction_spec(
             raise InputError(message, option="explain_confidence")
         names |= {f"{task.name}_confidence_reason": "string" for task in model.config.tasks}
         more_cells.append(partial(_reason_cells, model))
+        tasks = [model.config.tasks[n] for n in model.predictor.tasks_with_probability_intervals]
+        ends = (f"{task.output_names[0]}_{end}" for task in tasks for end in ("low", "high"))
+        names |= dict.fromkeys(ends, "float64")
+        more_cells.append(partial(_probability_cells, model, level))
     fields = model.predictor.input_fields()
     if reference is not None:
         fields = replace(fields, smiles=True)
@@ -464,6 +469,14 @@ def _parent_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[float 
 def _reason_cells(model: MolAttn, predicted: _Predicted) -> Iterator[list[str]]:
     """Yield the cells of each row that say what its confidence rests on."""
     return model.predictor.confidence_reasons(predicted.side.records)
+
+
+def _probability_cells(
+    model: MolAttn, level: float, predicted: _Predicted
+) -> Iterable[list[float]]:
+    """Return the ends of the intervals of probabilities of each row."""
+    outputs = predicted.outputs_of_parents
+    return model.predictor.probability_intervals(outputs, predicted.side.inputs, level).tolist()
 
 
 def _difference_cells(

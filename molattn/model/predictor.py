@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -225,6 +226,32 @@ class Predictor:
         """Return the ends of intervals in own units, of means on the transformed scale."""
         half_widths = self.calibrated_uncertainty().calibration.half_widths(similarity, level)
         return self.networks.scaling.ends(mean, half_widths, self._is_percentage)
+
+    @property
+    def tasks_with_probability_intervals(self) -> list[int]:
+        """Indices of binary tasks that have a Gaussian process with a saved noise."""
+        noises = () if self.gaussian_process is None else self.gaussian_process.noises
+        others = self.config.written_task_indices
+        tasks = enumerate(self.config.tasks if len(noises) else ())
+        return [index for index, task in tasks if task.kind == "binary" and index not in others]
+
+    def probability_intervals(self, outputs: Array, inputs: KernelInputs, level: float) -> Array:
+        """Return low and high of each of :attr:`tasks_with_probability_intervals`, ``[n, 2 * T]``.
+
+        The logit of :meth:`with_gaussian_process` is normal, with the standard deviation of the
+        Gaussian process, as the networks learned from the same labels. Its quantiles are calibrated
+        as it is.
+        """
+        process: Any = self.gaussian_process
+        slices = output_slices(self.config.tasks)
+        columns = {task: slices[task].start for task in self.tasks_with_probability_intervals}
+        mean = self.mean(outputs)
+        widths = np.zeros_like(mean)
+        for task, column in columns.items():
+            widths[:, column] = process.logit_stds(inputs, task)
+        widths *= NormalDist().inv_cdf((1.0 + level) / 2.0)
+        ends = [self.values(logits[None]) for logits in (mean - widths, mean + widths)]
+        return np.stack(ends, axis=-1)[:, [*columns.values()]].reshape(len(mean), 2 * len(columns))
 
     def least_std(self, task: int) -> float:
         """Return the standard deviation of the most certain predictions, in scaled units."""

@@ -63,6 +63,7 @@ _REMARK = (
 )
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
+_OF_PROBABILITY = "End of the interval of the probability, by the Gaussian process"
 _DIFFERENCE = "From the molecule of --difference-from; the interval is of both errors together"
 _FACTOR = (
     "Learned as a logarithm, so that the expected error is a factor f: half the distance from "
@@ -122,6 +123,10 @@ def headings(predictor: Predictor, endpoints: Endpoints, neighbors: int = 0) -> 
         )
         reason = Heading(f"{title}, reason of the confidence", _REASON, is_detail=True)
         on_request[f"{task.name}_confidence_reason"] = reason
+        on_request |= {
+            f"{value}_{end}": Heading(f"{title}, probability, {end}", _OF_PROBABILITY, True)
+            for end in ("low", "high")
+        }
         for name in task_columns(task, transform):
             words = name.removeprefix(f"{task.name}_").replace("_", " ")
             on_request[name] = Heading(f"{title}, {words}", _DIFFERENCE)

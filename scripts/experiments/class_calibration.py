@@ -5,7 +5,7 @@ No network is trained. A candidate says logits of the test rows of a split:
 - *shrunk*: :math:`b + g (z - b)` with the logit z, the base rate b of the training rows and
   :math:`g(s) = \min(1, c (1 - r^s) / (1 - r))` at a similarity s to the nearest training molecule,
   as the expected errors of numbers grow; of logits or of probabilities. r, and c where it is not 1,
-  have the least log loss on all other tables, or r is that of
+  have the least log loss on the other tables to choose on, or r is that of
   :func:`molattn.model.confidence.least_error`.
 - *last scaling*: without it, with a scale of at most 1, or with a prior on log(scale) that counts
   as much as 30 rows; where validation rows of other folds become more likely, as today, or always.
@@ -17,7 +17,7 @@ No network is trained. A candidate says logits of the test rows of a split:
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
 from molattn.evaluation.scores.metrics import BINS, score_tasks
 from molattn.model.confidence import least_error
@@ -44,6 +44,7 @@ MEAN = 25.0  # variance of the constant term of Laplace's approximation
 CURVES = np.exp(-np.geomspace(0.3, 40.0, 25))  # r
 FACTORS = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 2.0)  # c
 RESAMPLES = 1000
+LEVEL = 0.9  # of intervals of probabilities
 
 
 class Tested(NamedTuple):
@@ -131,13 +132,34 @@ def laplace(kernel: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
     return scaled @ dual, variance, unseen, unseen_variance
 
 
-def squared(kernel: Array, labels: Array) -> Array:
-    """Fit the process of squared error, as today; return the mean of all rows ``[n]``."""
+def squared(kernel: Array, labels: Array) -> tuple[GaussianProcess, Array]:
+    """Fit the process of squared error, as today; return also the features of all rows."""
     basis = Basis.of(kernel[: len(labels)])
     features = basis(kernel)
     sums = Sums(features.shape[1], 1)
     sums.add(features[: len(labels)], 2.0 * labels[:, None] - 1.0, np.ones(len(labels)))
-    return GaussianProcess.fit(sums, 0, basis.values, None).predict(features)
+    return GaussianProcess.fit(sums, 0, basis.values, None), features
+
+
+def interval_ends(parts: dict[str, Any]) -> Array:
+    """Return intervals of the probabilities of test rows, as the package has them, ``[2, n]``."""
+    first, held_out, _ = parts["sizes"].cumsum()
+    kernel = parts["kernel"].astype(np.float64)
+    labels = parts["labels"]
+    process, features = squared(kernel, labels[:held_out])
+    learned = 2.0 * labels[:held_out] - 1.0
+    unseen = process.leave_one_out(features[:held_out], learned, np.ones(held_out))
+    scale, _ = platt(unseen, labels[:held_out])
+    between = kernel[:held_out] + process.noise * np.eye(held_out)
+    factor = cholesky(between, lower=True)
+    explained = (solve_triangular(factor, kernel[held_out:].T, lower=True) ** 2).sum(axis=0)
+    signal = (1.0 - process.mean**2) / (1.0 + process.noise)
+    widths = ndtri((1.0 + LEVEL) / 2.0) * scale * np.sqrt(signal * np.maximum(1.0 - explained, 0.0))
+    share = parts["share"][0]
+    logits = (1.0 - share) * parts["network"] + share * parts["process"]
+    last, bias = validated(logits[first:held_out], labels[first:held_out])
+    middle = logits[held_out:]
+    return expit(last * np.stack([middle - widths, middle + widths]) + bias)
 
 
 def bernoulli(parts: dict[str, Any]) -> tuple[Array, Array]:
@@ -209,26 +231,31 @@ def shrunk(rows: Tested, start: str, of_logits: bool, curve: float, factor: floa
 
 
 def add_shrunk(
-    cases: Sequence[Tested], name: str, start: str, of_logits: bool, factors: Any
+    cases: Sequence[Tested],
+    tables: Collection[str],
+    name: str,
+    start: str,
+    of_logits: bool,
+    factors: Any,
 ) -> None:
-    """Add a candidate of shrinkage whose parameters are fitted to all other tables."""
+    """Add a candidate of shrinkage whose parameters are fitted to these other tables."""
     grid = [(curve, factor) for curve in CURVES for factor in factors]
     logits = [[shrunk(rows, start, of_logits, *point) for point in grid] for rows in cases]
     pairs = zip(cases, logits, strict=True)
     values = np.array([[losses(z, rows.labels).mean() for z in several] for rows, several in pairs])
     for rows, several in zip(cases, logits, strict=True):
-        others = [case.table != rows.table for case in cases]
+        others = [case.table != rows.table and case.table in tables for case in cases]
         rows.logits[name] = several[int(values[others].mean(axis=0).argmin())]
 
 
-def add_all_shrunk(cases: Sequence[Tested]) -> None:
+def add_all_shrunk(cases: Sequence[Tested], tables: Collection[str]) -> None:
     for start, suffix in ((TODAY, ""), (UNSCALED, f", {UNSCALED}")):
-        add_shrunk(cases, f"shrunk logits{suffix}", start, True, (1.0,))
-        add_shrunk(cases, f"shrunk probabilities{suffix}", start, False, (1.0,))
+        add_shrunk(cases, tables, f"shrunk logits{suffix}", start, True, (1.0,))
+        add_shrunk(cases, tables, f"shrunk probabilities{suffix}", start, False, (1.0,))
         own = float(least_error(np.array(1.0)))
         for rows in cases:
             rows.logits[f"shrunk by the least error{suffix}"] = shrunk(rows, start, True, own)
-    add_shrunk(cases, "shrunk logits, two parameters", TODAY, True, FACTORS)
+    add_shrunk(cases, tables, "shrunk logits, two parameters", TODAY, True, FACTORS)
 
 
 def scores(cases: Sequence[Tested]) -> pd.DataFrame:

@@ -19,12 +19,15 @@ same rows; what is in RESULTS is not done again. It also writes each table with 
 the similarity of test molecules to the nearest training or validation molecule, where there are ten
 of each class, and ``compare`` prints tables. ``calibration`` scores the candidates of
 :mod:`scripts.experiments.class_calibration` for probabilities on what was kept, and prints them
-with the reliability of today's probabilities and what explains it::
+with the reliability of today's probabilities and what explains it; ``--tables confirmation`` scores
+them on ten tables on which none was chosen. ``intervals`` prints how wide the intervals of
+probabilities are::
 
     python -m scripts.experiments.classes run ../shared/data kept classes.csv --rows 500 --folds 1
     python -m scripts.experiments.classes distance kept classes_distance.csv
     python -m scripts.experiments.classes compare classes.csv classes_distance.csv
     python -m scripts.experiments.classes calibration kept classes_calibration.csv
+    python -m scripts.experiments.classes intervals kept
     python -m scripts.accuracy.benchmark_accuracy --data kept/herg.csv --seeds 0 \
         --splits-file kept/herg.json --only lightgbm chemprop --results classes.csv
 
@@ -84,6 +87,12 @@ POTENCY = (
 ).split()
 TABLES = {name: f"admet/{name}" for name in ("herg", "bioavailability_ma", *SEEN)}
 TABLES |= {"bace": "bace", "bbbp": "bbbp"} | {name: f"potency/{name}" for name in POTENCY}
+CONFIRMATION = (  # tables on which no candidate was chosen
+    "ames bbb_martins cyp2c9_substrate_carbonmangels cyp2d6_substrate_carbonmangels cyp3a4_veith "
+    "hia_hou CHEMBL239_EC50 CHEMBL262_Ki CHEMBL264_Ki CHEMBL4792_Ki"
+).split()
+CHOICE = [name for name in TABLES if name not in CONFIRMATION]
+TABLE_SETS = {"choice": CHOICE, "confirmation": CONFIRMATION, "all": [*TABLES]}
 MINIMOL = {*SEEN, "bbbp"}
 SPLITS = ("scaffold", "far")
 FOLDS = 3
@@ -374,6 +383,24 @@ def distance(options: argparse.Namespace) -> None:
     pd.DataFrame(lines).to_csv(options.output, index=False, float_format="%.4f")
 
 
+def intervals(options: argparse.Namespace) -> None:
+    """Print how wide intervals of probabilities are, by kind of split and by similarity."""
+    frames = []
+    for path in sorted(options.kept.glob("*.npz")):
+        name, split, _ = path.stem.rsplit("_", 2)
+        parts = dict(np.load(path))
+        low, high = class_calibration.interval_ends(parts)
+        learned = parts["sizes"][:2].sum()
+        similarity = parts["bits"][learned:].max(axis=1)
+        columns = {"low": low, "high": high, "width": high - low, "similarity": similarity}
+        frames.append(pd.DataFrame(columns).assign(table=name, split=split))
+    rows = pd.concat(frames, ignore_index=True)
+    rows["similarity"] = pd.cut(rows["similarity"], BINS, right=False, labels=BIN_NAMES).astype(str)
+    for column in ("split", "similarity"):
+        means = rows.groupby([column, "table"])[["low", "high", "width"]].mean()
+        print(means.groupby(column).agg(["mean", "sem"]).round(3).to_string())
+
+
 def mean_and_error(values: pd.Series) -> str:
     return f"{values.mean():+.3f} ± {values.sem():.3f}"
 
@@ -416,12 +443,15 @@ def print_differences(values: pd.DataFrame, metrics: Sequence[str]) -> None:
 
 def calibration(options: argparse.Namespace) -> None:
     """Score candidates for probabilities, and print what today's are like near and far."""
+    tables = TABLE_SETS[options.tables]
     cases = []
     for path in sorted(options.kept.glob("*.npz")):
         name, split, _ = path.stem.rsplit("_", 2)
         parts = dict(np.load(path))
         cases.append(class_calibration.tested(name, split, parts))
-    class_calibration.add_all_shrunk(cases)
+    chosen_on = tables if options.tables == "all" else CHOICE
+    class_calibration.add_all_shrunk(cases, chosen_on)
+    cases = [case for case in cases if case.table in tables]
     scores = class_calibration.scores(cases)
     scores.to_csv(options.output, index=False, float_format="%.4f")
     explanations = {}
@@ -461,7 +491,11 @@ def main() -> None:
     calibrating = commands.add_parser("calibration")
     calibrating.add_argument("kept", type=Path)
     calibrating.add_argument("output", type=Path)
+    calibrating.add_argument("--tables", choices=TABLE_SETS, default="choice")
     calibrating.set_defaults(command=calibration)
+    measuring = commands.add_parser("intervals")
+    measuring.add_argument("kept", type=Path)
+    measuring.set_defaults(command=intervals)
     options = parser.parse_args()
     options.command(options)
 

@@ -1,7 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import molattn
 from molattn import MolAttn, MolAttnConfig
 from molattn.chem.seen_atoms import SeenAtoms
 from molattn.config import NetworkConfig, PredictConfig
@@ -210,3 +212,35 @@ def test_common_drugs_are_mostly_not_low_and_odd_molecules_are_lower():
     assert (drugs != "").all()
     odd = admet.predict_confidence(ODD)[0]
     assert (odd == "low").mean() > 2 * (drugs == "low").mean()
+
+
+def test_intervals_of_probabilities_are_quantiles_of_a_sample_of_the_posterior(tmp_path):
+    smiles = [head + "C" * n + end for n in range(1, 9) for head in "NC" for end in ("O", "F")]
+    active = np.random.default_rng(0).random(len(smiles)) < np.repeat(np.linspace(0, 1, 8), 4)
+    frame = pd.DataFrame({"smiles": smiles, "active": active.astype(int), "y": np.arange(32.0)})
+    options = {"predictor": "gaussian_process", "validation_size": 0.4, "test_size": 0.0}
+    model = molattn.train(frame, target_columns=["active", "y"], **options).model
+    (tmp_path / "new.csv").write_text("smiles\n" + "\n".join(NEW))
+    options = PredictConfig(explain_confidence=True, interval=0.8)
+    predict_table(model, tmp_path / "new.csv", tmp_path / "out.csv", options)
+    rows = pd.read_csv(tmp_path / "out.csv")
+    assert not [name for name in rows if name.startswith("y_probability")]
+    low, middle, high = (rows[f"active_probability{end}"] for end in ("_low", "", "_high"))
+
+    process = model.gaussian_process
+    _, inputs = model.networks.predict(model.networks.read([*smiles, *NEW]))
+    learned = process.rows - 1
+    kernel = process.kernel.at(inputs)(inputs).astype(np.float64)
+    between = kernel[np.ix_(learned, learned)] + process.noises[0] * np.eye(len(learned))
+    cross = kernel[learned, len(smiles) :]
+    unknown = 1 - (cross * np.linalg.solve(between, cross)).sum(axis=0)
+    scale = (1 - process.means[0] ** 2) / (1 + process.noises[0])
+    mean = process.means[0] + cross.T @ process.weights[:, 0]
+    shape = 100_000, len(NEW)
+    latent = mean + np.sqrt(scale * unknown) * np.random.default_rng(0).normal(size=shape)
+    platt = process.scalings[0]
+    logits = (platt.scale * latent + platt.bias[1] - platt.bias[0]).ravel()
+    outputs = np.column_stack([logits, np.zeros_like(logits)])
+    sample = model.uncertainty.calibration.calibrated(outputs)[:, 0].reshape(shape)
+    for column, quantile in ((low, 0.1), (middle, 0.5), (high, 0.9)):
+        np.testing.assert_allclose(column, np.quantile(sample, quantile, axis=0), atol=0.01)

@@ -215,6 +215,21 @@ class GaussianProcessHead:
                 correlations[output][rows] = covariance / np.sqrt(variances[0] * variances[1])
         return correlations
 
+    def logit_stds(self, inputs: KernelInputs, task: int) -> Array:
+        r"""Return the standard deviation of the logit of n rows of a binary task, ``[n]``.
+
+        It is :math:`a s \sqrt{v}` with the scale a of Platt scaling and the variance v of
+        :meth:`posterior`, in units of the signal's :math:`s^2`. Labels of 1 and -1 with the mean m
+        have a variance of :math:`1 - m^2`, which signal and noise make up together.
+        """
+        output = output_slices(self.tasks)[task].start
+        scaling: Any = self.scalings[task]
+        noise = float(self.noises[output])
+        explained = self._explained(self.kernel(inputs), output, noise)
+        variances = np.maximum(1.0 - (explained**2).sum(axis=0), LEAST_VARIANCE)
+        signal = (1.0 - self.means[output] ** 2) / (1.0 + noise)
+        return scaling.scale * np.sqrt(signal * variances)
+
     def _explained(self, cross: Array, output: int, noise: float) -> Array:
         """Return n vectors whose products are the covariance that p labels explain, ``[p, n]``.
 
