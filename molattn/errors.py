@@ -39,9 +39,9 @@ REASONS: dict[ReasonCode, str] = {
     "no_parent": "No organic fragment (with carbon other than carbonate), and thus no parent to "
     "predict.",
     "metal_complex": "No parent: a metal, other than the usual cations of salts, or a carbanion is "
-    "drawn apart from what it may be bonded to (`--as-given` predicts it as written).",
+    "drawn apart from what it may be bonded to.",
     "organic_mixture": "No parent: several organic molecules that are not usual counterions or "
-    "solvents (`--as-given` predicts them as written).",
+    "solvents; predict each alone.",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
     "than 20,000 lines in an SDF record.",

@@ -63,7 +63,6 @@ _METAL = Chem.MolFromSmarts(f"[{_METAL_SMARTS}]")
 _CHARGED_METAL = Chem.MolFromSmarts(f"[{_METAL_SMARTS};!+0]")
 # Not beside a group that stabilizes it, as in the salts of diketones.
 _CARBANION = Chem.MolFromSmarts("[#6;-;!$(*#*);!$(*~[+]);!$(*~*=[O,S,N])]")
-_AS_WRITTEN = "--as-given predicts it as it is written"
 
 
 def parent_of(mol: Chem.Mol) -> Chem.Mol:
@@ -102,16 +101,17 @@ def _organic_molecule(mol: Chem.Mol) -> Chem.Mol:
         or any(fragment.HasSubstructMatch(_METAL) for fragment in bare)
     ):
         reason = "a metal or a carbanion is drawn apart from what it may be bonded to"
-        raise SmilesError(written(mol), "metal_complex", f"{reason}; {_AS_WRITTEN}")
+        raise SmilesError(written(mol), "metal_complex", reason)
     names = [_without_stereo(fragment) for fragment in organic] if len(organic) > 1 else [""]
     remaining = {*names}
     for removed in _counterions():
         remaining = remaining - removed or remaining
     if len(remaining) > 1:
         reason = (
-            f"it has {len(remaining)} organic molecules that are no usual counterions or solvents"
+            f"it has {len(remaining)} organic molecules that are no usual counterions or solvents; "
+            "predict each alone"
         )
-        raise SmilesError(written(mol), "organic_mixture", f"{reason}; {_AS_WRITTEN}")
+        raise SmilesError(written(mol), "organic_mixture", reason)
     same = (fragment for fragment, name in zip(organic, names, strict=True) if name in remaining)
     return min(same, key=Chem.MolToSmiles)
 

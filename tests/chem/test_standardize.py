@@ -196,6 +196,7 @@ def test_a_complex_or_a_mixture_has_no_parent(text, code):
         with pytest.raises(SmilesError, match="cannot use molecule") as error:
             read_molecule(molecule, MoleculeLimits(), bool, standardize="parent")
         assert error.value.code == code
+        assert "--as-given" not in str(error.value)
     assert read_molecule(text, MoleculeLimits(), bool)
 
 
