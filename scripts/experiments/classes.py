@@ -437,7 +437,10 @@ def print_differences(values: pd.DataFrame, metrics: Sequence[str]) -> None:
         texts = map(mean_and_error, changes)
         if model == "both":
             texts = (f"{values[metric, model].mean():.3f}" for metric in metrics)
-        cells.append([model, *texts])
+        tables = int(changes[0].count())
+        fewer = f" ({tables} tables)" if tables < len(values) else ""
+        if tables > 1:
+            cells.append([f"{model}{fewer}", *texts])
     print(markdown_table(["", *metrics], cells))
 
 
