@@ -9,12 +9,14 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from molattn.chem import Featurizer
 from molattn.config.base import checked
 from molattn.errors import quoted
 from molattn.model.artefact import (
+    ENVIRONMENTS_FILE,
     LABELED_SITES_FILE,
     SITE_CALIBRATION_FILE,
     ModelFiles,
@@ -22,6 +24,7 @@ from molattn.model.artefact import (
 )
 from molattn.model.columns import cell_text
 from molattn.model.config import MolAttnConfig
+from molattn.model.environments import RADII, site_environments
 from molattn.model.networks import Networks, Records
 from molattn.model.uncertainty import fewest_scores
 from molattn.task import Level, Task, output_slices
@@ -52,12 +55,15 @@ class SitePrediction(NamedTuple):
 class SiteScores:
     """Absolute errors of the atoms (or bonds) of molecules, which determine intervals.
 
-    Scores are errors relative to the difficulty of a kind of atoms, such as an element: its mean
-    error as a multiple of the mean of all, where 10 errors of the mean are added to its own. Atoms
-    of one molecule are not independent, so that coverage is measured over molecules: for a new
-    molecule that is exchangeable with the n others, the expected fraction of its atoms within their
-    intervals is at least the level p. The half-width is the difficulty times the smallest score up
-    to which the others have a mean fraction of at least (n + 1) p / n.
+    Scores are errors relative to a difficulty: that of a kind of atoms, such as an element, times
+    that of the radius up to which the surroundings of the atom had a label in the training. The
+    difficulty of a kind is its mean error as a multiple of the mean of all, where 10 errors of the
+    mean are added to its own; that of a radius likewise, of errors over the difficulties of kinds,
+    by isotonic regression at least that of a larger radius. Atoms of one molecule are not
+    independent, so that coverage is measured over molecules: for a new molecule that is
+    exchangeable with the n others, the expected fraction of its atoms within their intervals is at
+    least the level p. The half-width is the difficulty times the smallest score up to which the
+    others have a mean fraction of at least (n + 1) p / n.
 
     Source: Angelopoulos et al., Conformal risk control, ICLR 2024.
     """
@@ -67,18 +73,30 @@ class SiteScores:
     fractions: tuple[float, ...]  # of scores up to each, the mean over molecules
     mean: float = 0.0  # error
     difficulties: dict[int, float] = field(default_factory=dict[int, float])  # of each kind
+    by_radius: tuple[float, ...] = (1.0,) * (1 + RADII)  # of none, and of radius 0 to 3
 
     @classmethod
     def fit(
-        cls, errors: Array, molecule: NDArray[np.int64], kinds: NDArray[np.int64]
+        cls,
+        errors: Array,
+        molecule: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        radii: NDArray[np.int64],
     ) -> "SiteScores":
-        """Return the scores of errors ``[m]``, each with the index of its molecule and its kind."""
+        """Return the scores of errors ``[m]``.
+
+        Each has the index of its molecule, its kind, and the number of its radii, see
+        :meth:`SiteCalibration.radii`.
+        """
+        from scipy.optimize import isotonic_regression  # slow to import
+
         mean = float(errors.mean()) if len(errors) else 0.0
-        names, index, counts = np.unique(kinds, return_inverse=True, return_counts=True)
-        sums = np.bincount(index, errors, minlength=len(names)) + _PRIOR_ERRORS * mean
-        difficulties = sums / (counts + _PRIOR_ERRORS) / (mean or 1.0)
-        if mean:
-            errors = errors / difficulties[index]
+        names, index = np.unique(kinds, return_inverse=True)
+        difficulties, _ = _difficulties(errors, index, len(names))
+        errors = errors / difficulties[index]
+        means, weights = _difficulties(errors, radii, 1 + RADII)
+        by_radius: Array = isotonic_regression(means, weights=weights, increasing=False).x
+        errors = errors / by_radius[radii]
         order = np.argsort(errors, kind="stable")
         _, index, counts = np.unique(molecule, return_inverse=True, return_counts=True)
         fractions = (1.0 / counts[index])[order].cumsum() / max(1, len(counts))
@@ -86,15 +104,16 @@ class SiteScores:
         ranks = np.arange(len(errors))
         if len(errors) > _MOST_SCORES:
             ranks = np.unique(np.minimum(np.searchsorted(fractions, even - 1e-9), len(errors) - 1))
-        kept_errors = errors[order][ranks].tolist()  # name: those of the ranks
         by_kind = dict(zip(names.tolist(), difficulties.tolist(), strict=True)) if mean else {}
-        quantiles = tuple(kept_errors), tuple(fractions[ranks].tolist())
-        return cls(len(counts), *quantiles, mean, by_kind)
+        return cls(
+            *(len(counts), tuple(errors[order][ranks].tolist()), tuple(fractions[ranks].tolist())),
+            *(mean, by_kind, tuple(by_radius.tolist())),
+        )
 
-    def expected_errors(self, kinds: NDArray[np.int64]) -> Array:
-        """Return the expected absolute error of atoms of these kinds; NaN without labels."""
-        difficulties = [self.difficulties.get(kind, 1.0) for kind in kinds.tolist()]
-        return np.array(difficulties) * (self.mean if self.molecules else math.nan)
+    def expected_errors(self, kinds: NDArray[np.int64], radii: NDArray[np.int64]) -> Array:
+        """Return the expected absolute error of atoms, see :meth:`fit`; NaN without labels."""
+        by_radius = np.array(self.by_radius)[radii] * (self.mean if self.molecules else math.nan)
+        return by_radius * [self.difficulties.get(kind, 1.0) for kind in kinds.tolist()]
 
     def bound(self, level: float) -> float:
         """Return half the width of intervals as a multiple of the expected error.
@@ -120,27 +139,37 @@ class SiteScores:
         return f"intervals calibrated on {molecules} (highest possible level {highest:.3g})"
 
 
+def _difficulties(errors: Array, groups: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+    """Return the mean errors of groups as multiples of the mean of all, and their weights."""
+    mean = (errors.mean() if len(errors) else 0.0) or 1.0
+    weights: Array = np.bincount(groups, minlength=count) + _PRIOR_ERRORS
+    sums = np.bincount(groups, errors / mean, minlength=count) + _PRIOR_ERRORS
+    return sums / weights, weights
+
+
 class SiteLabeled(NamedTuple):
     """Labels of atoms or bonds: values ``[S, T]``, NaN where missing; molecule and kind ``[S]``."""
 
     targets: Array
     molecule: NDArray[np.int64]
     kinds: NDArray[np.int64]  # of site_kinds
+    environments: NDArray[np.uint64]  # of site_environments, [S, 4]
 
 
 class SiteCalibration(NamedTuple):
     """The errors of each regression of atoms or bonds by its name, and what had labels.
 
     A task predicts atoms (bonds) of the kinds that had a label in the training, see
-    :func:`site_kinds`; without a list of them it predicts all.
+    :func:`site_kinds`; without a list of them it predicts all. ``environments`` are those of atoms
+    (bonds) with a label, see :func:`molattn.model.environments.site_environments`.
     """
 
     scores: Mapping[str, SiteScores]
     labeled: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    environments: Mapping[str, NDArray[np.uint64]] = MappingProxyType({})
 
-    @classmethod
     def fit(
-        cls,
+        self,
         config: MolAttnConfig,
         outputs: Mapping[Level, Array],
         labels: Mapping[Level, SiteLabeled],
@@ -148,14 +177,23 @@ class SiteCalibration(NamedTuple):
         """Fit to labels of held-out molecules, and what :meth:`Networks.predict_sites` returns."""
         scores = {}
         for level, tasks in config.site_tasks.items():
-            targets, molecule, kinds = labels[level]
+            targets, molecule, kinds, hashes = labels[level]
             for index, (task, columns) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
                 errors = np.abs(targets[:, index] - outputs[level][:, columns.start])
                 is_labeled = ~np.isnan(errors)
                 if task.kind == "regression":
-                    selected = molecule[is_labeled], kinds[is_labeled]
+                    about = molecule, kinds, self.radii(task.name, hashes)
+                    selected = (column[is_labeled] for column in about)
                     scores[task.name] = SiteScores.fit(errors[is_labeled], *selected)
-        return cls(scores)
+        return self._replace(scores=scores)
+
+    def radii(self, name: str, environments: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return up to how many radii each atom (bond) occurred with a label of a task, ``[S]``.
+
+        0 = it did not even with radius 0; 4 = it did with radius 3.
+        """
+        learned = self.environments.get(name, environments[:0])
+        return np.isin(environments, learned).cumprod(axis=1).sum(axis=1)
 
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""
@@ -174,14 +212,19 @@ class SiteCalibration(NamedTuple):
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""
         scores = to_json(dict(self.scores), dict[str, SiteScores])
-        return {SITE_CALIBRATION_FILE: scores, LABELED_SITES_FILE: to_json(dict(self.labeled))}
+        return {
+            SITE_CALIBRATION_FILE: scores,
+            LABELED_SITES_FILE: to_json(dict(self.labeled)),
+            ENVIRONMENTS_FILE: safetensors.numpy.save(dict(self.environments)),
+        }
 
     @classmethod
     def from_files(cls, files: ModelFiles) -> "SiteCalibration | None":
         """Read the files of :meth:`to_files`; None without them."""
         scores = files.parse(SITE_CALIBRATION_FILE, dict[str, SiteScores])
         labeled = files.parse(LABELED_SITES_FILE, dict[str, tuple[int, ...]])
-        return None if scores is None else cls(scores, labeled or {})
+        environments = files.arrays(ENVIRONMENTS_FILE)
+        return None if scores is None else cls(scores, labeled or {}, environments)
 
 
 def predict_sites(
@@ -198,11 +241,13 @@ def predict_sites(
         errors = np.full((len(outputs), len(tasks)), math.nan)
         half_widths = errors.copy()
         kinds = site_kinds(records, site, networks.config.featurizer)
+        environments = site_environments(records, site)
         columns = output_slices(tasks)
         for index, task in enumerate(tasks):
             outputs[_is_unlabeled(calibration, task, kinds), columns[index]] = math.nan
             if calibration and (scores := calibration.scores.get(task.name)):
-                errors[:, index] = scores.expected_errors(kinds)
+                radii = calibration.radii(task.name, environments)
+                errors[:, index] = scores.expected_errors(kinds, radii)
                 half_widths[:, index] = scores.half_widths(errors[:, index], level)
         centers = outputs[:, [at.start for at in columns]]
         errors[np.isnan(centers)] = math.nan

@@ -121,7 +121,7 @@ def calibrate_out_of_fold(
         sites: dict[Level, Array] = {
             level: np.concatenate([vars(fold)[level] for fold in folds]) for level in table.sites
         }
-        calibrate_sites(model, table.molecules(joined.rows), sites, console)
+        calibrate_sites(model, table.molecules(joined.rows), sites, console, of_folds=True)
     if not tasks:
         return
     labels = _labels(model, table, joined.rows)

@@ -1,4 +1,4 @@
-"""What a training keeps of labels of atoms and bonds: intervals, and elements that had some."""
+"""What a training keeps of labels of atoms and bonds: intervals, and which atoms had some."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.data.dataset import Molecules
+from molattn.model.environments import site_environments
 from molattn.model.model import MolAttn
 from molattn.model.sites import SiteCalibration, SiteLabeled, site_kinds
 from molattn.task import Level
@@ -14,13 +15,20 @@ from molattn.utils.console import print_line
 
 
 def keep_labeled(model: MolAttn, training: Molecules) -> None:
-    """Let a model predict the kinds of atoms and bonds that have labels in its training."""
+    """Let a model predict the kinds of atoms and bonds that have labels in its training.
+
+    It also keeps their environments.
+    """
     labeled = {}
+    environments = {}
     for level, labels in training.sites.items():
         kinds = site_kinds(training.records, level, model.config.featurizer)
+        hashes = site_environments(training.records, level)
         for task, values in zip(labels.tasks, labels.labels_or_bounds.T, strict=True):
             labeled[task.name] = tuple(np.unique(kinds[~np.isnan(values)]).tolist())
-    model.site_calibration = SiteCalibration({}, labeled)
+            if task.kind == "regression":
+                environments[task.name] = np.unique(hashes[~np.isnan(values)])
+    model.site_calibration = SiteCalibration({}, labeled, environments)
 
 
 def calibrate_sites(
@@ -28,17 +36,24 @@ def calibrate_sites(
     molecules: Molecules,
     outputs: Mapping[Level, NDArray[np.float64]],
     console: Console | None,
+    *,
+    of_folds: bool = False,
 ) -> None:
-    """Calibrate the intervals of atoms and bonds by outputs for molecules that were held out."""
+    """Calibrate the intervals of atoms and bonds by outputs for molecules that were held out.
+
+    Intervals by outputs of the models of folds do not depend on environments.
+    """
+    before = model.site_calibration or SiteCalibration({})
+    if of_folds:
+        before = before._replace(environments={})
     labels: dict[Level, SiteLabeled] = {
         level: SiteLabeled(
             *(labels.targets, labels.molecule),
             site_kinds(molecules.records, level, model.config.featurizer),
+            site_environments(molecules.records, level),
         )
         for level, labels in molecules.sites.items()
     }
-    fitted = SiteCalibration.fit(model.config, outputs, labels)
-    labeled = model.site_calibration.labeled if model.site_calibration else {}
-    model.site_calibration = fitted._replace(labeled=labeled)
-    for line in fitted.lines():
+    model.site_calibration = before.fit(model.config, outputs, labels)
+    for line in model.site_calibration.lines():
         print_line(console, line)

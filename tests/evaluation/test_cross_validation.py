@@ -368,4 +368,5 @@ def test_atoms_and_bonds_are_predicted_out_of_fold(tmp_path):
     calibration = MolAttn.from_pretrained(folder).site_calibration
     assert calibration.scores["shift"].molecules == 12
     assert len(calibration.labeled["shift"]) == 2
+    np.testing.assert_allclose(calibration.scores["shift"].by_radius, 1.0)
     assert "bde" in (folder / "report.html").read_text()

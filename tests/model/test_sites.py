@@ -93,13 +93,13 @@ def test_updated_edges_of_the_last_block_change_bonds_alone():
 
 
 def half_width(scores, level):
-    return float(scores.half_widths(scores.expected_errors(np.array([6])), level)[0])
+    return float(scores.half_widths(scores.expected_errors(np.array([6]), np.array([0])), level)[0])
 
 
 def test_intervals_cover_the_fraction_of_each_molecule():
     errors = np.array([0.1, 0.2, 0.3, 0.4, 5.0, 6.0, 7.0, 8.0])
     molecule = np.array([0, 1, 2, 3, 4, 4, 4, 4])  # four of one atom, one of four
-    scores = SiteScores.fit(errors, molecule, np.full(8, 6))
+    scores = SiteScores.fit(errors, molecule, np.full(8, 6), np.zeros(8, int))
     # 6/5 of the level must be reached: 4 of 5 molecules at 0.4, then a quarter of the fifth each.
     assert half_width(scores, 0.6) == pytest.approx(0.4)
     assert half_width(scores, 0.7) == pytest.approx(5.0)
@@ -107,14 +107,14 @@ def test_intervals_cover_the_fraction_of_each_molecule():
 
 
 def test_without_labels_nothing_is_expected():
-    scores = SiteScores.fit(np.zeros(0), np.zeros(0, int), np.zeros(0, int))
-    assert np.isnan(scores.expected_errors(np.array([6, 8]))).all()
+    scores = SiteScores.fit(np.zeros(0), *np.zeros((3, 0), int))
+    assert np.isnan(scores.expected_errors(np.array([6, 8]), np.array([0, 4]))).all()
     assert half_width(scores, 0.5) == np.inf
 
 
 def test_many_errors_are_kept_at_even_fractions():
     errors = np.random.default_rng(0).exponential(size=5000)
-    scores = SiteScores.fit(errors, np.arange(5000), np.full(5000, 6))
+    scores = SiteScores.fit(errors, np.arange(5000), np.full(5000, 6), np.zeros(5000, int))
     assert len(scores.scores) == 1000
     expected = np.sort(errors)[int(np.ceil(5001 * 0.9)) - 1]
     assert expected - 1e-9 <= half_width(scores, 0.9) <= np.quantile(errors, 0.902)
@@ -127,15 +127,21 @@ def test_intervals_of_new_molecules_are_covered_as_promised():
     kinds = rng.choice([1, 6], len(molecule))
     errors = np.abs(rng.normal(size=len(molecule))) * rng.gamma(2.0, size=2000)[molecule] * kinds
     is_new = molecule >= 1000
-    scores = SiteScores.fit(errors[~is_new], molecule[~is_new], kinds[~is_new])
-    half_widths = scores.half_widths(scores.expected_errors(kinds), 0.9)
+    radii = rng.integers(0, 4, len(molecule))
+    errors *= 5 - radii
+    columns = (errors, molecule, kinds, radii)
+    scores = SiteScores.fit(*(column[~is_new] for column in columns))
+    half_widths = scores.half_widths(scores.expected_errors(kinds, radii), 0.9)
     within = np.bincount(molecule[is_new], (errors <= half_widths)[is_new])[1000:] / counts[1000:]
     assert abs(within.mean() - 0.9) < 0.03
     assert scores.difficulties[6] / scores.difficulties[1] == pytest.approx(6.0, rel=0.1)
+    hardest, *_, easiest, missing = scores.by_radius
+    assert hardest / easiest == pytest.approx(2.5, rel=0.1)
+    assert missing == pytest.approx(easiest)  # no label is of the largest radius
 
 
 def test_perfect_predictions_have_intervals_of_no_width():
-    scores = SiteScores.fit(np.zeros(20), np.arange(20), np.full(20, 6))
+    scores = SiteScores.fit(np.zeros(20), np.arange(20), np.full(20, 6), np.zeros(20, int))
     assert half_width(scores, 0.9) == 0.0
     assert half_width(scores, 0.99) == np.inf
 
