@@ -142,7 +142,7 @@ class SiteScores:
 def _difficulties(errors: Array, groups: NDArray[np.int64], count: int) -> tuple[Array, Array]:
     """Return the mean errors of groups as multiples of the mean of all, and their weights."""
     mean = (errors.mean() if len(errors) else 0.0) or 1.0
-    weights: Array = np.bincount(groups, minlength=count) + _PRIOR_ERRORS
+    weights = np.bincount(groups, minlength=count).astype(np.float64) + _PRIOR_ERRORS
     sums = np.bincount(groups, errors / mean, minlength=count) + _PRIOR_ERRORS
     return sums / weights, weights
 

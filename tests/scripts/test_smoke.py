@@ -89,7 +89,8 @@ AFTER = {"compare_admet": "train_admet"}
 # The example is run by tests/model/test_onnx_file.py, fuzz and mutation have extras of their own,
 # and some experiments read data sets beside the checkout.
 PARTS = {"ground_truth", "example_onnx", "fuzz", "mutation"}
-PARTS |= {"atom_peers", "classes", "confidence", "differences", "forms", "update"}
+PARTS |= {"atom_peers", "classes", "confidence", "differences", "forms", "site_intervals"}
+PARTS |= {"update"}
 PARTS |= {path.stem for path in (ROOT / "scripts" / "accuracy" / "peers").glob("*.py")}
 
 
