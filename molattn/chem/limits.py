@@ -12,7 +12,7 @@ from rdkit.Chem.MolStandardize import rdMolStandardize
 
 from molattn.chem.drawings import REDRAWN, is_redrawn
 from molattn.chem.grammar import ATOM, CLOSURE
-from molattn.chem.parents import parent_of, uncharger
+from molattn.chem.parents import parent_of, uncharged, uncharger
 from molattn.chem.parse import (
     Molecule,
     atom_numbers,
@@ -26,8 +26,8 @@ from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
 Result = TypeVar("Result")
-Standardize = bool | Literal["parent"]
-"""Whether a molecule is read as its standard form, or as its parent; False = as given."""
+Standardize = bool | Literal["parent", "uncharged"]
+"""Whether a molecule is read as its standard form, its parent, or uncharged; False = as given."""
 
 # RDKit lists the smallest rings, of which there can be two to the power of the number of closures;
 # the time of some descriptors grows with the square of that and with the cube of the number of
@@ -128,8 +128,7 @@ def _read(
 def _standardized(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -> Chem.Mol:
     """Return the standard form or the parent of what a molecule was parsed to."""
     try:
-        is_parent = standardize == "parent"
-        return standard_form(mol, reorder=isinstance(molecule, str), parent=is_parent)
+        return standard_form(mol, standardize, reorder=isinstance(molecule, str))
     except SmilesError as error:
         raise SmilesError(written(molecule), error.code, error.reason) from None
     except (RuntimeError, ValueError) as error:
@@ -137,11 +136,14 @@ def _standardized(mol: Chem.Mol, molecule: Molecule, standardize: Standardize) -
         raise SmilesError(written(molecule), "standardize", reason) from None
 
 
-def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False) -> Chem.Mol:
-    """Return the standard form of a molecule, or its parent, by RDKit's ``rdMolStandardize``.
+def standard_form(
+    mol: Chem.Mol, standardize: Standardize = True, *, reorder: bool = False
+) -> Chem.Mol:
+    """Return the standard form of a molecule, or another one, by RDKit's ``rdMolStandardize``.
 
     The parent is the organic molecule without usual counterions and solvents, uncharged, see
-    :func:`molattn.chem.parents.parent_of`. The standard form is the fragment of the most
+    :func:`molattn.chem.parents.parent_of`; ``"uncharged"`` keeps all fragments, see
+    :func:`molattn.chem.parents.uncharged`. The standard form is the fragment of the most
     atoms, likewise uncharged, and of that the canonical tautomer, within RDKit's limits.
     Stereocenters that it still has are kept: by default, RDKit removes those of all amino acids.
     The labels of double bonds that can move are removed. The same molecule is returned if nothing
@@ -154,14 +156,16 @@ def standard_form(mol: Chem.Mol, *, reorder: bool = False, parent: bool = False)
     """
     choose, uncharge, canonicalize = _steps()
     with quiet:
-        if parent:
+        if standardize == "parent":
             form = parent_of(mol)
+        elif standardize == "uncharged":
+            form = uncharged(mol)
         else:
             neutral = uncharge(choose(mol))
             Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
             form = Chem.RemoveHs(canonicalize(neutral))  # [H]/N= keeps its hydrogen for its label
         smiles = "" if form is mol else Chem.MolToSmiles(form)
-        if form is mol or (not parent and smiles == Chem.MolToSmiles(mol)):
+        if form is mol or (standardize is True and smiles == Chem.MolToSmiles(mol)):
             return mol
     # So that it is what anyone else reads from its SMILES.
     standardized = parse_molecule(smiles, unify=False)

@@ -79,12 +79,20 @@ def parent_of(mol: Chem.Mol) -> Chem.Mol:
     if not mol.HasSubstructMatch(_CARBON):
         reason = "it has no organic fragment (with carbon other than carbonate), and thus no parent"
         raise SmilesError(written(mol), "no_parent", reason)
-    is_one = len(Chem.GetMolFrags(mol)) == 1
-    if is_one and not mol.HasSubstructMatch(_CHARGED):
+    return uncharged(mol if len(Chem.GetMolFrags(mol)) == 1 else _organic_molecule(mol))
+
+
+def uncharged(mol: Chem.Mol) -> Chem.Mol:
+    """Return a molecule, of all its fragments, uncharged where hydrogen atoms can move.
+
+    Salts of ammonium and acids become amines and acids, and zwitterions neutral; ions that metals
+    or quaternary nitrogen balance stay. The same object is returned if nothing changes.
+    """
+    if not mol.HasSubstructMatch(_CHARGED):
         return mol
-    form = uncharger().uncharge(mol if is_one else _organic_molecule(mol))
+    form = uncharger().uncharge(mol)
     charges = ([atom.GetFormalCharge() for atom in molecule.GetAtoms()] for molecule in (mol, form))
-    if is_one and next(charges) == next(charges):
+    if next(charges) == next(charges):
         return mol
     Chem.SanitizeMol(form)
     return form

@@ -165,6 +165,8 @@ class MoleculeReader:
             :func:`molattn.chem.drawings.redrawn`.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         written: Whether to add ``written``, the molecule as written where its parent is another.
+            It is read uncharged, see :func:`molattn.chem.parents.uncharged`, as drawings of a salt
+            differ.
         sites: Whether to find the atoms and bonds of the input in the graph.
         hydrogens: Whether all hydrogens are atoms of the graph; other fields do without them.
         cache_size: How many records to keep for equal texts in later rows.
@@ -275,17 +277,20 @@ class MoleculeReader:
                         fields["atom_numbers"] = tuple(order[-graph.GetNumAtoms() :].tolist())
                 reading = replace(record, **fields)
             results.append(reading)
-        if self.written:
-            rows = [n for n, read in enumerate(results) if getattr(read, "standardized", "")]
-            # Each worker would start others.
-            reader = replace(self, standardize=False, written=False, num_workers=0)
-            for n, form in zip(rows, reader(molecules[n] for n in rows), strict=True):
-                results[n] = (
-                    form  # too_slow: it may take a little longer than its parent
-                    if isinstance(form, SmilesError)
-                    else replace(results[n], written=form)  # pyright: ignore
-                )
-        return results
+        return self._with_written(molecules, results) if self.written else results
+
+    def _with_written(self, molecules: Sequence[Source], parents: list[_Read]) -> list[_Read]:
+        """Add to each parent its molecule as written, where that is another one."""
+        # Each worker would start others.
+        reader = replace(self, standardize="uncharged", written=False, num_workers=0)
+        rows = [n for n, parent in enumerate(parents) if getattr(parent, "standardized", "")]
+        for n, form in zip(rows, reader(molecules[n] for n in rows), strict=True):
+            parent = parents[n]
+            if isinstance(form, SmilesError):  # too_slow: a little longer than its parent
+                parents[n] = form
+            elif isinstance(parent, MoleculeRecord) and form.standardized != parent.standardized:
+                parents[n] = replace(parent, written=form)
+        return parents
 
     def _read(self, molecule: Source) -> tuple[Chem.Mol, dict[str, Any] | None] | _Read:
         """Read a molecule; also its fields, if reading needs a limit of time."""
@@ -314,7 +319,7 @@ class MoleculeReader:
         others = {
             "features": origin.featurizer != self.featurizer,
             "molecules as they are drawn": not self.unify,
-            "standard forms": self.standardize is True,
+            "standard forms": self.standardize not in (False, "parent"),
             "parents by today's rules": self.standardize == "parent"
             and "parents" in origin.changed,
             "drawings by today's rules": self.unify and "drawings" in origin.changed,

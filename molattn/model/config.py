@@ -81,10 +81,10 @@ class MolAttnConfig:
             ``network``; :class:`molattn.MolAttn` fills it in.
         relation_columns: Table columns with the relation of the labels of each task; empty = none.
         interval_columns: Table columns with both limits of the labels of each task; empty = none.
-        standardize: Whether the model reads the standard form of molecules, or ``"parent"``, see
-            :func:`molattn.chem.limits.standard_form`.
-        written_tasks: Names of the tasks that are predicted of molecules as written, where
-            ``standardize`` is ``"parent"``.
+        standardize: Whether the model reads the standard form of molecules, ``"parent"`` or
+            ``"uncharged"``, see :func:`molattn.chem.limits.standard_form`.
+        written_tasks: Names of the tasks that are predicted of molecules as written but
+            ``"uncharged"``, where ``standardize`` is ``"parent"``.
         unify_drawings: Whether usual drawings of a molecule are read as one, see
             :func:`molattn.chem.drawings.redrawn`. Models saved without it read them as drawn.
         imports: Names of the files that register parts of it (``--import``).

@@ -346,7 +346,7 @@ class Predictor:
             for record, index in zip(records, indices, strict=True)
         ]
         if self.config.written_tasks:
-            config = replace(self.config, standardize=False, written_tasks=())
+            config = replace(self.config, standardize="uncharged", written_tasks=())
             reader = replace(self, networks=replace(self.networks, config=config))
             written = reader.measured([record.written or record for record in records])
             for row, as_written in zip(labels, written, strict=True):

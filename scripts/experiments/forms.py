@@ -32,7 +32,7 @@ from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.kernel import KernelInputs, stack_counts
 from molattn.task import Task
 from molattn.training.scaling import select_transform
-from scripts.models.train_admet import merged_labels, parent_smiles, read_task
+from scripts.models.train_admet import form_smiles, merged_labels, read_task
 
 FOLDS = 3
 MOST = 1500
@@ -46,7 +46,7 @@ def read(path: Path) -> tuple[pd.DataFrame, float]:
     Labels are on the scale of the target transform, in standard deviations, or classes.
     """
     table = read_task(path).rename_axis("written").reset_index(name="label")
-    table["parent"] = [parent_smiles(text) for text in table["written"]]
+    table["parent"] = [form_smiles(text, "parent") for text in table["written"]]
     table["differs"] = table["parent"].notna() & (table["parent"] != table["written"])
     if table["label"].nunique() > 2:
         labels = table["label"].to_numpy()

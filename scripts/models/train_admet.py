@@ -6,7 +6,8 @@ FOLDER has a file ``TASK.csv`` or ``TASK.csv.gz`` for each task with the columns
 ``target``: the training part of the benchmark (``train_val.csv`` of the package pytdc, where they
 are named ``Drug`` and ``Y``). They are joined to one table of molecules, each property by the form
 of ``endpoints.json``: labels of salts and ions are of their parent, or of the molecule as it is
-written (``scripts/experiments/forms.py`` compares the two). Repeated labels are averaged; of
+written, uncharged where hydrogen atoms can move (``scripts/experiments/forms.py`` compares the
+two). Repeated labels are averaged; of
 classes the majority counts, and a tie is no label. The folds of a cross-validation by scaffold
 calibrate the model of all rows. An interrupted run goes on when the command is given again.
 """
@@ -56,10 +57,14 @@ OPTIONS = {
 
 
 @cache
-def parent_smiles(smiles: str) -> str | None:
-    """Return the canonical SMILES of a molecule's parent; None if it has no parent."""
+def form_smiles(smiles: str, form: str) -> str | None:
+    """Return the canonical SMILES of a molecule's parent, or as written; None if it has no parent.
+
+    A molecule as written is uncharged, see :func:`molattn.chem.parents.uncharged`.
+    """
+    standardize = "parent" if form == "parent" else "uncharged"
     try:
-        options: Any = {"standardize": "parent", "unify": False}
+        options: Any = {"standardize": standardize, "unify": False}
         return Chem.MolToSmiles(read_molecule(smiles, MoleculeLimits(), bool, **options)[0])
     except SmilesError:
         return None
@@ -81,8 +86,7 @@ def read_task(path: Path, *, form: str = "written") -> pd.Series:
     table = pd.read_csv(path).rename(columns={"Drug": "smiles", "Y": "target"})
     with rdBase.BlockLogs():
         smiles = [Chem.CanonSmiles(text) for text in table["smiles"]]
-        if form == "parent":
-            smiles = [parent_smiles(text) or text for text in smiles]
+        smiles = [form_smiles(text, form) or text for text in smiles]
     return merged_labels(pd.Series(table["target"].to_numpy(float), smiles))
 
 

@@ -145,6 +145,26 @@ def test_the_parent_of_a_salt_is_its_free_form(salt, free):
 
 
 @pytest.mark.parametrize(
+    "drawings",
+    [
+        ["C[NH+](C)C.[Cl-]", "CN(C)C.Cl"],
+        ["[NH3+]CC(=O)[O-]", "NCC(=O)O"],
+        ["C[NH3+].CC(=O)[O-]", "CN.CC(=O)O"],
+        ["CC(=O)[O-].[Na+]"],
+        ["C[N+](C)(C)CC(=O)[O-]"],
+        ["C[N+](C)(C)C.[Cl-]"],
+    ],
+)
+def test_drawings_of_a_salt_that_differ_by_a_proton_are_uncharged_alike(drawings):
+    read = MoleculeReader(Featurizer.default(), FIELDS, standardize="uncharged")
+    expected = Chem.CanonSmiles(drawings[-1])
+    for drawn in (*drawings, *map(Chem.MolFromSmiles, drawings)):
+        (record,) = read.all([drawn])
+        assert record.smiles == expected
+    assert read.all(drawings[-1:])[0].standardized == ""
+
+
+@pytest.mark.parametrize(
     "text", "[Na+].[Cl-] O N[Pt](N)(Cl)Cl [Br-] [Li+].[Li+].[O-]C([O-])=O".split()
 )
 def test_a_molecule_without_carbon_has_no_parent(text):

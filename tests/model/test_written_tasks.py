@@ -24,6 +24,7 @@ SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 CLASSES = ("a", "b", "c")
 TASKS = (Task("phase", "multiclass", CLASSES), Task("y", unit="mg"), Task("z"))
 SALT = "CCN(CC)CCO.Cl"
+ION = "CC[NH+](CC)CCO.[Cl-]"
 PARENT = "CCN(CC)CCO"
 MOLECULES = ["CCO", SALT, PARENT, "C(", "CC(=O)[O-].[Na+]"]
 READABLE = [MOLECULES[row] for row in (0, 1, 2, 4)]
@@ -86,6 +87,11 @@ def test_a_salt_differs_from_its_parent_in_tasks_of_molecules_as_written(model):
     assert difference.high[0, 2] - difference.low[0, 2] == pytest.approx(width, rel=1e-5)
 
 
+def test_two_drawings_of_a_salt_as_written_have_one_prediction(model):
+    salt, drawn_otherwise = model.predict([SALT, ION])
+    np.testing.assert_array_equal(salt, drawn_otherwise)
+
+
 def test_a_table_has_the_predictions_of_the_parent_beside_them(model, tmp_path):
     table = saved(tmp_path, "smiles\n" + "\n".join(MOLECULES) + "\n")
     log = io.StringIO()
@@ -105,6 +111,7 @@ def test_a_table_has_the_predictions_of_the_parent_beside_them(model, tmp_path):
 def test_an_explanation_is_of_the_form_that_is_predicted(model):
     assert explain(model, SALT, target="z").num_atoms == 9
     assert explain(model, SALT, target="y").num_atoms == 8
+    assert explain(model, ION, target="z").smiles == Chem.CanonSmiles(SALT)
     assert explain(model, SALT, target="z").prediction == pytest.approx(
         model.predict([SALT])[0, 4], abs=1e-5
     )
@@ -143,6 +150,6 @@ def test_a_worker_reads_both_forms_by_itself(model, monkeypatch):
 
     monkeypatch.setattr("molattn.chem.reader.parallel_map", map_here)
     reader = replace(model.config.reader(Fields()), num_workers=2)
-    records = [*reader([SALT, "CCO", "CC(=O)[O-].[Na+]"])]
-    assert [record.written is None for record in records] == [False, True, False]
+    records = [*reader([SALT, "CCO", "CC(=O)[O-].[Na+]", "[NH3+]CC(=O)[O-]"])]
+    assert [record.written is None for record in records] == [False, True, False, True]
     assert workers == [1, 0]
