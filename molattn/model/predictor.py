@@ -32,6 +32,8 @@ from molattn.utils.console import three_digits
 Array = NDArray[np.float64]
 
 ONE_SIGMA = 0.6827
+# 90% intervals of the solubility of 523 salts and mixtures have 91% of their labels, with 1 83%.
+_SIMILARITY_OF_SALTS = 2 / 3
 """Coverage of the mean ± standard deviation of a normal distribution."""
 
 
@@ -158,7 +160,8 @@ class Predictor:
         """Return what errors of molecules depend on, ``[3, n, T]``.
 
         These are the similarity to the nearest training molecule; the same, but 0 of a molecule
-        with an element, a charge or a size that is new; and the relative errors nearby, then 1.
+        with an element, a charge or a size that is new, and two thirds of it of a salt as written;
+        and the relative errors nearby, then 1.
         """
         index = self.calibrated_uncertainty().fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
@@ -166,7 +169,13 @@ class Predictor:
         lacks = index.seen is not None and index.seen.lacks(records, self.config.featurizer)
         arrays = [similarity, np.where(lacks, 0.0, similarity), np.where(lacks, 1.0, nearby)]
         columns = self.config.written_task_indices
-        return _with_columns_of_written(np.stack(arrays), columns, records, self._surroundings)
+        return _with_columns_of_written(np.stack(arrays), columns, records, self._of_salts)
+
+    def _of_salts(self, records: Records) -> Array:
+        """Return :meth:`_surroundings`; a salt may be most similar to its free base or acid."""
+        surroundings = self._surroundings(records)
+        surroundings[1] *= _SIMILARITY_OF_SALTS
+        return surroundings
 
     def grade(
         self, prediction: Array, mean: Array, similarity: Array, nearby: Array
@@ -209,9 +218,11 @@ class Predictor:
         for record, *row in zip(records, *numbers, strict=True):
             reasons = []
             for task, (similarity, nearby, error) in enumerate(zip(*row, strict=True)):
+                form = (task in config.written_task_indices and record.written) or record
                 texts = [f"nearest {similarity:.2f}"]
+                if form is not record:
+                    texts[0] += f", of a salt counts {_SIMILARITY_OF_SALTS:.2f} times"
                 if seen is not None:
-                    form = (task in config.written_task_indices and record.written) or record
                     texts += seen.reasons(form, config.featurizer, task)
                 if len(texts) == 1 and nearby != 1.0:  # as it is where errors are unknown
                     texts.append(f"errors nearby {nearby:.2f} times the mean")

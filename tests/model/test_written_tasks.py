@@ -63,14 +63,27 @@ def test_each_task_is_predicted_of_its_form(model):
 def test_intervals_and_confidence_are_of_the_same_form(model):
     written = np.array([True, False, True])
     others = model.as_given(), of_parents(model)
+    is_salt = np.array([False, True, False, True])
     for method in (MolAttn.predict_interval, MolAttn.predict_confidence):
         arrays = [method(m, READABLE) for m in (model, *others)]
         for own, given, parents in zip(*arrays, strict=True):
-            np.testing.assert_array_equal(own, np.where(written, given, parents))
+            expected = np.where(written, given, parents)
+            np.testing.assert_array_equal(own[~is_salt], expected[~is_salt])
+            np.testing.assert_array_equal(own[is_salt, 1], expected[is_salt, 1])
     reasons = np.array([m.explain_confidence(READABLE) for m in (model, *others)])
-    np.testing.assert_array_equal(reasons[0], np.where(written, *reasons[1:]))
     assert reasons[0, 1, 1].startswith("nearest 1.00")
     assert not reasons[0, 1, 2].startswith("nearest 1.00")
+
+
+def test_the_interval_of_a_salt_is_that_of_two_thirds_of_its_similarity(model):
+    ((low, high), (low_of_given, high_of_given)) = (
+        m.predict_interval([SALT]) for m in (model, model.as_given())
+    )
+    (similarity,) = model.as_given().training_similarity([SALT])
+    near = model.uncertainty.calibration.parts[2].near
+    widened = (high - low)[0, 2] / (high_of_given - low_of_given)[0, 2]
+    assert widened == pytest.approx(near ** (-similarity / 3), rel=1e-6)
+    assert "of a salt" in model.explain_confidence([SALT])[0][2]
 
 
 def test_a_salt_differs_from_its_parent_in_tasks_of_molecules_as_written(model):
