@@ -86,7 +86,8 @@ def uncharged(mol: Chem.Mol) -> Chem.Mol:
     """Return a molecule, of all its fragments, uncharged where hydrogen atoms can move.
 
     Salts of ammonium and acids become amines and acids, and zwitterions neutral; ions that metals
-    or quaternary nitrogen balance stay. The same object is returned if nothing changes.
+    or quaternary nitrogen balance stay. The same object is returned if nothing changes, and of a
+    molecule that RDKit cannot neutralize, such as a hexafluorophosphate.
     """
     if not mol.HasSubstructMatch(_CHARGED):
         return mol
@@ -94,8 +95,7 @@ def uncharged(mol: Chem.Mol) -> Chem.Mol:
     charges = ([atom.GetFormalCharge() for atom in molecule.GetAtoms()] for molecule in (mol, form))
     if next(charges) == next(charges):
         return mol
-    Chem.SanitizeMol(form)
-    return form
+    return mol if Chem.SanitizeMol(form, catchErrors=True) != Chem.SANITIZE_NONE else form
 
 
 def _organic_molecule(mol: Chem.Mol) -> Chem.Mol:

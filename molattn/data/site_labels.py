@@ -227,14 +227,17 @@ class SiteReader:
     def _where(self, site: int, index: int) -> tuple[Row, str]:
         """Return the row of a site in a column, and its number in the molecule as a text."""
         row = int(np.searchsorted(self._starts, site, side="right")) - 1
-        number = str(site - self._starts[row])
-        return self._row(row, index, number), f", {self.level} {number}"
+        number = int(site - self._starts[row])
+        positions, _ = site_keys(self.molecules[row], self.level, by_index=True)
+        keys = (key for key, position in positions.items() if position == number)
+        return self._row(row, index, *keys), f", {self.level} {number}"
 
-    def _row(self, row: int, index: int, number: str) -> Row:
+    def _row(self, row: int, index: int, *keys: str) -> Row:
         """Return a row, with the line of an atom (bond) that is in another row of the table."""
         line = self.rows[row].line
         lines = getattr(self.table, "lines", {})  # of a long table
-        return self.rows[row]._replace(line=lines.get((line, index, number), line))
+        of_keys = (lines[line, index, key] for key in keys if (line, index, key) in lines)
+        return self.rows[row]._replace(line=next(of_keys, line))
 
     def _add_fault(self, row: Row, column: str, error: LabelError) -> None:
         reason = f"column {column}: {error.command_line()}"

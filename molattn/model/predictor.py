@@ -32,9 +32,9 @@ from molattn.utils.console import three_digits
 Array = NDArray[np.float64]
 
 ONE_SIGMA = 0.6827
+"""Coverage of the mean ± standard deviation of a normal distribution."""
 # 90% intervals of the solubility of 523 salts and mixtures have 91% of their labels, with 1 83%.
 _SIMILARITY_OF_SALTS = 2 / 3
-"""Coverage of the mean ± standard deviation of a normal distribution."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -192,8 +192,11 @@ class SiteCalibration(NamedTuple):
 
         0 = it did not even with radius 0; 4 = it did with radius 3.
         """
-        learned = self.environments.get(name, environments[:0])
-        return np.isin(environments, learned).cumprod(axis=1).sum(axis=1)
+        learned = self.environments.get(name, environments[:0, 0])
+        if not len(learned):
+            return np.zeros(len(environments), dtype=np.int64)
+        nearest = np.searchsorted(learned, environments).clip(max=len(learned) - 1)  # ascending
+        return (learned[nearest] == environments).cumprod(axis=1).sum(axis=1)
 
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""

@@ -78,15 +78,16 @@ def merged_labels(labels: pd.Series) -> pd.Series:
     return merged
 
 
-def read_task(path: Path, *, form: str = "written") -> pd.Series:
-    """Return the label of each molecule, by canonical SMILES: of its parent, or as written.
+def read_task(path: Path, *, form: str | None = None) -> pd.Series:
+    """Return the label of each molecule, by the canonical SMILES of a form; None = as drawn.
 
-    Molecules without a parent are as written.
+    Molecules without a parent are as drawn.
     """
     table = pd.read_csv(path).rename(columns={"Drug": "smiles", "Y": "target"})
     with rdBase.BlockLogs():
         smiles = [Chem.CanonSmiles(text) for text in table["smiles"]]
-        smiles = [form_smiles(text, form) or text for text in smiles]
+        if form is not None:
+            smiles = [form_smiles(text, form) or text for text in smiles]
     return merged_labels(pd.Series(table["target"].to_numpy(float), smiles))
 
 

@@ -118,6 +118,15 @@ def test_atoms_that_a_molecule_does_not_have_are_listed():
     assert "column 'y', atom 1: got '1-2-3', expected a number" in table.unreadable[1].reason
 
 
+def test_labels_of_bonds_that_cannot_be_read_are_listed_by_their_rows():
+    rows = [(smiles, 0, 1, 1.0 + index) for index, smiles in enumerate(SMILES)]
+    rows += [("CCCO", 0, 1, 1.0), ("CCCO", 3, 2, "wrong")]
+    table = read(pd.DataFrame(rows, columns=["smiles", "atom", "other", "y"]), BONDS)
+    (row,) = table.unreadable
+    assert row.line == len(rows)
+    assert "bond 2: got 'wrong'" in row.reason
+
+
 @pytest.mark.parametrize("option", [{}, {"bond_target_columns": ("z",)}])
 def test_options_without_a_column_for_each_atom_are_refused(option):
     columns = {"target_columns": (), "atom_index_columns": ("a", "b", "c")}

@@ -39,8 +39,8 @@ def test_expected_errors_grow_toward_what_is_not_in_the_training(tmp_path):
     model = make_model()
     scores = SiteScores(9, (1.0, 2.0), (0.5, 1.0), by_radius=(5.0, 4.0, 3.0, 2.0, 1.0), mean=1.0)
     learned = {
-        "shift": environments(model, "CCCCCCO", "atom"),
-        "bde": environments(model, "CCCCCCO", "bond"),
+        "shift": np.unique(environments(model, "CCCCCCO", "atom")),
+        "bde": np.unique(environments(model, "CCCCCCO", "bond")),
     }
     model.site_calibration = SiteCalibration(dict.fromkeys(learned, scores), {}, learned)
     model.save_pretrained(tmp_path / "model")
