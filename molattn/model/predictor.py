@@ -33,8 +33,8 @@ Array = NDArray[np.float64]
 
 ONE_SIGMA = 0.6827
 """Coverage of the mean ± standard deviation of a normal distribution."""
-# 90% intervals of the solubility of 523 salts and mixtures have 91% of their labels, with 1 83%.
-_SIMILARITY_OF_SALTS = 2 / 3
+# 90% intervals of the solubility of 523 salts and mixtures have 94% of their labels, with 1 83%.
+_SIMILARITY_OF_SALTS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +160,8 @@ class Predictor:
         """Return what errors of molecules depend on, ``[3, n, T]``.
 
         These are the similarity to the nearest training molecule; the same, but 0 of a molecule
-        with an element, a charge or a size that is new, and two thirds of it of a salt as written;
-        and the relative errors nearby, then 1.
+        with an element, a charge or a size that is new, and half of it of a salt as written;
+        and the relative errors nearby, then 1, or at least 1.
         """
         index = self.calibrated_uncertainty().fingerprints
         prints: list[Any] = [record.fingerprint for record in records]
@@ -172,9 +172,13 @@ class Predictor:
         return _with_columns_of_written(np.stack(arrays), columns, records, self._of_salts)
 
     def _of_salts(self, records: Records) -> Array:
-        """Return :meth:`_surroundings`; a salt may be most similar to its free base or acid."""
+        """Return :meth:`_surroundings`; a salt may be most similar to its free base or acid.
+
+        Small errors nearby may be those of bases and acids, too.
+        """
         surroundings = self._surroundings(records)
         surroundings[1] *= _SIMILARITY_OF_SALTS
+        surroundings[2] = np.maximum(surroundings[2], 1.0)
         return surroundings
 
     def grade(
@@ -221,7 +225,8 @@ class Predictor:
                 form = (task in config.written_task_indices and record.written) or record
                 texts = [f"nearest {similarity:.2f}"]
                 if form is not record:
-                    texts[0] += f", of a salt counts {_SIMILARITY_OF_SALTS:.2f} times"
+                    counted = _SIMILARITY_OF_SALTS * similarity
+                    texts[0] += f", counts {counted:.2f} as the molecule is a salt or mixture"
                 if seen is not None:
                     texts += seen.reasons(form, config.featurizer, task)
                 if len(texts) == 1 and nearby != 1.0:  # as it is where errors are unknown

@@ -63,7 +63,7 @@ _REMARK = (
 )
 _NEIGHBOR = "Of the training row that contributes most, or next most"
 _REASON = "Similarity to training, errors nearby, and what no training molecule has"
-_OF_PROBABILITY = "End of the interval of the probability, by the Gaussian process"
+_OF_PROBABILITY = "End of the interval (--interval) of the probability, not of the class"
 _DIFFERENCE = "From the molecule of --difference-from; the interval is of both errors together"
 _FACTOR = (
     "Learned as a logarithm, so that the expected error is a factor f: half the distance from "

@@ -75,15 +75,15 @@ def test_intervals_and_confidence_are_of_the_same_form(model):
     assert not reasons[0, 1, 2].startswith("nearest 1.00")
 
 
-def test_the_interval_of_a_salt_is_that_of_two_thirds_of_its_similarity(model):
+def test_the_interval_of_a_salt_is_that_of_half_its_similarity(model):
     ((low, high), (low_of_given, high_of_given)) = (
         m.predict_interval([SALT]) for m in (model, model.as_given())
     )
     (similarity,) = model.as_given().training_similarity([SALT])
     near = model.uncertainty.calibration.parts[2].near
     widened = (high - low)[0, 2] / (high_of_given - low_of_given)[0, 2]
-    assert widened == pytest.approx(near ** (-similarity / 3), rel=1e-6)
-    assert "of a salt" in model.explain_confidence([SALT])[0][2]
+    assert widened == pytest.approx(near ** (-similarity / 2), rel=1e-6)
+    assert "as the molecule is a salt" in model.explain_confidence([SALT])[0][2]
 
 
 def test_a_salt_differs_from_its_parent_in_tasks_of_molecules_as_written(model):
