@@ -228,8 +228,10 @@ class SiteReader:
         """Return the row of a site in a column, and its number in the molecule as a text."""
         row = int(np.searchsorted(self._starts, site, side="right")) - 1
         number = int(site - self._starts[row])
-        positions, _ = site_keys(self.molecules[row], self.level, by_index=True)
-        keys = (key for key, position in positions.items() if position == number)
+        keys = []
+        if hasattr(self.table, "lines"):
+            positions, _ = site_keys(self.molecules[row], self.level, by_index=True)
+            keys = [key for key, position in positions.items() if position == number]
         return self._row(row, index, *keys), f", {self.level} {number}"
 
     def _row(self, row: int, index: int, *keys: str) -> Row:

@@ -302,15 +302,10 @@ def prediction_spec(
     more_cells: list[Callable[[_Predicted], Iterable[list[Any]]]] = []
     if neighbors is not None:
         model.predictor.check_neighbors(neighbors, "neighbors")
-        fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
-        if model.training_set and model.training_set.molecules:
-            fields["smiles"] = "string"
-        names = {
-            f"{task.name}_neighbor_{number}_{name}": kind
-            for task in model.config.tasks
-            for number in range(1, neighbors + 1)
-            for name, kind in fields.items()
-        }
+        fields = _neighbor_fields(model)
+        numbers = range(1, neighbors + 1)
+        prefixes = [f"{task.name}_neighbor_{n}" for task in model.config.tasks for n in numbers]
+        names = {f"{prefix}_{name}": fields[name] for prefix in prefixes for name in fields}
         more_cells.append(partial(_neighbor_cells, model, neighbors, batch_size, [*fields]))
     if model.config.site_tasks:
         sites = SiteColumns(model.config, model.site_calibration, structure)
@@ -326,8 +321,8 @@ def prediction_spec(
         names |= {f"{task.name}_confidence_reason": "string" for task in model.config.tasks}
         more_cells.append(partial(_reason_cells, model))
         tasks = [model.config.tasks[n] for n in model.predictor.tasks_with_probability_intervals]
-        ends = (f"{task.output_names[0]}_{end}" for task in tasks for end in ("low", "high"))
-        names |= dict.fromkeys(ends, "float64")
+        ends = ("low", "high")
+        names |= {f"{task.output_names[0]}_{end}": "float64" for task in tasks for end in ends}
         more_cells.append(partial(_probability_cells, model, level))
     fields = model.predictor.input_fields()
     if reference is not None:
@@ -340,6 +335,14 @@ def prediction_spec(
         more_cells.append(partial(_difference_cells, model, fields, reference, level, batch_size))
     compute = partial(_predictions, model, columns, level, batch_size, more_cells)
     return OutputSpec("predicting", {**columns.columns, **names}, compute, fields)
+
+
+def _neighbor_fields(model: MolAttn) -> dict[str, str]:
+    """Return what is written of each neighbor, with its type."""
+    fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
+    if model.training_set and model.training_set.molecules:
+        fields["smiles"] = "string"
+    return fields
 
 
 class Reference(NamedTuple):
