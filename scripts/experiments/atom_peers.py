@@ -17,10 +17,12 @@ the results, and rows that are there are not computed again::
     python -m scripts.experiments.atom_peers SETS runs/atom_peers \
         --chemprop /envs/chemprop/bin/python --summary scripts/experiments/atom_peers.csv
 
-The error of a molecule is the mean absolute error of its labels or, of sites of metabolism,
-1 - ROC-AUC: the fraction of pairs of a site and another atom in which the other has the higher
-probability. Tools are compared by the differences of the errors of each test molecule (of several
-seeds: their mean); standard errors are those of the mean over molecules.
+Test labels of an element, or of a bond between two elements, that has no label in the training are
+not scored: molattn does not predict them. The error of a molecule is the mean absolute error of its
+labels or, of sites of metabolism, 1 - ROC-AUC: the fraction of pairs of a site and another atom in
+which the other has the higher probability. Tools are compared by the differences of the errors of
+each test molecule (of several seeds: their mean); standard errors are those of the mean over
+molecules.
 """
 
 import argparse
@@ -133,8 +135,34 @@ def read_set(name: str, options: argparse.Namespace) -> list[Molecule]:
     return [Molecule(*pair) for pair in json.loads(path.read_text()).items()]
 
 
+def elements(molecule: Molecule, level: str) -> list[tuple[str, ...]]:
+    """Return the element of each atom, or both elements of each bond, in the order of values."""
+    mol = Chem.MolFromSmiles(molecule.smiles)
+    if level == "atom":
+        return [(atom.GetSymbol(),) for atom in mol.GetAtoms()]
+    ends = [(bond.GetBeginAtom(), bond.GetEndAtom()) for bond in mol.GetBonds()]
+    return [tuple(sorted(atom.GetSymbol() for atom in pair)) for pair in ends]
+
+
+def with_known_elements(
+    tested: list[Molecule], training: list[Molecule], level: str
+) -> list[Molecule]:
+    """Return test molecules without the labels of elements that have none in the training."""
+    known = {
+        element
+        for molecule in training
+        for element, value in zip(elements(molecule, level), molecule.values, strict=True)
+        if value is not None
+    }
+    kept = []
+    for smiles, values in tested:
+        pairs = zip(elements(Molecule(smiles, values), level), values, strict=True)
+        kept.append(Molecule(smiles, [v if element in known else None for element, v in pairs]))
+    return kept
+
+
 def write_tables(
-    molecules: list[Molecule], seed: int, most: int, folder: Path
+    molecules: list[Molecule], seed: int, most: int, level: str, folder: Path
 ) -> tuple[list[Molecule], int]:
     """Write the tables of a seed; return the test molecules and the number for training."""
     order = np.random.default_rng(seed).permutation(len(molecules)).tolist()
@@ -160,7 +188,10 @@ def write_tables(
     learned.to_csv(folder / "chemprop.csv", index=False)
     gaps = [str([None] * len(molecules[index].values)) for index in splits["test"]]
     tested[["smiles"]].assign(y=gaps).to_csv(folder / "chemprop_test.csv", index=False)
-    return [molecules[index] for index in splits["test"]], len(training)
+    learned_from, scored = (
+        [molecules[index] for index in splits[split]] for split in ("train", "test")
+    )
+    return with_known_elements(scored, learned_from, level), len(training)
 
 
 def words(tool: str, name: str, seed: int, folder: Path, python: str) -> list[list[str]]:
@@ -209,7 +240,7 @@ def run(
     name, tool, seed = (row[column] for column in KEY)
     folder = options.runs / "_".join(map(str, row.values()))
     folder.mkdir(parents=True, exist_ok=True)
-    tested, count = write_tables(molecules, seed, options.most, folder)
+    tested, count = write_tables(molecules, seed, options.most, LEVELS[name], folder)
     python = str(options.chemprop if tool == "chemprop" else options.python)
     costs = [
         commands.run(command, folder / "log.txt")
@@ -220,7 +251,7 @@ def run(
     for molecule, predicted in zip(tested, read_predictions(folder / "predicted.csv"), strict=True):
         values = molecule.values
         both = np.array([values, predicted[: len(values)]], dtype=float)  # hydrogens follow
-        pair = both[:, ~np.isnan(both).any(axis=0)]  # elements without training labels: no number
+        pair = both[:, ~np.isnan(both[0])]
         pairs.append(pair)
         records.append(row | {"smiles": molecule.smiles, "error": errors(KINDS[name], *pair)[0]})
     frame = pd.DataFrame(records)
