@@ -31,6 +31,7 @@ FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 SITE_CALIBRATION_FILE = "site_calibration.json"
 LABELED_SITES_FILE = "labeled_sites.json"
 ENVIRONMENTS_FILE = "site_environments.safetensors"
+SITE_PROCESS_FILES = {"atom": "atom_process.safetensors", "bond": "bond_process.safetensors"}
 GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
 LABELS_FILE = "training_labels.json"
 MOLECULES_FILE = "training_molecules.safetensors"
@@ -40,7 +41,7 @@ UPDATES_FILE = "updates.json"
 MANIFEST_FILE = "manifest.json"
 _PREDICTION = CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE, GAUSSIAN_PROCESS_FILE
 _TRAINING = LABELS_FILE, MOLECULES_FILE, ENDPOINTS_FILE, VERSIONS_FILE, UPDATES_FILE
-_SITES = SITE_CALIBRATION_FILE, LABELED_SITES_FILE, ENVIRONMENTS_FILE
+_SITES = SITE_CALIBRATION_FILE, LABELED_SITES_FILE, ENVIRONMENTS_FILE, *SITE_PROCESS_FILES.values()
 MODEL_FILES = (*_PREDICTION, *_SITES, *_TRAINING, MANIFEST_FILE)
 
 MODEL_CARD = """A molecular property predictor trained with molattn.

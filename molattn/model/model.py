@@ -574,8 +574,9 @@ class MolAttn(nn.Module):
     def to_files(self) -> ModelFiles:
         """Return the files of the model."""
         files: dict[str, bytes] = {}
-        for part in (self.uncertainty, self.gaussian_process, self.training_set):
+        for part in (self.uncertainty, self.training_set):
             files |= {} if part is None else part.to_files(self.config)
+        files |= {} if self.gaussian_process is None else self.gaussian_process.to_files()
         files |= {} if self.site_calibration is None else self.site_calibration.to_files()
         if self.endpoints:
             endpoints = to_json(dict(self.endpoints), dict[str, Endpoint], indent=1)
@@ -626,7 +627,7 @@ class MolAttn(nn.Module):
             if model.config != config:
                 raise ValueError("got custom parts, but the model was saved without any")
             files.load_weights(model)
-            model.site_calibration = SiteCalibration.from_files(files)
+            model.site_calibration = SiteCalibration.from_files(files, config)
             model.uncertainty = Uncertainty.from_files(files, config)
             model.training_set = TrainingSet.from_files(files, config)
             model.gaussian_process = GaussianProcessHead.from_files(files, config)

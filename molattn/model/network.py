@@ -229,18 +229,18 @@ class Network(nn.Module):
         assert isinstance(head, SiteHead)
         return head
 
-    def predict_sites(
+    def site_vectors(
         self, batch: MoleculeBatch, atoms: Tensor, edges: EdgeAttr
     ) -> dict[Level, Tensor]:
-        """Predict atoms and bonds in scaled units and logits, given :meth:`encode_graphs`.
+        """Represent atoms and bonds as the heads read them, given :meth:`encode_graphs`.
 
         Returns:
-            By level, ``atom`` or ``bond``, ``[sites, outputs]`` in the order of ``batch.sites``;
-            what is predicted of a site that is not in the graph means nothing.
+            By level, ``atom`` or ``bond``, ``[sites, width]`` in the order of ``batch.sites``; the
+            vector of a site that is not in the graph means nothing.
         """
         sites = batch.sites
         assert sites is not None
-        outputs: dict[Level, Tensor] = {}
+        of_level: dict[Level, Tensor] = {}
         for level in self.levels:
             vectors = atoms[sites.atoms]
             if level == "bond":
@@ -248,7 +248,18 @@ class Network(nn.Module):
                 pairs = [(first, second), (second, first)]
                 of_bonds = (self._edges_between(batch, edges, torch.stack(pair)) for pair in pairs)
                 vectors = bond_vectors(atoms[first], atoms[second], *of_bonds)
-            outputs[level] = self.site_head(level)(vectors)
+            of_level[level] = vectors
+        return of_level
+
+    def predict_sites(
+        self, batch: MoleculeBatch, vectors: dict[Level, Tensor]
+    ) -> dict[Level, Tensor]:
+        """Predict atoms and bonds in scaled units and logits, given :meth:`site_vectors`.
+
+        Returns:
+            By level ``[sites, outputs]``.
+        """
+        outputs = {level: self.site_head(level)(vectors[level]) for level in self.levels}
         if self._charges:
             outputs["atom"] = self._with_charges(batch, outputs["atom"])
         return outputs

@@ -164,38 +164,52 @@ class Networks:
         return torch.cat(outputs).double().transpose(0, 1).numpy(), inputs
 
     @torch.inference_mode()
-    def predict_sites(self, records: Records, batch_size: int = 256) -> dict[Level, Array]:
+    def predict_sites(
+        self, records: Records, batch_size: int = 256
+    ) -> dict[Level, tuple[Array, NDArray[np.float32]]]:
         """Predict atoms and bonds in own units and probabilities, the mean over members.
 
         Returns:
-            By level ``[S, outputs]``, in the order of :class:`molattn.chem.sites.Sites`; NaN of a
-            site that is not in the graph.
+            By level ``[S, outputs]``, in the order of :class:`molattn.chem.sites.Sites`, NaN of a
+            site that is not in the graph; and the vectors of all members, ``[S, width]``.
         """
         tasks = self.config.site_tasks
         outputs: dict[Level, list[Tensor]] = {
             level: [self._empty(count_outputs(tasks[level]))] for level in tasks
         }
+        vectors: dict[Level, list[Tensor]] = {level: [] for level in tasks}
         with self.evaluating():
             for batch, _ in self._batches(records, batch_size):
-                for level, values in self._site_values(batch).items():
+                for level, (values, of_sites) in self._site_values(batch).items():
                     outputs[level].append(to_host(values))
-        return {level: torch.cat(values).double().numpy() for level, values in outputs.items()}
+                    vectors[level].append(to_host(of_sites).float())
+        return {
+            level: (
+                torch.cat(values).double().numpy(),
+                torch.cat([torch.zeros(0), *vectors[level]]).numpy(),
+            )
+            for level, values in outputs.items()
+        }
 
-    def _site_values(self, batch: MoleculeBatch) -> dict[Level, Tensor]:
+    def _site_values(self, batch: MoleculeBatch) -> dict[Level, tuple[Tensor, Tensor]]:
         sites = batch.sites
         assert sites is not None
         probable: dict[Level, list[Tensor]] = {level: [] for level in self.config.site_tasks}
+        vectors: dict[Level, list[Tensor]] = {level: [] for level in self.config.site_tasks}
         for net in self.members:
             atoms, _, edges = net.encode_graphs(batch)
-            for level, outputs in net.predict_sites(batch, atoms, edges).items():
+            of_sites = net.site_vectors(batch, atoms, edges)
+            for level, outputs in net.predict_sites(batch, of_sites).items():
                 in_own_units = net.site_head(level).in_own_units(outputs).double()
                 tasks = self.config.site_tasks[level]
                 probable[level].append(class_probabilities(in_own_units, tasks))
+                vectors[level].append(of_sites[level])
         values = {}
         for level, of_members in probable.items():
             index = sites.atoms[None] if level == "atom" else sites.bonds
             is_absent = (index < 0).any(dim=0).unsqueeze(-1)
-            values[level] = torch.stack(of_members).mean(dim=0).masked_fill(is_absent, torch.nan)
+            mean = torch.stack(of_members).mean(dim=0).masked_fill(is_absent, torch.nan)
+            values[level] = mean, torch.cat(vectors[level], dim=-1)
         return values
 
     def embedding_width(self, *, atoms: bool = False) -> int:

@@ -103,7 +103,10 @@ class ExportedModel(nn.Module):
             missing.append("prediction intervals")
         if self.parts:
             missing += ["training similarity", "confidence"]
-        if self.model.site_calibration is not None:
+        if (calibration := self.model.site_calibration) is not None:
+            for level, process in calibration.processes.items():
+                shares = ", ".join(f"{share:.0%}" for share in process.head.shares)
+                missing.append(f"the Gaussian process of {level}s ({shares} of the prediction)")
             missing.append("prediction intervals of atoms and bonds")
         if names := ", ".join(self.config.written_tasks):
             missing.append(f"{names} for molecules as written (this file predicts their parents)")

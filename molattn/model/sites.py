@@ -26,6 +26,7 @@ from molattn.model.columns import cell_text
 from molattn.model.config import MolAttnConfig
 from molattn.model.environments import RADII, site_environments
 from molattn.model.networks import Networks, Records
+from molattn.model.site_process import SiteProcess, site_inputs
 from molattn.model.uncertainty import fewest_scores
 from molattn.task import Level, Task, output_slices
 from molattn.utils.console import counted
@@ -157,16 +158,17 @@ class SiteLabeled(NamedTuple):
 
 
 class SiteCalibration(NamedTuple):
-    """The errors of each regression of atoms or bonds by its name, and what had labels.
+    """What is known of atoms and bonds besides networks: errors, what had labels, processes.
 
     A task predicts atoms (bonds) of the kinds that had a label in the training, see
     :func:`site_kinds`; without a list of them it predicts all. ``environments`` are those of atoms
     (bonds) with a label, see :func:`molattn.model.environments.site_environments`.
     """
 
-    scores: Mapping[str, SiteScores]
+    scores: Mapping[str, SiteScores]  # of each regression by its name
     labeled: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     environments: Mapping[str, NDArray[np.uint64]] = MappingProxyType({})
+    processes: Mapping[Level, SiteProcess] = MappingProxyType({})
 
     def fit(
         self,
@@ -215,19 +217,45 @@ class SiteCalibration(NamedTuple):
     def to_files(self) -> dict[str, bytes]:
         """Return the content of its files in a saved model, by name."""
         scores = to_json(dict(self.scores), dict[str, SiteScores])
-        return {
+        content = {
             SITE_CALIBRATION_FILE: scores,
             LABELED_SITES_FILE: to_json(dict(self.labeled)),
             ENVIRONMENTS_FILE: safetensors.numpy.save(dict(self.environments)),
         }
+        for level, process in self.processes.items():
+            content |= process.to_files(level)
+        return content
 
     @classmethod
-    def from_files(cls, files: ModelFiles) -> "SiteCalibration | None":
+    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> "SiteCalibration | None":
         """Read the files of :meth:`to_files`; None without them."""
         scores = files.parse(SITE_CALIBRATION_FILE, dict[str, SiteScores])
         labeled = files.parse(LABELED_SITES_FILE, dict[str, tuple[int, ...]])
         environments = files.arrays(ENVIRONMENTS_FILE)
-        return None if scores is None else cls(scores, labeled or {}, environments)
+        if scores is None:
+            return None
+        found = {
+            level: SiteProcess.from_files(files, level, tasks)
+            for level, tasks in config.site_tasks.items()
+        }
+        processes = {level: process for level, process in found.items() if process is not None}
+        return cls(scores, labeled or {}, environments, processes)
+
+
+def site_outputs(
+    networks: Networks,
+    calibration: SiteCalibration | None,
+    records: Records,
+    batch_size: int = 256,
+) -> dict[Level, Array]:
+    """Predict atoms and bonds in own units and probabilities, ``[S, outputs]``."""
+    outputs = {}
+    for level, (values, vectors) in networks.predict_sites(records, batch_size).items():
+        process = calibration.processes.get(level) if calibration else None
+        if process is not None and len(values):
+            values = process.combine(values, site_inputs(records, level, vectors))
+        outputs[level] = values
+    return outputs
 
 
 def predict_sites(
@@ -239,7 +267,7 @@ def predict_sites(
 ) -> dict[Level, SitePrediction]:
     """Predict the atoms and bonds of molecules with intervals of a nominal coverage."""
     predictions = {}
-    for site, outputs in networks.predict_sites(records, batch_size).items():
+    for site, outputs in site_outputs(networks, calibration, records, batch_size).items():
         tasks = networks.config.site_tasks[site]
         errors = np.full((len(outputs), len(tasks)), math.nan)
         half_widths = errors.copy()

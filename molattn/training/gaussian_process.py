@@ -17,7 +17,7 @@ from molattn.model.gaussian_process import GaussianProcessHead, log_bayes_factor
 from molattn.model.label_limits import mean_within, nearest_permitted
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
-from molattn.task import interleaved, output_slices
+from molattn.task import Task, interleaved, output_slices
 from molattn.training.auxiliary_labels import AuxiliaryLabels
 from molattn.utils.console import print_line
 from molattn.utils.spooled_list import Joined
@@ -228,10 +228,13 @@ def share_lines(model: MolAttn) -> list[str]:
     """Return a log line on the weight of the Gaussian process for each target, if there is one."""
     if model.gaussian_process is None:
         return []
-    return [
-        f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network"
-        for task, share in zip(model.config.tasks, model.gaussian_process.shares, strict=True)
-    ]
+    shares = model.gaussian_process.shares
+    return [share_line(*pair) for pair in zip(model.config.tasks, shares, strict=True)]
+
+
+def share_line(task: Task, share: float) -> str:
+    """Return a log line on the weight of the Gaussian process for a target."""
+    return f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network"
 
 
 def _key(table: TrainingTable, row: int) -> str:

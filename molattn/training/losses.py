@@ -97,7 +97,8 @@ class LabeledObjective(Objective):
         self, batch: LabeledBatch, atoms: Tensor, edges: EdgeAttr
     ) -> Iterator[tuple[Tensor, Tensor]]:
         (net,) = self.model.networks.members
-        outputs = net.predict_sites(batch.molecules, atoms, edges)
+        vectors = net.site_vectors(batch.molecules, atoms, edges)
+        outputs = net.predict_sites(batch.molecules, vectors)
         targets = {"atom": batch.atom_targets, "bond": batch.bond_targets}
         for level in net.levels:
             labels = targets[level]

@@ -17,6 +17,7 @@ from molattn.model.confidence import difficulty
 from molattn.model.label_limits import largest_errors
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares, mean_of_members
+from molattn.model.sites import site_outputs
 from molattn.model.target_transform import limits_with_transform, own_units, transformed_labels
 from molattn.model.uncertainty import Calibration, ConformalScores, Uncertainty
 from molattn.task import Level, output_slices
@@ -40,6 +41,8 @@ class OutOfFold:
     similarity: Array  # to the nearest training molecule with a label of each task, [n, T]
     atom: Array | None = None  # of the atoms of the rows, [S, outputs]; None = no such tasks
     bond: Array | None = None  # likewise
+    atom_shares: Array | None = None  # of the Gaussian process of atoms in them, [T]; None = none
+    bond_shares: Array | None = None  # likewise
 
     @classmethod
     def of_model(
@@ -61,7 +64,12 @@ class OutOfFold:
         head = model.gaussian_process
         process = None if head is None else in_own_units(head.predict(inputs))
         similarity = fingerprints.task_similarity(table.fingerprints(rows), len(tasks))
-        sites: Any = model.networks.predict_sites(molecules.records) if table.sites else {}
+        sites: dict[str, Any] = {}
+        if table.sites:
+            calibration = model.site_calibration
+            sites |= site_outputs(model.networks, calibration, molecules.records)
+            processes = calibration.processes if calibration else {}
+            sites |= {f"{level}_shares": p.head.shares for level, p in processes.items()}
         return cls(rows, in_own_units(network), process, similarity, **sites)
 
     @classmethod
@@ -122,6 +130,7 @@ def calibrate_out_of_fold(
             level: np.concatenate([vars(fold)[level] for fold in folds]) for level in table.sites
         }
         calibrate_sites(model, table.molecules(joined.rows), sites, console, of_folds=True)
+        _share_sites(model, folds)
     if not tasks:
         return
     labels = _labels(model, table, joined.rows)
@@ -146,6 +155,18 @@ def calibrate_out_of_fold(
     model.uncertainty = Uncertainty(calibration, fingerprints)
     for line in (*share_lines(model), *calibration.lines(config.report.interval)):
         print_line(console, line)
+
+
+def _share_sites(model: MolAttn, folds: Sequence[OutOfFold]) -> None:
+    """Give the Gaussian processes of atoms and bonds the mean weights of those of the folds."""
+    calibration = model.site_calibration
+    assert calibration is not None
+    processes = dict(calibration.processes)
+    for level, process in processes.items():
+        of_folds = [vars(fold)[f"{level}_shares"] for fold in folds]
+        if known := [shares for shares in of_folds if shares is not None]:
+            processes[level] = process.with_shares(np.mean(known, axis=0))
+    model.site_calibration = calibration._replace(processes=processes)
 
 
 def out_of_fold_coverage(

@@ -53,6 +53,7 @@ from molattn.training.resolve import (
 from molattn.training.run_folder import CONFIG_FILE, Epoch, History, member_folders
 from molattn.training.scaling import scale_by, target_transforms
 from molattn.training.site_calibration import calibrate_sites, keep_labeled
+from molattn.training.site_process import add_site_processes
 from molattn.utils.console import print_line, print_remarks, step_progress
 from molattn.utils.devices import seeded, threads
 from molattn.utils.process_group import process_rank
@@ -215,11 +216,10 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
     with threads(config.training.threads):
         if table.sites:
             keep_labeled(model, table.molecules(split.train))
-        if table.sites and len(split.val):
-            held_out = table.molecules(split.val)
-            with step_progress(job.console, "calibrating"):
-                sites = model.networks.predict_sites(held_out.records)
-            calibrate_sites(model, held_out, sites, job.console)
+            with step_progress(job.console, "Gaussian process"):
+                sites = add_site_processes(model, config, table, split, job.console)
+            if len(split.val):
+                calibrate_sites(model, table.molecules(split.val), sites, job.console)
         model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if not table.tasks:
             return model, histories, np.zeros((len(model.nets), len(split.val), 0))

@@ -116,8 +116,8 @@ def registered(name: str, pairs: bool = True, updates: bool = False, **options: 
     return Subject(lambda shape: blocks_of(make, shape, updates), pairs, slopes)
 
 
-def _egt_block(width: int, norm: str, update_edges: bool) -> nn.Module:
-    conv = _registered(width, "egt", update_edges=update_edges)
+def _egt_block(width: int, norm: str, update_edges: bool, **options: Any) -> nn.Module:
+    conv = _registered(width, "egt", update_edges=update_edges, **options)
     return GraphTransformerBlock(conv, width, EDGE_WIDTH, update_edges=update_edges, norm=norm)
 
 

@@ -44,6 +44,7 @@ LEVELS = {"shift": "atom", "length": "bond", "metabolism": "atom"}
 KINDS = {"shift": "regression", "length": "regression", "metabolism": "binary"}
 NETWORKS: dict[str, list[str]] = {
     "molattn": [],
+    "network": ["--predictor", "network"],
     "random": ["--init-from", "none"],
     "random_edges": ["--init-from", "none", "--update-edges"],
 }
@@ -265,11 +266,11 @@ def run(
 
 def differences(molecules: pd.DataFrame) -> pd.DataFrame:
     """Return the mean differences of two tools with their standard errors over molecules."""
-    pairs = [("molattn", "chemprop"), ("random", "chemprop"), ("random_edges", "chemprop")]
+    pairs = [("molattn", "chemprop"), ("molattn", "network"), ("random", "chemprop")]
     rows = []
     for name, group in molecules.groupby("set", sort=False):
         wide = group.set_index(["smiles", "seed", "tool"])["error"].unstack("tool")  # noqa: PD010
-        for first, second in [*pairs, ("random_edges", "random")]:
+        for first, second in [*pairs, ("random_edges", "chemprop"), ("random_edges", "random")]:
             if {first, second} <= {*wide}:
                 both = wide[[first, second]].dropna()
                 means = (both[first] - both[second]).groupby("smiles").mean()

@@ -18,11 +18,13 @@ import numpy as np
 import pandas as pd
 
 from molattn import MolAttn
-from molattn.config import DataConfig
+from molattn.chem import Split
+from molattn.config import TrainConfig
 from molattn.data.dataset import read_training_table
 from molattn.model.environments import site_environments
 from molattn.model.sites import predict_sites
 from molattn.training.site_calibration import calibrate_sites, keep_labeled
+from molattn.training.site_process import add_site_processes
 from scripts.experiments.atom_peers import LEVELS
 
 RADII = ("none", "0", "1", "2", "3")
@@ -42,19 +44,23 @@ def compare(runs: Path, name: str, seed: int) -> Iterator[dict[str, Any]]:
     folder = runs / f"{name}_molattn_{seed}"
     model = MolAttn.from_pretrained(folder / "run")
     columns: Any = {f"{level}_target_columns": ("y",)}
-    config = DataConfig(target_columns=(), task=("regression",), **columns)
     values = json.loads((runs / f"{name}.json").read_text())
     frame = pd.read_csv(folder / "train.csv")
     tested = pd.read_csv(folder / "test.csv")
     tested["y"] = [str(values[smiles]) for smiles in tested["smiles"]]
-    splits = {split: frame[frame["split"] == split] for split in ("train", "val")}
-    train, val, test = (
-        read_training_table(table.reset_index(drop=True), config, model.config.featurizer)
-        for table in (*splits.values(), tested)
+    config = TrainConfig.from_options(
+        "", {"target_columns": (), "task": ("regression",), **columns}
     )
-    keep_labeled(model, train)
+    learned, test = (
+        read_training_table(table, config.data, model.config.featurizer)
+        for table in (frame, tested)
+    )
+    is_val = (frame["split"] == "val").to_numpy()
+    split = Split(np.flatnonzero(~is_val), np.flatnonzero(is_val), np.arange(0))
+    val = learned.molecules(split.val)
+    keep_labeled(model, learned.molecules(split.train))
+    outputs = add_site_processes(model, config, learned, split)
     labels = test.sites[level]
-    outputs = model.networks.predict_sites(val.records)
     kept: Any = model.site_calibration
     radii = kept.radii("y", site_environments(test.records, level))
     for is_new in (False, True):

@@ -124,7 +124,7 @@ def test_fewer_inducing_points_are_drawn_by_the_seed():
         GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=20, seed=seed)
         for seed in (0, 0, 1)
     ]
-    files = [head.to_files(CONFIG) for head in heads]
+    files = [head.to_files() for head in heads]
     assert files[0] == files[1] != files[2]
     assert len({*heads[0].rows.tolist()}) == 20
     # No row has two labels: each task is as exact as it is alone.

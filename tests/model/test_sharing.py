@@ -113,7 +113,7 @@ def test_an_unrelated_target_changes_nothing():
     expected, _ = fit((FIRST,), labels[:, :1])
     np.testing.assert_allclose(found.weights[:, 0], expected.weights[:, 0], rtol=1e-6)
     auxiliary, _ = fit((FIRST,), labels, auxiliary=[SECOND])
-    assert auxiliary.to_files(config(FIRST)) == expected.to_files(config(FIRST))
+    assert auxiliary.to_files() == expected.to_files()
 
 
 def test_auxiliary_labels_are_learned_and_not_predicted():

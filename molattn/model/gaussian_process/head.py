@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,23 +278,26 @@ class GaussianProcessHead:
                     of_task.append([*map(Neighbor, numbers, *values, texts)])
         return neighbors
 
-    def to_files(self, config: MolAttnConfig) -> dict[str, bytes]:
-        """Return the content of its file in a saved model, by name."""
+    def to_files(
+        self, name: str = GAUSSIAN_PROCESS_FILE, more: Mapping[str, Array] = MappingProxyType({})
+    ) -> dict[str, bytes]:
+        """Return the content of its file in a saved model, by name, with more arrays."""
         names = (*_SAVED, *_OF_PLAN)
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
         for index, scaling in enumerate(self.scalings):
             if scaling is not None:
                 arrays[f"{_SCALING}{index}"] = np.array([scaling.scale, *scaling.bias])
-        content = safetensors.numpy.save({**arrays, **self.kernel.to_arrays()})
-        return {GAUSSIAN_PROCESS_FILE: content}
+        return {name: safetensors.numpy.save({**arrays, **self.kernel.to_arrays(), **more})}
 
     @classmethod
-    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> "GaussianProcessHead | None":
+    def from_files(
+        cls, files: ModelFiles, config: MolAttnConfig, name: str = GAUSSIAN_PROCESS_FILE
+    ) -> "GaussianProcessHead | None":
         """Read the file of :meth:`to_files`; None without it."""
-        arrays = files.arrays(GAUSSIAN_PROCESS_FILE)
+        arrays = files.arrays(name)
         if not arrays:
             return None
-        with files.reading(GAUSSIAN_PROCESS_FILE):
+        with files.reading(name):
             values: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
             values |= {name: arrays[name] for name in _SAVED}
             saved = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
