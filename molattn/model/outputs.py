@@ -57,26 +57,31 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
 
 
 def gaussian_process_shares(
-    tasks: Sequence[Task], network: Array, gp: Array, labels: Array
+    tasks: Sequence[Task],
+    network: Array,
+    gp: Array,
+    labels: Array,
+    prior_rows: float = _PRIOR_ROWS,
 ) -> NDArray[np.float64]:
     r"""Return the weight of the Gaussian process in the average of both predictions, ``[T]``.
 
     The average is :math:`f = (1 - w) f_1 + w f_2` with a weight from 0 to 1. For each task it is
     the :math:`w` with the least loss on rows that neither has learned from; a prior for half and
-    half counts as much as 20 rows:
+    half counts as much as :math:`n_0` rows, by default 20:
 
     .. math::
-        \sum_i \ell(y_i, f(x_i)) + 20\, c\, (w - \tfrac12)^2
+        \sum_i \ell(y_i, f(x_i)) + n_0\, c\, (w - \tfrac12)^2
 
     The loss is the squared error of a regression, with :math:`c` the mean of
     :math:`(f_1 - f_2)^2`, or the cross-entropy of logits, with a quarter of that, its curvature.
     Outputs are values or logits ``[n, outputs]``, labels ``[n, T]`` are NaN where missing.
     """
     columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
-    return np.array([_share(task, network[:, at], gp[:, at], y) for task, at, y in columns])
+    shares = [_share(task, network[:, at], gp[:, at], y, prior_rows) for task, at, y in columns]
+    return np.array(shares)
 
 
-def _share(task: Task, first: Array, second: Array, labels: Array) -> float:
+def _share(task: Task, first: Array, second: Array, labels: Array, prior_rows: float) -> float:
     is_finite = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
     rows = np.flatnonzero(~np.isnan(labels) & is_finite)
     first = first[rows]
@@ -88,7 +93,7 @@ def _share(task: Task, first: Array, second: Array, labels: Array) -> float:
 
     def loss(share: float) -> float:
         mixed = first + share * difference
-        prior = _PRIOR_ROWS * spread * (share - 0.5) ** 2
+        prior = prior_rows * spread * (share - 0.5) ** 2
         if task.kind == "regression":
             return float(((mixed[:, 0] - labels) ** 2).sum()) + prior
         logits = class_logits(torch.from_numpy(mixed), task)

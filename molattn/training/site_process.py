@@ -21,6 +21,7 @@ from molattn.utils.console import print_line
 
 Array = NDArray[np.float64]
 
+PRIOR_MOLECULES = 20.0
 MOST_SITES = 20_000
 """Atoms and bonds of the molecules that a process learns from."""
 
@@ -35,7 +36,8 @@ def add_site_processes(
     """Fit a Gaussian process of the atoms and one of the bonds, and their weights.
 
     As of molecules, the weights follow from the predictions for the validation rows, from which the
-    processes learn then, too. They learn from molecules with at most 20,000 atoms and bonds, drawn
+    processes learn then, too; the prior for half and half counts as much as 20 molecules, since
+    atoms of one molecule are not independent. The processes learn from molecules with at most 20,000 atoms and bonds, drawn
     at random, and not from labels with limits. Charges that sum to that of the molecule have the
     weight 0.
 
@@ -65,6 +67,7 @@ def add_site_processes(
             first.scaled(network[after]),
             first.head.predict(inputs[after]),
             (labels.targets[after] - first.mean) / first.std,
+            PRIOR_MOLECULES * len(after) / max(1, len(rows[1])),
         )
         shares[[task.name in model.config.charge_tasks for task in labels.tasks]] = 0.0
         last = fit(np.arange(len(network))) if len(after) else first

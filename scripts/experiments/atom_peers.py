@@ -42,11 +42,12 @@ from scripts.benchmarks.commands import Commands
 
 LEVELS = {"shift": "atom", "length": "bond", "metabolism": "atom"}
 KINDS = {"shift": "regression", "length": "regression", "metabolism": "binary"}
+ALONE = ["--predictor", "network"]  # without Gaussian process
 NETWORKS: dict[str, list[str]] = {
     "molattn": [],
-    "network": ["--predictor", "network"],
-    "random": ["--init-from", "none"],
-    "random_edges": ["--init-from", "none", "--update-edges"],
+    "network": ALONE,
+    "random": [*ALONE, "--init-from", "none"],
+    "random_edges": [*ALONE, "--init-from", "none", "--update-edges"],
 }
 TOOLS = (*NETWORKS, "chemprop")
 KEY = ["set", "tool", "seed"]
