@@ -2,15 +2,15 @@
 
 import time
 from functools import partial
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
-from molattn.data.dataset import TrainingTable
+from molattn.data.dataset import Molecules, TrainingTable
+from molattn.data.site_labels import SiteLabels
+from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares
 from molattn.model.site_process import SiteProcess, site_inputs
@@ -36,10 +36,11 @@ def add_site_processes(
     """Fit a Gaussian process of the atoms and one of the bonds, and their weights.
 
     As of molecules, the weights follow from the predictions for the validation rows, from which the
-    processes learn then, too; the prior for half and half counts as much as 20 molecules, since
-    atoms of one molecule are not independent. The processes learn from molecules with at most 20,000 atoms and bonds, drawn
-    at random, and not from labels with limits. Charges that sum to that of the molecule have the
-    weight 0.
+    processes learn then, too. The prior for half and half counts as much as 20 molecules: atoms of
+    one molecule are not independent. Charges that sum to that of the molecule have the weight 0.
+
+    The processes learn from molecules with at most 20,000 atoms and bonds, drawn at random, and not
+    from labels with limits.
 
     Returns:
         What the model predicts of the atoms and bonds of the validation rows before the processes
@@ -67,7 +68,7 @@ def add_site_processes(
             first.scaled(network[after]),
             first.head.predict(inputs[after]),
             (labels.targets[after] - first.mean) / first.std,
-            PRIOR_MOLECULES * len(after) / max(1, len(rows[1])),
+            PRIOR_MOLECULES * _labels_per_molecule(labels, after),
         )
         shares[[task.name in model.config.charge_tasks for task in labels.tasks]] = 0.0
         last = fit(np.arange(len(network))) if len(after) else first
@@ -84,6 +85,12 @@ def add_site_processes(
     return outputs
 
 
+def _labels_per_molecule(labels: SiteLabels, sites: NDArray[np.int64]) -> float:
+    """Return how many of some sites have labels, of molecules that have any."""
+    molecule = labels.molecule[sites][~np.isnan(labels.targets[sites]).all(axis=1)]
+    return len(molecule) / max(1, len(np.unique(molecule)))
+
+
 def _drawn(table: TrainingTable, rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Return rows, drawn at random, whose molecules have at most 20,000 atoms and bonds."""
     sizes = sum(np.diff(labels.starts) for labels in table.sites.values())
@@ -94,9 +101,9 @@ def _drawn(table: TrainingTable, rows: NDArray[np.int64], seed: int) -> NDArray[
 def _fit(
     model: MolAttn,
     config: TrainConfig,
-    labels: Any,
-    molecules: Any,
-    inputs: Any,
+    labels: SiteLabels,
+    molecules: Molecules,
+    inputs: KernelInputs,
     sites: NDArray[np.int64],
 ) -> SiteProcess:
     """Fit to some of the sites of molecules."""
