@@ -234,11 +234,10 @@ class SiteCalibration(NamedTuple):
         environments = files.arrays(ENVIRONMENTS_FILE)
         if scores is None:
             return None
-        found = {
-            level: SiteProcess.from_files(files, level, tasks)
-            for level, tasks in config.site_tasks.items()
-        }
-        processes = {level: process for level, process in found.items() if process is not None}
+        processes: dict[Level, SiteProcess] = {}
+        for level, tasks in config.site_tasks.items():
+            if process := SiteProcess.from_files(files, level, tasks):
+                processes[level] = process
         return cls(scores, labeled or {}, environments, processes)
 
 

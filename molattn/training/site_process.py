@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
                 start = time.process_time()
                 trained = train(name, data, labels, split, CANDIDATES[candidate])
                 seconds = time.process_time() - start
-                kept = kept_of(trained, threshold, similarity)
+                kept: Any = kept_of(trained, threshold, similarity)
                 np.savez(path, seconds=seconds, truth=data.labels[split.test], **kept)
                 print(name, kind, candidate, f"{seconds:.0f} s", flush=True)
 
@@ -139,7 +139,8 @@ def both_embeddings(first: dict[str, Array], second: dict[str, Array]) -> Array:
     network = first["network"][trained:]
     known = slice(0, held_out - trained)
     columns = (network[known], outputs[0], labels[trained:held_out])
-    (share,) = gaussian_process_shares([TASK], *(column[:, None] for column in columns))
+    arrays: Any = (column[:, None] for column in columns)
+    (share,) = gaussian_process_shares([TASK], *arrays)
     combined = (1.0 - share) * network + share * np.concatenate(outputs)
     scale, bias = validated(combined[known], labels[trained:held_out])
     return scale * combined[held_out - trained :] + bias

@@ -86,6 +86,26 @@ def test_small_model_learns_the_electronegativity(run):
     assert 0.0 < run.scores["en"]["molecule_mae"] < 0.1
 
 
+def test_gaussian_processes_learn_beside_the_network(frame, run):
+    processes = run.model.site_calibration.processes
+    assert {*processes} == {"atom", "bond"}
+    assert all(0.0 < process.head.shares[0] < 1.0 for process in processes.values())
+    columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    alone = molattn.train(frame, [], **columns, **SMALL, epochs=1, predictor="network")
+    assert not alone.model.site_calibration.processes
+
+
+def test_charges_are_predicted_by_the_network_alone(frame):
+    charges = [np.round(np.array(x) - np.mean(x), 6).tolist() for x in frame["en"]]
+    columns = {"atom_target_columns": ["q", "en"], "charge_columns": ["q"]}
+    run = molattn.train(frame.assign(q=charges), [], **columns, **SMALL, epochs=1)
+    shares = run.model.site_calibration.processes["atom"].head.shares
+    assert shares[0] == 0.0 < shares[1]
+    prediction = run.model.predict_atoms(["CCO", "CC(F)N"])
+    sums = np.add.reduceat(prediction.outputs[:, 0], prediction.starts[:-1])
+    np.testing.assert_allclose(sums, 0.0, atol=1e-5)
+
+
 def test_predictions_are_lists_in_the_order_of_the_atoms(run, tmp_path):
     path = tmp_path / "predicted.csv"
     (tmp_path / "new.csv").write_text("smiles\nCC(F)OC\n[H]OC\nwrong\n")
