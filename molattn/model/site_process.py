@@ -1,6 +1,6 @@
 """Gaussian processes of atoms and bonds: predictions by similarity to those of the training."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,9 +34,9 @@ def site_inputs(records: Records, level: Level, vectors: NDArray[np.float32]) ->
     """
     positions = site_environments(records, level) % np.uint64(_POSITIONS)
     count, radii = positions.shape
-    ones = np.ones(positions.size, dtype=np.uint8)
+    single_counts = np.ones(positions.size, dtype=np.uint8)
     starts = np.arange(0, positions.size + 1, radii)
-    matrix = (ones, positions.ravel().astype(np.int32), starts)
+    matrix = (single_counts, positions.ravel().astype(np.int32), starts)
     counts = sparse.csr_matrix(matrix, (count, 2**16))
     counts.sum_duplicates()
     return KernelInputs(count, counts, {"embedding": vectors})
@@ -78,10 +78,10 @@ class SiteProcess:
         mean = np.zeros(len(tasks))
         std = np.ones(len(tasks))
         for index, task in enumerate(tasks):
-            known = labels[:, index][~np.isnan(labels[:, index])]
-            if task.kind == "regression" and len(known):
-                mean[index] = known.mean()
-                std[index] = known.std() or 1.0
+            labels_of_task = labels[:, index][~np.isnan(labels[:, index])]
+            if task.kind == "regression" and len(labels_of_task):
+                mean[index] = labels_of_task.mean()
+                std[index] = labels_of_task.std() or 1.0
         head = GaussianProcessHead.fit(
             _kernel_config(tasks),
             inputs,
@@ -96,6 +96,11 @@ class SiteProcess:
     def with_shares(self, shares: Array) -> "SiteProcess":
         """Return it with another weight in the prediction of each task."""
         return replace(self, head=replace(self.head, shares=shares))
+
+    def without(self, names: Collection[str]) -> "SiteProcess":
+        """Return it without a weight in the prediction of some tasks."""
+        is_left_out = [task.name in names for task in self.head.tasks]
+        return self.with_shares(np.where(is_left_out, 0.0, self.head.shares))
 
     def scaled(self, values: Array) -> Array:
         """Convert values in own units and probabilities to scaled units and logits, ``[S, O]``."""

@@ -164,8 +164,8 @@ def _share_sites(model: MolAttn, folds: Sequence[OutOfFold]) -> None:
     processes = dict(calibration.processes)
     for level, process in processes.items():
         of_folds = [vars(fold)[f"{level}_shares"] for fold in folds]
-        if known := [shares for shares in of_folds if shares is not None]:
-            processes[level] = process.with_shares(np.mean(known, axis=0))
+        if learned_shares := [shares for shares in of_folds if shares is not None]:
+            processes[level] = process.with_shares(np.mean(learned_shares, axis=0))
     model.site_calibration = calibration._replace(processes=processes)
 
 

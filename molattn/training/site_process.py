@@ -1,6 +1,7 @@
 """Fit the Gaussian processes of atoms and bonds of a trained model, and their weights."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -22,9 +23,8 @@ from molattn.utils.console import print_line
 
 Array = NDArray[np.float64]
 
-PRIOR_MOLECULES = 20.0
-MOST_SITES = 20_000
-"""Atoms and bonds of the molecules that a process learns from."""
+_PRIOR_MOLECULES = 20.0
+_MOST_SITES = 20_000  # of the molecules that a process learns from
 
 
 def add_site_processes(
@@ -53,37 +53,48 @@ def add_site_processes(
     start = time.perf_counter()
     rows = [_drawn(table, part, config.training.seed) for part in (split.train, split.val)]
     molecules = table.molecules(np.concatenate(rows))
-    found = model.networks.predict_sites(molecules.records)
-    processes: dict[Level, tuple[SiteProcess, SiteProcess]] = {}
-    for level, labels in molecules.sites.items():
-        network, vectors = found[level]
-        inputs = site_inputs(molecules.records, level, vectors)
-        learned = np.arange(labels.starts[len(rows[0])])
-        if np.isnan(labels.targets[learned]).all():
-            continue
-        fit = partial(_fit, model, config, labels, molecules, inputs)
-        first = fit(learned)
-        after = np.arange(len(learned), len(network))
-        shares = gaussian_process_shares(
-            labels.tasks,
-            first.scaled(network[after]),
-            first.head.predict(inputs[after]),
-            (labels.targets[after] - first.mean) / first.std,
-            PRIOR_MOLECULES * _labels_per_molecule(labels, after),
-        )
-        shares[[task.name in model.config.charge_tasks for task in labels.tasks]] = 0.0
-        last = fit(np.arange(len(network))) if len(after) else first
-        processes[level] = first.with_shares(shares), last.with_shares(shares)
-        for task, share in zip(labels.tasks, shares.tolist(), strict=True):
-            print_line(console, share_line(task, share))
+    charges = model.config.charge_tasks
+    before: dict[Level, SiteProcess] = {}
+    after: dict[Level, SiteProcess] = {}
+    for level, (network, vectors) in model.networks.predict_sites(molecules.records).items():
+        labels = molecules.sites[level]
+        count = int(labels.starts[len(rows[0])])
+        if not np.isnan(labels.targets[:count]).all():
+            inputs = site_inputs(molecules.records, level, vectors)
+            fit = partial(_fit, config, labels, molecules, inputs)
+            pair = _fit_both(fit, labels, network, inputs, count)
+            before[level], after[level] = (process.without(charges) for process in pair)
     calibration = model.site_calibration or SiteCalibration({})
-    with_first = calibration._replace(processes={x: pair[0] for x, pair in processes.items()})
-    outputs = site_outputs(model.networks, with_first, held_out)
-    with_last = {level: pair[1] for level, pair in processes.items()}
-    model.site_calibration = calibration._replace(processes=with_last)
+    model.site_calibration = calibration._replace(processes=before)
+    outputs = site_outputs(model.networks, model.site_calibration, held_out)
+    model.site_calibration = calibration._replace(processes=after)
+    for process in after.values():
+        for task, share in zip(process.head.tasks, process.head.shares.tolist(), strict=True):
+            print_line(console, share_line(task, share))
     seconds = f"{time.perf_counter() - start:.1f} s"
     print_line(console, f"Gaussian processes of atoms and bonds fitted in {seconds}")
     return outputs
+
+
+def _fit_both(
+    fit: Callable[[NDArray[np.int64]], SiteProcess],
+    labels: SiteLabels,
+    network: Array,
+    inputs: KernelInputs,
+    count: int,
+) -> tuple[SiteProcess, SiteProcess]:
+    """Fit to the first sites, and to all, with the weights by the predictions for the others."""
+    first = fit(np.arange(count))
+    others = np.arange(count, len(network))
+    shares = gaussian_process_shares(
+        labels.tasks,
+        first.scaled(network[others]),
+        first.head.predict(inputs[others]),
+        (labels.targets[others] - first.mean) / first.std,
+        _PRIOR_MOLECULES * _labels_per_molecule(labels, others),
+    )
+    last = fit(np.arange(len(network))) if len(others) else first
+    return first.with_shares(shares), last.with_shares(shares)
 
 
 def _labels_per_molecule(labels: SiteLabels, sites: NDArray[np.int64]) -> float:
@@ -96,11 +107,10 @@ def _drawn(table: TrainingTable, rows: NDArray[np.int64], seed: int) -> NDArray[
     """Return rows, drawn at random, whose molecules have at most 20,000 atoms and bonds."""
     sizes = sum(np.diff(labels.starts) for labels in table.sites.values())
     order = np.random.default_rng(seed).permutation(rows)
-    return np.sort(order[np.asarray(sizes)[order].cumsum() <= MOST_SITES])
+    return np.sort(order[np.asarray(sizes)[order].cumsum() <= _MOST_SITES])
 
 
 def _fit(
-    model: MolAttn,
     config: TrainConfig,
     labels: SiteLabels,
     molecules: Molecules,
@@ -110,8 +120,8 @@ def _fit(
     """Fit to some of the sites of molecules."""
     molecule = labels.molecule[sites]
     smiles = [record.smiles for record in molecules.records]
-    own = sites - labels.starts[molecule]
-    pairs = zip(molecule.tolist(), own.tolist(), strict=True)
+    position = sites - labels.starts[molecule]
+    pairs = zip(molecule.tolist(), position.tolist(), strict=True)
     return SiteProcess.fit(
         labels.tasks,
         inputs[sites],
