@@ -150,7 +150,7 @@ class _MolAttnEstimator(BaseEstimator):
             table = replace(table, tasks=(replace(task, classes=names),))
         splits = split_rows(table, data, config.training.seed)
         job = TrainingJob(config, table, splits, pretrained)
-        self.model_, self.histories_, _ = fit_model(job)
+        self.model_, self.histories_, *_ = fit_model(job)
 
     def _predict(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)

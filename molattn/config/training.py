@@ -310,7 +310,8 @@ class TrainConfig(RunConfig):
         check_unused(self.network, (is_known, " ".join(sorted(names)), reason))
         names = {option.name for option in fields(SupervisedConfig)} - {"seed", "threads", "device"}
         check_unused(self.training, (True, " ".join(sorted(names)), reason))
-        check_unused(self.data, (True, "task_weights morgan_counts auxiliary_weight", reason))
+        data_names = "task_weights morgan_counts auxiliary_weight charge_columns"
+        check_unused(self.data, (True, data_names, reason))
         self.fine_tuning.check_unset(reason)
         if "embedding" in self.kernels and start == "none":
             reason = "the embedding of random weights is not informative; leave it out of --kernels"

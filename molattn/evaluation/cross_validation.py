@@ -248,7 +248,7 @@ class _CrossValidation:
         config = self.job.config
         table = self.job.table
         split = self.job.split
-        model, histories, _ = fit_model(self.job)
+        model, histories, *_ = fit_model(self.job)
         fingerprints = training_fingerprints(config, table, split)
         calibrate_out_of_fold(model, config, table, folds, fingerprints, self.job.console)
         seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))

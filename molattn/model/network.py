@@ -259,7 +259,9 @@ class Network(nn.Module):
         Returns:
             By level ``[sites, outputs]``.
         """
-        outputs = {level: self.site_head(level)(vectors[level]) for level in self.levels}
+        outputs: dict[Level, Tensor] = {
+            level: self.site_head(level)(vectors[level]) for level in self.levels
+        }
         if self._charges:
             outputs["atom"] = self._with_charges(batch, outputs["atom"])
         return outputs

@@ -165,31 +165,30 @@ class Networks:
 
     @torch.inference_mode()
     def predict_sites(
-        self, records: Records, batch_size: int = 256
-    ) -> dict[Level, tuple[Array, NDArray[np.float32]]]:
+        self, records: Records, batch_size: int = 256, *, with_vectors: bool = False
+    ) -> tuple[dict[Level, Array], dict[Level, NDArray[np.float32]]]:
         """Predict atoms and bonds in own units and probabilities, the mean over members.
 
         Returns:
             By level ``[S, outputs]``, in the order of :class:`molattn.chem.sites.Sites`, NaN of a
-            site that is not in the graph; and the vectors of all members, ``[S, width]``.
+            site that is not in the graph; and the vectors of all members, ``[S, width]``, empty if
+            they are not asked for.
         """
         tasks = self.config.site_tasks
         outputs: dict[Level, list[Tensor]] = {
             level: [self._empty(count_outputs(tasks[level]))] for level in tasks
         }
-        vectors: dict[Level, list[Tensor]] = {level: [] for level in tasks}
+        vectors: dict[Level, list[Tensor]] = {level: [torch.zeros(0)] for level in tasks}
         with self.evaluating():
             for batch, _ in self._batches(records, batch_size):
                 for level, (values, of_sites) in self._site_values(batch).items():
                     outputs[level].append(to_host(values))
-                    vectors[level].append(to_host(of_sites).float())
-        return {
-            level: (
-                torch.cat(values).double().numpy(),
-                torch.cat([torch.zeros(0), *vectors[level]]).numpy(),
-            )
-            for level, values in outputs.items()
-        }
+                    if with_vectors:
+                        vectors[level].append(to_host(of_sites).float())
+        return (
+            {level: torch.cat(values).double().numpy() for level, values in outputs.items()},
+            {level: torch.cat(of_sites).numpy() for level, of_sites in vectors.items()},
+        )
 
     def _site_values(self, batch: MoleculeBatch) -> dict[Level, tuple[Tensor, Tensor]]:
         sites = batch.sites

@@ -61,13 +61,13 @@ def gaussian_process_shares(
     network: Array,
     gp: Array,
     labels: Array,
-    prior_rows: float = _PRIOR_ROWS,
+    prior_rows: Array | float = _PRIOR_ROWS,
 ) -> NDArray[np.float64]:
     r"""Return the weight of the Gaussian process in the average of both predictions, ``[T]``.
 
     The average is :math:`f = (1 - w) f_1 + w f_2` with a weight from 0 to 1. For each task it is
     the :math:`w` with the least loss on rows that neither has learned from; a prior for half and
-    half counts as much as :math:`n_0` rows, by default 20:
+    half counts as much as :math:`n_0` rows, by default 20 (``prior_rows``, of all or each task):
 
     .. math::
         \sum_i \ell(y_i, f(x_i)) + n_0\, c\, (w - \tfrac12)^2
@@ -76,8 +76,9 @@ def gaussian_process_shares(
     :math:`(f_1 - f_2)^2`, or the cross-entropy of logits, with a quarter of that, its curvature.
     Outputs are values or logits ``[n, outputs]``, labels ``[n, T]`` are NaN where missing.
     """
-    columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
-    shares = [_share(task, network[:, at], gp[:, at], y, prior_rows) for task, at, y in columns]
+    priors = np.broadcast_to(prior_rows, len(tasks)).tolist()
+    columns = zip(tasks, output_slices(tasks), labels.T, priors, strict=True)
+    shares = [_share(task, network[:, at], gp[:, at], y, prior) for task, at, y, prior in columns]
     return np.array(shares)
 
 

@@ -1,13 +1,11 @@
 """Gaussian processes of atoms and bonds: predictions by similarity to those of the training."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import logit
 
 from molattn.chem.fingerprints import SubstructureCounter
 from molattn.config import Kernel
@@ -17,12 +15,10 @@ from molattn.model.environments import site_environments
 from molattn.model.gaussian_process import GaussianProcessHead
 from molattn.model.kernel import KernelInputs
 from molattn.model.networks import Records
-from molattn.model.outputs import class_probabilities
 from molattn.task import Level, Task, output_slices
 
 Array = NDArray[np.float64]
 
-_LEAST_PROBABILITY = 1e-12
 _COUNTED: tuple[Kernel, ...] = ("morgan",)
 _POSITIONS = len(SubstructureCounter(_COUNTED))
 
@@ -42,6 +38,15 @@ def site_inputs(records: Records, level: Level, vectors: NDArray[np.float32]) ->
     return KernelInputs(count, counts, {"embedding": vectors})
 
 
+def learned_tasks(config: MolAttnConfig, level: Level) -> tuple[Task, ...]:
+    """Return the tasks of a level that a process learns: numbers, but charges with a known sum."""
+    return tuple(
+        task
+        for task in config.site_tasks[level]
+        if task.kind == "regression" and task.name not in config.charge_tasks
+    )
+
+
 def _kernel_config(tasks: tuple[Task, ...]) -> MolAttnConfig:
     """Return a configuration of tasks of molecules, whose place atoms (bonds) take."""
     return MolAttnConfig(tasks, kernels=(*_COUNTED, "embedding"))
@@ -49,15 +54,14 @@ def _kernel_config(tasks: tuple[Task, ...]) -> MolAttnConfig:
 
 @dataclass(frozen=True)
 class SiteProcess:
-    """A Gaussian process of all tasks of atoms, or of bonds, beside the networks.
+    """A Gaussian process of the numbers of atoms, or of bonds, beside the networks.
 
-    It learns labels that are scaled to a mean of 0 and a standard deviation of 1, and classes as
-    those of molecules, see :class:`~molattn.model.gaussian_process.GaussianProcessHead`.
+    It learns labels that are scaled to a mean of 0 and a standard deviation of 1.
     """
 
-    head: GaussianProcessHead
-    mean: Array  # of the labels of each task, 0 of classes, [T]
-    std: Array  # their standard deviation, 1 of classes, [T]
+    head: GaussianProcessHead  # of learned_tasks
+    mean: Array  # of the labels of each of its tasks
+    std: Array  # their standard deviation
 
     @classmethod
     def fit(
@@ -71,17 +75,16 @@ class SiteProcess:
         inducing_points: int,
         seed: int,
     ) -> "SiteProcess":
-        """Fit to labels of S sites in own units and class indices ``[S, T]``, NaN: missing.
+        """Fit to labels of S sites in own units ``[S, T]``, NaN: missing.
 
         The options are those of ``GaussianProcessHead.fit``.
         """
         mean = np.zeros(len(tasks))
         std = np.ones(len(tasks))
-        for index, task in enumerate(tasks):
-            labels_of_task = labels[:, index][~np.isnan(labels[:, index])]
-            if task.kind == "regression" and len(labels_of_task):
-                mean[index] = labels_of_task.mean()
-                std[index] = labels_of_task.std() or 1.0
+        for index, column in enumerate(labels.T):
+            if len(values := column[~np.isnan(column)]):
+                mean[index] = values.mean()
+                std[index] = values.std() or 1.0
         head = GaussianProcessHead.fit(
             _kernel_config(tasks),
             inputs,
@@ -94,35 +97,21 @@ class SiteProcess:
         return cls(head, mean, std)
 
     def with_shares(self, shares: Array) -> "SiteProcess":
-        """Return it with another weight in the prediction of each task."""
+        """Return it with another weight in the prediction of each of its tasks."""
         return replace(self, head=replace(self.head, shares=shares))
 
-    def without(self, names: Collection[str]) -> "SiteProcess":
-        """Return it without a weight in the prediction of some tasks."""
-        is_left_out = [task.name in names for task in self.head.tasks]
-        return self.with_shares(np.where(is_left_out, 0.0, self.head.shares))
+    def combine(self, tasks: Sequence[Task], values: Array, inputs: KernelInputs) -> Array:
+        """Average predictions of networks of all tasks of the level, ``[S, O]``, with its own."""
+        columns = self.columns(tasks)
+        scaled = (values[:, columns] - self.mean) / self.std
+        combined = values.copy()
+        combined[:, columns] = self.head.combine(scaled, inputs) * self.std + self.mean
+        return combined
 
-    def scaled(self, values: Array) -> Array:
-        """Convert values in own units and probabilities to scaled units and logits, ``[S, O]``."""
-        scaled = values.copy()
-        for index, (task, columns) in enumerate(
-            zip(self.head.tasks, output_slices(self.head.tasks), strict=True)
-        ):
-            if task.kind == "regression":
-                scaled[:, columns] = (values[:, columns] - self.mean[index]) / self.std[index]
-                continue
-            probabilities = values[:, columns].clip(_LEAST_PROBABILITY, 1.0 - _LEAST_PROBABILITY)
-            is_binary = task.kind == "binary"
-            scaled[:, columns] = logit(probabilities) if is_binary else np.log(probabilities)
-        return scaled
-
-    def combine(self, values: Array, inputs: KernelInputs) -> Array:
-        """Average predictions of networks, in own units and probabilities, with the process."""
-        tasks = self.head.tasks
-        sizes = [task.num_outputs for task in tasks]
-        combined = self.head.combine(self.scaled(values), inputs)
-        combined = combined * np.repeat(self.std, sizes) + np.repeat(self.mean, sizes)
-        return class_probabilities(torch.from_numpy(combined), tasks).numpy()
+    def columns(self, tasks: Sequence[Task]) -> list[int]:
+        """Return the outputs of its tasks among those of all tasks of the level."""
+        starts = {task.name: at.start for task, at in zip(tasks, output_slices(tasks), strict=True)}
+        return [starts[task.name] for task in self.head.tasks]
 
     def to_files(self, level: Level) -> dict[str, bytes]:
         """Return the content of its file in a saved model, by name."""
@@ -131,13 +120,15 @@ class SiteProcess:
 
     @classmethod
     def from_files(
-        cls, files: ModelFiles, level: Level, tasks: tuple[Task, ...]
+        cls, files: ModelFiles, config: MolAttnConfig, level: Level
     ) -> "SiteProcess | None":
         """Read the file of :meth:`to_files`; None without it."""
         name = SITE_PROCESS_FILES[level]
-        head = GaussianProcessHead.from_files(files, _kernel_config(tasks), name)
-        if head is None:
-            return None
         arrays = files.arrays(name)
+        if not arrays:
+            return None
         with files.reading(name):
+            learned = _kernel_config(learned_tasks(config, level))
+            head = GaussianProcessHead.from_files(files, learned, name)
+            assert head is not None
             return cls(head, arrays["label_mean"], arrays["label_std"])

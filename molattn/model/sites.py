@@ -235,8 +235,8 @@ class SiteCalibration(NamedTuple):
         if scores is None:
             return None
         processes: dict[Level, SiteProcess] = {}
-        for level, tasks in config.site_tasks.items():
-            if process := SiteProcess.from_files(files, level, tasks):
+        for level in config.site_tasks:
+            if process := SiteProcess.from_files(files, config, level):
                 processes[level] = process
         return cls(scores, labeled or {}, environments, processes)
 
@@ -248,12 +248,13 @@ def site_outputs(
     batch_size: int = 256,
 ) -> dict[Level, Array]:
     """Predict atoms and bonds in own units and probabilities, ``[S, outputs]``."""
-    outputs = {}
-    for level, (values, vectors) in networks.predict_sites(records, batch_size).items():
-        process = calibration.processes.get(level) if calibration else None
-        if process is not None and len(values):
-            values = process.combine(values, site_inputs(records, level, vectors))
-        outputs[level] = values
+    processes = calibration.processes if calibration else {}
+    options = {"batch_size": batch_size, "with_vectors": bool(processes)}
+    outputs, vectors = networks.predict_sites(records, **options)
+    for level, process in processes.items():
+        if len(values := outputs[level]):
+            inputs = site_inputs(records, level, vectors[level])
+            outputs[level] = process.combine(networks.config.site_tasks[level], values, inputs)
     return outputs
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -38,6 +38,7 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import TargetTransform
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty import Uncertainty
+from molattn.task import Level
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import RunCheckpoint
 from molattn.training.fine_tuning import FineTuningPlan, PretrainedWeights
@@ -101,6 +102,7 @@ class TrainingRun:
     histories: list[History]  # the history of each member; empty if no network is trained
     seconds: float  # duration of reading the table and of training
     validation_outputs: NDArray[np.float64]  # of each member, as of Predictor.predict_outputs
+    validation_sites: Mapping[Level, NDArray[np.float64]]  # of atoms and bonds, as of site_outputs
     init_from_digest: str | None  # SHA-256 of the model that training started from, if any
 
 
@@ -158,11 +160,13 @@ def train_on_split(job: TrainingJob) -> TrainingRun:
             "its training molecules",
         )
     start = time.perf_counter()
-    model, histories, outputs = fit_model(job)
+    model, histories, outputs, sites = fit_model(job)
     # Of a resumed run, the epochs before the interruption count too.
     seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
-    digest = base and base.digest
-    return TrainingRun(config, table, split, leakage, model, histories, seconds, outputs, digest)
+    return TrainingRun(
+        *(config, table, split, leakage, model, histories, seconds, outputs, sites),
+        init_from_digest=base and base.digest,
+    )
 
 
 def read_rows(
@@ -199,10 +203,13 @@ def read_rows(
     return table
 
 
-def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
+def fit_model(
+    job: TrainingJob,
+) -> tuple[MolAttn, list[History], NDArray[np.float64], dict[Level, NDArray[np.float64]]]:
     """Resolve the options, fit networks and Gaussian process, combine and calibrate them.
 
-    Returns the model, and of each member the history and the outputs for the validation rows.
+    Returns the model, of each member the history and the outputs for the validation rows, and what
+    is predicted of the atoms and bonds of these.
     """
     config = job.config
     table = job.table
@@ -212,17 +219,17 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
         print_line(job.console, line)
     model, histories = fit_networks(job, resolved)
     if process_rank():
-        return model, histories, np.zeros((0, 0, 0))
+        return model, histories, np.zeros((0, 0, 0)), {}
+    sites: dict[Level, NDArray[np.float64]] = {}
     with threads(config.training.threads):
         if table.sites:
             keep_labeled(model, table.molecules(split.train))
-            with step_progress(job.console, "Gaussian process"):
-                sites = add_site_processes(model, config, table, split, job.console)
+            sites = add_site_processes(model, config, table, split, job.console)
             if len(split.val):
                 calibrate_sites(model, table.molecules(split.val), sites, job.console)
         model.versions = {name: version(name) for name in ("molattn", "rdkit")}
         if not table.tasks:
-            return model, histories, np.zeros((len(model.nets), len(split.val), 0))
+            return model, histories, np.zeros((len(model.nets), len(split.val), 0)), sites
         with step_progress(job.console, "Gaussian process"):
             outputs, rows, errors = add_gaussian_process(model, config, table, split, job.console)
         fingerprints = training_fingerprints(config, table, split)
@@ -232,7 +239,7 @@ def fit_model(job: TrainingJob) -> tuple[MolAttn, list[History], NDArray[np.floa
         if len(split.val):
             with step_progress(job.console, "calibrating"):
                 _calibrate(model, job, outputs, fingerprints)
-    return model, histories, outputs
+    return model, histories, outputs, sites
 
 
 def fit_networks(

@@ -91,16 +91,33 @@ def test_gaussian_processes_learn_beside_the_network(frame, run):
     assert {*processes} == {"atom", "bond"}
     assert all(0.0 < process.head.shares[0] < 1.0 for process in processes.values())
     columns = {"atom_target_columns": ["en"], "bond_target_columns": ["polarity"]}
+    validation = run.run_scores.metrics.scores["validation"].tasks["en"]["mae"]
+    assert validation == pytest.approx(run.model.site_calibration.scores["en"].mean)
     alone = molattn.train(frame, [], **columns, **SMALL, epochs=1, predictor="network")
     assert not alone.model.site_calibration.processes
+    options = {"predictor": "gaussian_process", "kernels": ["morgan"], "init_from": "none"}
+    alone = molattn.train(frame, [], **columns, **options, bootstrap=0)
+    processes = alone.model.site_calibration.processes
+    assert [process.head.shares.tolist() for process in processes.values()] == [[1.0], [1.0]]
+
+
+def test_rare_labels_are_among_those_that_the_process_learns(frame, monkeypatch):
+    monkeypatch.setattr("molattn.training.site_process._MOST_SITES", 60)
+    rare = [values if row % 13 == 0 else None for row, values in enumerate(frame["en"])]
+    table = frame.assign(rare=rare, split=["val" if row % 5 == 4 else "train" for row in range(40)])
+    columns = {"atom_target_columns": ["en", "rare"], "split_column": "split"}
+    run = molattn.train(table, [], **columns, **SMALL, epochs=1)
+    head = run.model.site_calibration.processes["atom"].head
+    assert head.labeled.sum(axis=0).min() > 10
+    assert len(head.labeled) <= 120
 
 
 def test_charges_are_predicted_by_the_network_alone(frame):
     charges = [np.round(np.array(x) - np.mean(x), 6).tolist() for x in frame["en"]]
     columns = {"atom_target_columns": ["q", "en"], "charge_columns": ["q"]}
     run = molattn.train(frame.assign(q=charges), [], **columns, **SMALL, epochs=1)
-    shares = run.model.site_calibration.processes["atom"].head.shares
-    assert shares[0] == 0.0 < shares[1]
+    process = run.model.site_calibration.processes["atom"]
+    assert [task.name for task in process.head.tasks] == ["en"]
     prediction = run.model.predict_atoms(["CCO", "CC(F)N"])
     sums = np.add.reduceat(prediction.outputs[:, 0], prediction.starts[:-1])
     np.testing.assert_allclose(sums, 0.0, atol=1e-5)

@@ -41,6 +41,10 @@ def with_site_scores(metrics: RunMetrics, run: TrainingRun) -> RunMetrics:
         level = config.interval
         predictions = predict_sites(run.model.networks, calibration, molecules.records, level)
         for site, prediction in predictions.items():
+            if name == "validation":  # before the Gaussian process learned from these rows
+                is_missing = np.isnan(prediction.outputs)
+                outputs = np.where(is_missing, np.nan, run.validation_sites[site])
+                prediction = prediction._replace(outputs=outputs)
             labels = _predicted_labels(molecules.sites[site], prediction)
             resamples = config.bootstrap if name == "test" else 0
             seed = run.config.training.seed
