@@ -359,7 +359,7 @@ def export(
         whole = config.with_gaussian_process
         content, exported = to_onnx(loaded, scores, with_gaussian_process=whole)
     write_file(output, content)
-    targets = counted(len(exported.config.tasks), "target")
+    targets = counted(len(exported.config.all_tasks), "target")
     size = f"{len(content) / 1e6:.1f} MB"
     left_out = ", ".join(exported.left_out()) or "nothing"
     print_line(console, f"{targets} written to {output} ({size}); left out: {left_out}")

@@ -126,7 +126,10 @@ def label_number(cell: str, relation: str = "") -> tuple[float, int]:
     try:
         value = number(text)
     except LabelError as error:
-        expected = f"{error.expected}; for class labels use --task classification"
+        hint = "for class labels use --task classification"
+        if cell.lstrip().startswith("["):
+            hint = "for lists of atoms use --atom-target-columns, of bonds --bond-target-columns"
+        expected = f"{error.expected}; {hint}"
         raise LabelError(cell, expected) from None
     if cell_relation not in _RELATIONS or isnan(value):
         raise LabelError(cell, "a number or an empty cell")

@@ -105,8 +105,9 @@ class ExportedModel(nn.Module):
             missing += ["training similarity", "confidence"]
         if (calibration := self.model.site_calibration) is not None:
             for level, process in calibration.processes.items():
-                shares = ", ".join(f"{share:.0%}" for share in process.head.shares)
-                missing.append(f"the Gaussian process of {level}s ({shares} of the prediction)")
+                pairs = zip(process.head.tasks, process.head.shares, strict=True)
+                shares = ", ".join(f"{share:.0%} of {task.name}" for task, share in pairs)
+                missing.append(f"the Gaussian process of {level}s ({shares})")
             missing.append("prediction intervals of atoms and bonds")
         if names := ", ".join(self.config.written_tasks):
             missing.append(f"{names} for molecules as written (this file predicts their parents)")

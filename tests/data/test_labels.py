@@ -45,6 +45,11 @@ def test_what_is_no_number_is_refused(read, text):
     assert error.value.text == text
 
 
+def test_a_list_names_the_options_of_atoms_and_bonds():
+    with pytest.raises(LabelError, match="of bonds"):
+        label_number("[1.5, None]")
+
+
 @pytest.mark.parametrize(
     "cells, kind, classes",
     [
