@@ -64,6 +64,9 @@ COMMANDS: dict[str, list[str | tuple[str, str]]] = {
     "benchmark_encoders": [
         "--data esol --encoders GATv2Conv egt --rows 80 --epochs 1 --results e.jsonl --table",
     ],
+    "encoder_candidates": [
+        "--data esol --encoders dropout --rows 80 --epochs 1 --results c.jsonl --table",
+    ],
     "train_admet": [("tasks --output run --package packaged", "packaged in packaged")],
     "compare_admet": ["run --tasks caco2_wang"],
     "compare_embeddings": ["t.csv:y --models base-small"],
@@ -89,7 +92,15 @@ AFTER = {"compare_admet": "train_admet"}
 # The example is run by tests/model/test_onnx_file.py, fuzz and mutation have extras of their own,
 # and some experiments read data sets beside the checkout.
 PARTS = {"ground_truth", "example_onnx", "fuzz", "mutation"}
-PARTS |= {"atom_peers", "classes", "confidence", "differences", "forms", "site_intervals"}
+PARTS |= {
+    "atom_peers",
+    "class_networks",
+    "classes",
+    "confidence",
+    "differences",
+    "forms",
+    "site_intervals",
+}
 PARTS |= {"update"}
 PARTS |= {path.stem for path in (ROOT / "scripts" / "accuracy" / "peers").glob("*.py")}
 
