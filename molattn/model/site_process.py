@@ -47,6 +47,12 @@ def learned_tasks(config: MolAttnConfig, level: Level) -> tuple[Task, ...]:
     )
 
 
+def output_columns(learned: Sequence[Task], tasks: Sequence[Task]) -> list[int]:
+    """Return the outputs of learned tasks among those of all tasks of a level."""
+    starts = {task.name: at.start for task, at in zip(tasks, output_slices(tasks), strict=True)}
+    return [starts[task.name] for task in learned]
+
+
 def _kernel_config(tasks: tuple[Task, ...]) -> MolAttnConfig:
     """Return a configuration of tasks of molecules, whose place atoms (bonds) take."""
     return MolAttnConfig(tasks, kernels=(*_COUNTED, "embedding"))
@@ -102,16 +108,11 @@ class SiteProcess:
 
     def combine(self, tasks: Sequence[Task], values: Array, inputs: KernelInputs) -> Array:
         """Average predictions of networks of all tasks of the level, ``[S, O]``, with its own."""
-        columns = self.columns(tasks)
+        columns = output_columns(self.head.tasks, tasks)
         scaled = (values[:, columns] - self.mean) / self.std
         combined = values.copy()
         combined[:, columns] = self.head.combine(scaled, inputs) * self.std + self.mean
         return combined
-
-    def columns(self, tasks: Sequence[Task]) -> list[int]:
-        """Return the outputs of its tasks among those of all tasks of the level."""
-        starts = {task.name: at.start for task, at in zip(tasks, output_slices(tasks), strict=True)}
-        return [starts[task.name] for task in self.head.tasks]
 
     def to_files(self, level: Level) -> dict[str, bytes]:
         """Return the content of its file in a saved model, by name."""

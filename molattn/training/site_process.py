@@ -14,11 +14,11 @@ from molattn.data.dataset import Molecules, TrainingTable
 from molattn.model.kernel import KernelInputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import gaussian_process_shares
-from molattn.model.site_process import SiteProcess, learned_tasks, site_inputs
+from molattn.model.site_process import SiteProcess, learned_tasks, output_columns, site_inputs
 from molattn.model.sites import SiteCalibration, site_outputs
 from molattn.task import Level, Task, interleaved
 from molattn.training.gaussian_process import share_line
-from molattn.utils.console import print_line, step_progress
+from molattn.utils.console import counted, print_line, step_progress
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -53,7 +53,7 @@ def add_site_processes(
         return site_outputs(model.networks, model.site_calibration, held_out)
     start = time.perf_counter()
     with step_progress(console, "Gaussian processes of atoms and bonds"):
-        before, after = _fit_processes(model, config, table, split, levels)
+        before, after, count = _fit_processes(model, config, table, split, levels)
         calibration = model.site_calibration or SiteCalibration({})
         model.site_calibration = calibration._replace(processes=before)
         outputs = site_outputs(model.networks, model.site_calibration, held_out)
@@ -61,14 +61,18 @@ def add_site_processes(
     for process in after.values():
         for task, share in zip(process.head.tasks, process.head.shares.tolist(), strict=True):
             print_line(console, share_line(task, share))
-    print_line(console, f"fitted in {time.perf_counter() - start:.1f} s")
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    print_line(console, f"fitted to {counted(count, 'molecule')} in {seconds}")
     return outputs
 
 
 def _fit_processes(
     model: MolAttn, config: TrainConfig, table: TrainingTable, split: Split, levels: list[Level]
-) -> tuple[dict[Level, SiteProcess], dict[Level, SiteProcess]]:
-    """Fit to training molecules, and to these and validation molecules; weights are the same."""
+) -> tuple[dict[Level, SiteProcess], dict[Level, SiteProcess], int]:
+    """Fit to training molecules, and to these and validation molecules; weights are the same.
+
+    Returns both, and the number of all these molecules.
+    """
     before: dict[Level, SiteProcess] = {}
     after: dict[Level, SiteProcess] = {}
     seed = config.training.seed
@@ -80,7 +84,7 @@ def _fit_processes(
         sites = _Sites.of(model, config, molecules, level, outputs[level], inputs)
         count = int(molecules.sites[level].starts[len(rows[0])])
         before[level], after[level] = sites.fit_both(count, config.trains_network)
-    return before, after
+    return before, after, len(molecules.records)
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,7 @@ class _Sites:
         labels = molecules.sites[level]
         tasks = learned_tasks(model.config, level)
         names = [task.name for task in labels.tasks]
-        columns = {name: at for at, name in enumerate(_output_names(labels.tasks))}
-        network = outputs[:, [columns[task.name] for task in tasks]]
+        network = outputs[:, output_columns(tasks, labels.tasks)]
         targets = labels.targets[:, [names.index(task.name) for task in tasks]]
         targets = np.where(np.isnan(network), np.nan, targets)
         molecule = labels.molecule
@@ -149,11 +152,6 @@ class _Sites:
             shares[:] = 1.0
         last = self.fit(np.arange(len(self.labels))) if len(others) else first
         return first.with_shares(shares), last.with_shares(shares)
-
-
-def _output_names(tasks: tuple[Task, ...]) -> list[str]:
-    """Return the name of the task of each output."""
-    return [task.name for task in tasks for _ in range(task.num_outputs)]
 
 
 def _drawn(
