@@ -182,8 +182,8 @@ class DataConfig(TableColumns):
         auxiliary_weight: Weight of each auxiliary column in the loss.
     """
 
-    atom_target_columns: Names = ()
-    bond_target_columns: Names = ()
+    atom_target_columns: Names = field(default=(), metadata=COMMON)
+    bond_target_columns: Names = field(default=(), metadata=COMMON)
     atom_index_columns: Names = ()
     charge_columns: Names = ()
     target_units: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ def test_help_shows_the_common_options_and_help_all_every_one_with_its_default(c
         assert "--score " not in text
         assert f"molattn {command} --help-all" in text
         assert "[default: ]" not in text
+        columns = "--atom-target-columns" in text, "--bond-target-columns" in text
+        assert columns == (command in ("train", "tune"),) * 2
     assert main(["train", "--help-all"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "molattn train assay.csv" in shown
