@@ -130,6 +130,5 @@ class SiteProcess:
             return None
         with files.reading(name):
             learned = _kernel_config(learned_tasks(config, level))
-            head = GaussianProcessHead.from_files(files, learned, name)
-            assert head is not None
+            head = GaussianProcessHead.from_arrays(arrays, learned)
             return cls(head, arrays["label_mean"], arrays["label_std"])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import safetensors.numpy
@@ -278,6 +278,11 @@ class GaussianProcessHead:
                     of_task.append([*map(Neighbor, numbers, *values, texts)])
         return neighbors
 
+    @property
+    def share_by_task(self) -> dict[str, float]:
+        """The weight in the prediction of each task beside networks, by the name of the task."""
+        return dict(zip((task.name for task in self.tasks), self.shares.tolist(), strict=True))
+
     def to_files(
         self, name: str = GAUSSIAN_PROCESS_FILE, more: Mapping[str, Array] = MappingProxyType({})
     ) -> dict[str, bytes]:
@@ -290,23 +295,24 @@ class GaussianProcessHead:
         return {name: safetensors.numpy.save({**arrays, **self.kernel.to_arrays(), **more})}
 
     @classmethod
-    def from_files(
-        cls, files: ModelFiles, config: MolAttnConfig, name: str = GAUSSIAN_PROCESS_FILE
-    ) -> "GaussianProcessHead | None":
+    def from_files(cls, files: ModelFiles, config: MolAttnConfig) -> Self | None:
         """Read the file of :meth:`to_files`; None without it."""
-        arrays = files.arrays(name)
-        if not arrays:
-            return None
-        with files.reading(name):
-            values: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
-            values |= {name: arrays[name] for name in _SAVED}
-            saved = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
-            scalings = (
-                None if array is None else ProbabilityScaling(array[0], tuple(array[1:].tolist()))
-                for array in saved
-            )
-            kernel = MoleculeKernel.from_arrays(arrays, count_kinds(config))
-            return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **values)
+        arrays = files.arrays(GAUSSIAN_PROCESS_FILE)
+        with files.reading(GAUSSIAN_PROCESS_FILE):
+            return cls.from_arrays(arrays, config) if arrays else None
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], config: MolAttnConfig) -> Self:
+        """Return the Gaussian process of the arrays of its file."""
+        values: Any = {name: arrays.get(name, np.zeros(0)) for name in _OF_PLAN}
+        values |= {name: arrays[name] for name in _SAVED}
+        saved = (arrays.get(f"{_SCALING}{index}") for index in range(len(config.tasks)))
+        scalings = (
+            None if array is None else ProbabilityScaling(array[0], tuple(array[1:].tolist()))
+            for array in saved
+        )
+        kernel = MoleculeKernel.from_arrays(arrays, count_kinds(config))
+        return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), **values)
 
 
 def _noise(error: float) -> float:
