@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -166,9 +165,9 @@ class SiteCalibration(NamedTuple):
     """
 
     scores: Mapping[str, SiteScores]  # of each regression by its name
-    labeled: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-    environments: Mapping[str, NDArray[np.uint64]] = MappingProxyType({})
-    processes: Mapping[Level, SiteProcess] = MappingProxyType({})
+    labeled: Mapping[str, tuple[int, ...]] = {}
+    environments: Mapping[str, NDArray[np.uint64]] = {}
+    processes: Mapping[Level, SiteProcess] = {}
 
     def fit(
         self,
