@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import torch
@@ -92,9 +93,9 @@ class ExportedModel(nn.Module):
     def left_out(self) -> list[str]:
         """Return what predictions of the exported model lack, compared with molattn."""
         missing: list[str] = []
-        weights = self.network_weights()
-        if weights and self.process is None:
-            shares = [f"{1.0 - end:.0%}" for end in (max(weights.values()), min(weights.values()))]
+        head = self.model.gaussian_process
+        if head is not None and self.process is None:
+            shares = [f"{end:.0%}" for end in (head.shares.min(), head.shares.max())]
             share = " to ".join(dict.fromkeys(shares))
             missing.append(f"the Gaussian process ({share} of the prediction)")
             if any(isinstance(part, ProbabilityScaling) for part in self.parts):
@@ -105,8 +106,8 @@ class ExportedModel(nn.Module):
             missing += ["training similarity", "confidence"]
         if (calibration := self.model.site_calibration) is not None:
             for level, process in calibration.processes.items():
-                pairs = zip(process.head.tasks, process.head.shares, strict=True)
-                shares = ", ".join(f"{share:.0%} of {task.name}" for task, share in pairs)
+                pairs = process.head.share_by_task.items()
+                shares = ", ".join(f"{share:.0%} of {name}" for name, share in pairs)
                 missing.append(f"the Gaussian process of {level}s ({shares})")
             missing.append("prediction intervals of atoms and bonds")
         if names := ", ".join(self.config.written_tasks):
@@ -117,11 +118,11 @@ class ExportedModel(nn.Module):
 
     def network_weights(self) -> dict[str, float]:
         """Return the weight of the network in the prediction of each task beside a process."""
-        process = self.model.gaussian_process
-        if process is None:
-            return {}
-        weights = (1.0 - process.shares).round(6).tolist()
-        return {task.name: weight for task, weight in zip(self.config.tasks, weights, strict=True)}
+        calibration = self.model.site_calibration
+        of_sites = calibration.processes.values() if calibration else ()
+        heads = (self.model.gaussian_process, *(process.head for process in of_sites))
+        shares = [head.share_by_task.items() for head in heads if head is not None]
+        return {name: round(1.0 - share, 6) for name, share in chain.from_iterable(shares)}
 
     @property
     def counter(self) -> SubstructureCounter | None:
@@ -294,7 +295,7 @@ def to_onnx(
         message = f"onnx expected trained networks of layers for complete graphs, got {obstacle}"
         raise InputError(message, option="to")
     if with_gaussian_process and model.gaussian_process is None:
-        message = "got a model without a Gaussian process"
+        message = "got a model without a Gaussian process of molecules"
         raise InputError(message, option="with_gaussian_process")
     exported = ExportedModel(model, test_scores, with_gaussian_process=with_gaussian_process)
     inputs, dims = exported.example()

@@ -408,7 +408,7 @@ class Predictor:
     def check_neighbors(self, count: int, option: str = "count") -> GaussianProcessHead:
         """Return the Gaussian process, if it has that many neighbors."""
         if self.gaussian_process is None:
-            message = "the model has no Gaussian process, and thus no neighbors"
+            message = "the model has no Gaussian process of molecules, and thus no neighbors"
             raise InputError(message, option=option)
         most = int((self.gaussian_process.rows >= 0).sum())
         if not 1 <= count <= most:

@@ -36,6 +36,8 @@ for needed in ("onnx", "onnxscript"):
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 SMALL = {"width": 8, "heads": 2, "layers": 2, "edge_width": 4}
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLE = [sys.executable, SCRIPTS / "example_onnx.py"]  # asserts that torch is not there
 SMILES = ["[He]", "C", "[Na+].[Cl-]", "F/C=C/[C@H](O)Cl", "c1ccccc1C(=O)NC", "CCO", "C" * 100]
 
 
@@ -191,9 +193,7 @@ def test_the_command_says_what_is_left_out_and_the_example_needs_no_torch(tmp_pa
     with pytest.raises(InputError, match="without a Gaussian process"):
         to_onnx(MolAttn(model.config).eval(), with_gaussian_process=True)
     model.gaussian_process = None
-    script = Path(__file__).parents[2] / "scripts" / "example_onnx.py"  # asserts this itself
-    command = [sys.executable, script, file, "CCO"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    shown = subprocess.run([*EXAMPLE, file, "CCO"], capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split() == ["CCO", "y_predicted", f"{model.predict(['CCO'])[0, 0]:.4g}"]
 
@@ -214,7 +214,7 @@ def test_tasks_of_molecules_as_written_are_named_as_they_are_of_parents():
 
 @pytest.mark.slow  # the exporter takes 10 s
 @pytest.mark.parametrize("tasks", [("y",), ()])
-def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks):
+def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks, tmp_path):
     network = NetworkConfig(**SMALL, update_edges=True)
     broken = Task("broken", "multiclass", ("a", "b", "c"))
     options = {"atom_tasks": ("shift",), "bond_tasks": ("bde", broken), "hydrogens": not tasks}
@@ -224,7 +224,14 @@ def test_atoms_and_bonds_have_their_numbers_among_the_padded_pairs(tasks):
     labeled = {name: (int(kind[1]),) for name, kind in zip(("shift", "bde"), kinds, strict=True)}
     model.site_calibration = SiteCalibration({}, labeled)  # of C, and of bonds of C and O
     smiles = ["C", "[OH:2]C([H])C#N", "c1ccccc1C(=O)NC.[Na+]"]
-    session = session_of(to_onnx(model)[0])
+    file = tmp_path / "model.onnx"
+    file.write_bytes(to_onnx(model)[0])
+    shown = subprocess.run([*EXAMPLE, file, "CO"], capture_output=True, text=True, check=True)
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    (carbon,) = (line for line in lines if line[1:4] == ["atom", "0", "shift_predicted"])
+    assert float(carbon[-1]) == pytest.approx(model.predict_atoms(["CO"]).outputs[0, 0], rel=1e-2)
+    assert any(line[1:3] == ["bond", "0"] for line in lines)
+    session = session_of(file.read_bytes())
     metadata = session.get_modelmeta().custom_metadata_map["molattn"]
     assert len(json.loads(metadata)["site_outputs"]["bond"]) == 4
     inputs = OnnxInputs.from_metadata(metadata)

@@ -245,8 +245,9 @@ def main_test_scores(folder: Path) -> dict[str, dict[str, dict[str, float | None
         for task in metrics.tasks
     }
     return {
-        name: {task: {key: metrics.scores[name].tasks[task].get(key)} for task, key in keys.items()}
+        name: {task: {key: tasks[task].get(key)} for task, key in keys.items() if task in tasks}
         for name in ("network", "test")
+        for tasks in [metrics.scores[name].tasks]
     }
 
 
