@@ -48,7 +48,7 @@ MODEL_CARD = """A molecular property predictor trained with molattn.
 
     from molattn import MolAttn
     model = MolAttn.from_pretrained("FOLDER")
-    model.predict(["CCO"])
+{calls}
 
 Predicted properties:
 
@@ -258,14 +258,17 @@ def inputs_remark(versions: Mapping[str, str]) -> str:
     return f"the model was trained with RDKit {trained}, and {installed} is installed: {inputs}"
 
 
-def model_card(tasks: Sequence[Task], scores: Mapping[str, str]) -> str:
+def model_card(tasks_by_method: Mapping[str, Sequence[Task]], scores: Mapping[str, str]) -> str:
     """Return the predicted properties as Markdown, with scores of each task by its name."""
+    calls = [f'    model.{method}(["CCO"])' for method, tasks in tasks_by_method.items() if tasks]
     lines = []
-    for task in tasks:
-        facts = (task.unit, task.kind, ", ".join(task.classes), scores.get(task.name))
-        text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
-        lines.append(f"- {' '.join(text.split())}")
-    return MODEL_CARD.format(properties="\n".join(lines))
+    for method, tasks in tasks_by_method.items():
+        sites = method.removeprefix("predict").replace("_", " of ")
+        for task in tasks:
+            facts = task.unit, f"{task.kind}{sites}", ", ".join(task.classes), scores.get(task.name)
+            text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
+            lines.append(f"- {' '.join(text.split())}")
+    return MODEL_CARD.format(calls="\n".join(calls), properties="\n".join(lines))
 
 
 def _facts(content: bytes) -> dict[str, Any]:

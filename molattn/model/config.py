@@ -202,6 +202,12 @@ class MolAttnConfig:
         return (*self.tasks, *self.atom_tasks, *self.bond_tasks)
 
     @property
+    def tasks_by_method(self) -> dict[str, tuple[Task, ...]]:
+        """The tasks by the name of the method of a model that predicts them."""
+        of_sites = {f"predict_{level}s": tasks for level, tasks in self.site_tasks.items()}
+        return {"predict": self.tasks, **of_sites}
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(task.name for task in self.tasks)

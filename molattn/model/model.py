@@ -595,7 +595,9 @@ class MolAttn(nn.Module):
         A new folder is written and renamed: if this is interrupted, the previous model stays. A
         ``README.md`` lists the predicted properties, with ``scores`` of each task by its name.
         """
-        self.to_files().save(Path(folder), artefact.model_card(self.config.all_tasks, scores or {}))
+        self.to_files().save(
+            Path(folder), artefact.model_card(self.config.tasks_by_method, scores or {})
+        )
 
     @classmethod
     def from_pretrained(cls, name: str | Path, **parts: nn.Module | None) -> "MolAttn":

@@ -23,8 +23,8 @@ Trained on {date:%Y-%m-%d} with molattn {run.versions[molattn]}, by:
 
 ## Domain and intended use
 
-The model is for molecules like those that it was trained on: `molattn predict` returns the
-similarity to the nearest of them, a confidence and an expected error. {conclusion}
+The model is for molecules like those that it was trained on: `molattn predict` returns {returned}.
+{conclusion}
 It ranks and filters candidates for experiments; it does not replace a measurement, and is not for
 decisions on the treatment of patients.
 
@@ -36,6 +36,8 @@ License: not stated. It depends on the license of the data.
 
 {files}
 """
+
+_SIMILARITY = "the\nsimilarity to the nearest of them, a confidence and an expected error"
 
 
 def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder: Path) -> None:
@@ -60,7 +62,10 @@ def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder
             for key, metric in headed_metrics
             if key in task_scores
         ]
-        scores[task.name] = f"{', '.join(values)}{rows.format(count=task_scores.get('count'))}"
+        count = str(task_scores.get("count"))
+        if "molecules" in task_scores:  # of atoms or bonds
+            count += f" labels of {task_scores['molecules']}"
+        scores[task.name] = f"{', '.join(values)}{rows.format(count=count)}"
     model.save_pretrained(folder / "model", scores=scores)
     files = [f"- `{name}`" for name in MODEL_FILES if (folder / "model" / name).exists()]
     text = _FACTS.format(
@@ -69,8 +74,9 @@ def save_with_card(model: MolAttn, config: TrainConfig, metrics: Metrics, folder
         split=split_text(config.data),
         date=datetime.now(UTC),
         command=config.command_line("train"),
+        returned=_SIMILARITY if model.config.tasks else "intervals and expected errors of numbers",
         conclusion=make_headline(tasks, metrics, folder).conclusion,
         files="\n".join(files),
     )
-    card = model_card(model.config.all_tasks, scores) + text
+    card = model_card(model.config.tasks_by_method, scores) + text
     write_file(folder / "model" / "README.md", card.encode())
