@@ -116,7 +116,7 @@ def predict_table(
         spec = _sites_spec(model, config)
         count_sites = partial(_unlabeled, model, ["bond" if config.bonds else "atom"])
         tally = map_table(table, model, output, spec, config, console, count_sites)
-        _print_shortfalls(model, tally, config.interval, console)
+        _print_shortfalls(model, table, tally, config.interval, console)
         none = np.zeros((0, 0))
         return PredictedTable(tally, (), none, none, model, np.zeros((2, 0, 0)))
     output = Path(output) if isinstance(output, str) else output
@@ -134,7 +134,7 @@ def predict_table(
     step = 1 + table.count() // MOST_COMPARED if is_shown else None
     count = _TallyRows(model, table, step)
     tally = map_table(table, model, output, spec, config, console, count)
-    _print_shortfalls(model, tally, config.interval, console)
+    _print_shortfalls(model, table, tally, config.interval, console)
     if tally.lengths:
         for line in _shift_lines(tally, model):
             print_line(console, line)
@@ -156,8 +156,19 @@ def _unlabeled(
     return Tally(unlabeled=count_unlabeled(model.config, model.site_calibration, records, levels))
 
 
-def _print_shortfalls(model: MolAttn, tally: Tally, level: float, console: Console | None) -> None:
-    """Print why molecules, atoms or bonds have no prediction or no interval, if they have none."""
+def _print_shortfalls(
+    model: MolAttn, table: Table, tally: Tally, level: float, console: Console | None
+) -> None:
+    """Print why molecules, atoms or bonds have no prediction, interval or score."""
+    unread = [
+        quoted(task.name)
+        for site, tasks in model.config.site_tasks.items()
+        for task in tasks
+        if _column(table, [task.name, f"{site}.dprop.{task.name}"]) is not None
+    ]
+    if unread:
+        reason = "no scores, as labels of atoms and bonds are not read here"
+        print_line(console, f"{', '.join(unread)}: {reason}")
     for sites, count in tally.unlabeled.items():
         if count:
             reason = "not predicted, as no training label is of their elements"
